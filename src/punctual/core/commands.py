@@ -1,0 +1,90 @@
+"""Wishes, in the imperative. Whoever performs one answers with an event, success or failure.
+
+`request` numbers grow within a job. An executor drops a command whose number is below one it has already performed
+for that job: that is what makes a late command harmless.
+"""
+
+from dataclasses import dataclass
+
+from punctual.core.control import PacingLine
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.story import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchJob:
+    """Start the job with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
+
+    Said again for a job that runs, it is answered by `JobStarted` and changes nothing.
+    """
+
+    at: float
+    job: JobId
+    request: int
+    spec: JobSpec
+    grant: Allocation
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeJob:
+    """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`."""
+
+    at: float
+    job: JobId
+    request: int
+    grant: Allocation
+    reason: Reason
+    pacing: PacingLine | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopJob:
+    """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`."""
+
+    at: float
+    job: JobId
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPlan:
+    """Ask the policy for a plan of snapshot `revision`. Answered by `PlanProposed`.
+
+    The snapshot itself is not in the message: whoever performs it asks the scheduler for it at once, so that the
+    journal keeps facts and not copies of the state.
+    """
+
+    at: float
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    """Send `TimerFired` with `key` at instant `fire_at`; replaces an earlier timer of the same key."""
+
+    at: float
+    key: str
+    fire_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RejectJob:
+    """The job can never run here."""
+
+    at: float
+    job: JobId
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarnUser:
+    """Tell the job's owner something that needs attention; also said when it is over (`reason.code` says which)."""
+
+    at: float
+    job: JobId
+    reason: Reason
+
+
+Command = LaunchJob | ResizeJob | StopJob | RequestPlan | SetTimer | RejectJob | WarnUser

@@ -1,0 +1,145 @@
+"""What passes between the scheduler and a controller: a reading in, a demand out."""
+
+from dataclasses import dataclass, field
+
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseProgress:
+    """How far one kind of phase (evaluations, checkpoints, ...) has come, as its training process reports it.
+
+    A *unit* is a part of an occurrence that the process reports: one batch of an evaluation. A rehearsal is measured
+    but not counted as done: two batches timed before training tell what evaluation will cost.
+
+    Attributes
+    ----------
+    units_planned, units_done
+        Over the whole job; `units_planned` may be learned while the job runs.
+    units_measured, core_s, wall_s
+        Over all units timed so far, rehearsals included: how many, their CPU and wall seconds.
+    cost_steps
+        Declared cost of one unit in steps; None: not declared.
+    """
+
+    name: str
+    units_planned: float
+    units_done: int
+    units_measured: int = 0
+    core_s: float = 0.0
+    wall_s: float = 0.0
+    cost_steps: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a controller sees at a tick. All instants are seconds since the job's submission.
+
+    Attributes
+    ----------
+    elapsed_s
+        Now.
+    deadline_s
+        The deadline in force.
+    granted
+        What the job really holds now; not what was asked for.
+    granted_core_s
+        Integral of the granted cores since the job started.
+    used_core_s
+        CPU seconds used by the whole job up to now.
+    in_flight_core_s
+        The part of `used_core_s` spent since the last unit was completed.
+    unit_at_s
+        When the last unit (step, or part of a phase) was completed.
+    steps_done, steps_total
+        Steps done; steps declared (None: nothing declared yet).
+    phases
+        Work that is not a step.
+    landed
+        Every declared step and phase is done: what follows is the process leaving.
+    ceiling
+        Most the job could hold: its own ceiling or the cluster's capacity, whichever is less.
+    can_pace
+        Whether the training process can be told to pace itself.
+    """
+
+    elapsed_s: float
+    deadline_s: float
+    granted: Resources
+    granted_core_s: float
+    used_core_s: float
+    in_flight_core_s: float
+    unit_at_s: float
+    steps_done: float
+    steps_total: float | None
+    ceiling: Resources
+    phases: tuple[PhaseProgress, ...] = ()
+    landed: bool = False
+    can_pace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacingLine:
+    """A straight line of work over time that the training process does not run ahead of, anchored at its end.
+
+    Work is counted in steps, a phase unit as `phase_cost_steps[name]` steps. After each unit with work W done the
+    process sleeps until ``end_s - (end_work - W) * s_per_step``.
+
+    Attributes
+    ----------
+    end_s
+        Instant of the line's end, seconds since submission.
+    end_work
+        Work done at the line's end, in steps.
+    s_per_step
+        Slope, seconds per step.
+    """
+
+    end_s: float
+    end_work: float
+    s_per_step: float
+    phase_cost_steps: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When the job is expected to land; seconds since submission.
+
+    Attributes
+    ----------
+    finish_s, std_s
+        Expected landing under the demand just made, and its standard deviation.
+    earliest_finish_s
+        Expected landing if the job held its ceiling from now on.
+    feasible
+        Whether the deadline can still be met; changes with hysteresis.
+    """
+
+    finish_s: float
+    std_s: float
+    earliest_finish_s: float
+    feasible: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a controller wants for its job.
+
+    Attributes
+    ----------
+    resources
+        The amount wanted.
+    next_tick_s
+        Seconds until the controller wants its next reading.
+    pacing
+        The line the process is to keep to; None: run freely.
+    forecast
+        None while nothing is known yet.
+    """
+
+    resources: Resources
+    next_tick_s: float
+    reason: Reason
+    pacing: PacingLine | None = None
+    forecast: Forecast | None = None

@@ -1,0 +1,173 @@
+"""Facts, in the past tense. The scheduler's state is the fold of these; `at` is an instant in seconds."""
+
+from dataclasses import dataclass
+
+from punctual.core.control import PhaseProgress
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    at: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStarted:
+    """The job runs and holds `granted`; answers `LaunchJob` number `request`."""
+
+    at: float
+    job: JobId
+    request: int
+    granted: Allocation
+    can_pace: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReported:
+    """The latest count of a running job.
+
+    Attributes
+    ----------
+    unit_at
+        Instant at which the last unit was completed.
+    used_core_s, in_flight_core_s
+        CPU seconds used by the whole job up to `at`; the part of them spent since `unit_at`.
+    steps_total
+        Declared by the training process; None: not yet.
+    landed
+        Every declared step and phase is done.
+    """
+
+    at: float
+    job: JobId
+    steps_done: float
+    steps_total: float | None
+    unit_at: float
+    used_core_s: float
+    in_flight_core_s: float = 0.0
+    landed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseReported:
+    """What is known of the job's phases has changed; `phases` replaces what was known before."""
+
+    at: float
+    job: JobId
+    phases: tuple[PhaseProgress, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFinished:
+    """The job's process ended by itself with success. `landed_at`: when its last declared phase ended."""
+
+    at: float
+    job: JobId
+    landed_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailed:
+    """The job's process ended otherwise, could not be started, or was stopped.
+
+    Attributes
+    ----------
+    retryable
+        Whether it makes sense to launch it again.
+    """
+
+    at: float
+    job: JobId
+    cause: str
+    exit_code: int | None = None
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantApplied:
+    """The job now holds `granted`, as read back; answers `ResizeJob` number `request`."""
+
+    at: float
+    job: JobId
+    request: int
+    granted: Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantFailed:
+    """Command number `request` had no effect; the job holds `granted`."""
+
+    at: float
+    job: JobId
+    request: int
+    granted: Allocation
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined:
+    """A node offers `capacity`; said again, its capacity has changed."""
+
+    at: float
+    node: NodeId
+    capacity: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLost:
+    at: float
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChanged:
+    """The user changed what is declared about a job (its deadline, say)."""
+
+    at: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """The user wants the job to end."""
+
+    at: float
+    job: JobId
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanProposed:
+    """A policy answered; `plan` None: it failed, and `cause` says why."""
+
+    at: float
+    plan: Plan | None
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    at: float
+    key: str
+
+
+Event = (
+    JobSubmitted
+    | JobStarted
+    | ProgressReported
+    | PhaseReported
+    | JobFinished
+    | JobFailed
+    | GrantApplied
+    | GrantFailed
+    | NodeJoined
+    | NodeLost
+    | SpecChanged
+    | StopRequested
+    | PlanProposed
+    | TimerFired
+)

@@ -1,0 +1,41 @@
+"""What a policy answers."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation
+from punctual.core.story import Reason
+
+#: *optimal*: proven; *feasible*: valid, perhaps not best; *partial*: stopped at a limit, valid; *infeasible*: nothing
+#: valid was found and `grants` is to be ignored.
+PlanStatus = Literal["optimal", "feasible", "partial", "infeasible"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A proposed allocation; the kernel checks it before anything happens.
+
+    Attributes
+    ----------
+    revision
+        Of the snapshot it was made from.
+    grants
+        Job -> node -> amount. A job of the snapshot that is missing gets nothing.
+    reasons
+        Why each job gets what it gets.
+    bound
+        No plan has a better objective than this (None: the policy proves nothing).
+    objective
+        Value of this plan in the unit of `bound`.
+    carry
+        Handed back in the next snapshot.
+    """
+
+    revision: int
+    grants: dict[JobId, Allocation]
+    reasons: dict[JobId, Reason] = field(default_factory=dict)
+    status: PlanStatus = "feasible"
+    bound: float | None = None
+    objective: float | None = None
+    carry: object = None

@@ -1,0 +1,61 @@
+"""The seams. Each is small, and defined by what the core and the runtime need of it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from punctual.core.cluster import Snapshot
+from punctual.core.commands import Command
+from punctual.core.control import Demand, Reading
+from punctual.core.events import Event
+from punctual.core.job import JobSpec
+from punctual.core.plan import Plan
+
+S = TypeVar("S")
+
+#: Where events go; may be called from any thread.
+Sink = Callable[[Event], None]
+
+#: What the journal holds: facts and wishes, in the order in which they happened.
+Message = Event | Command
+
+
+class Policy(Protocol):
+    """Shares the cluster among jobs: a function of the snapshot, deterministic for its seed."""
+
+    def allocate(self, snapshot: Snapshot) -> Plan: ...
+
+
+class Controller(Protocol[S]):
+    """Turns readings of one job into its demand; all state is in `S`, which it returns and never changes in place."""
+
+    def init(self, spec: JobSpec) -> S: ...
+
+    def step(self, spec: JobSpec, state: S, reading: Reading) -> tuple[Demand, S]: ...
+
+
+class Executor(Protocol):
+    """Has effects on jobs; answers through `sink`, never by a return value."""
+
+    def perform(self, command: Command, sink: Sink) -> None: ...
+
+    def observe(self, at: float, sink: Sink) -> None:
+        """Report the latest progress of every running job, as events at instant `at`."""
+        ...
+
+
+class Journal(Protocol):
+    """The record of everything that happened; state is the fold of its events."""
+
+    def append(self, messages: Iterable[Message]) -> int:
+        """Write `messages`, all or none; the sequence number of the last one."""
+        ...
+
+    def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above, in order. The first ever has number 1."""
+        ...
+
+
+class Clock(Protocol):
+    """Monotonic seconds. Used by the runtime only."""
+
+    def now(self) -> float: ...

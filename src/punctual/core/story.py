@@ -1,0 +1,44 @@
+"""Why a decision was taken, as data; and the last messages about a job, for whoever has to understand a failure."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something was decided.
+
+    Attributes
+    ----------
+    code
+        One of a small fixed set of words of whoever decides, for programs: ``"start-up"``.
+    text
+        One sentence for people.
+    facts
+        The numbers it rests on, named with their units.
+    """
+
+    code: str
+    text: str
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+#: Enough to see a resize asked, failed, asked again and applied, with the readings between.
+STORY_LENGTH = 20
+
+
+class Story:
+    """The last messages about one job, oldest first."""
+
+    def __init__(self) -> None:
+        self._messages: deque[object] = deque(maxlen=STORY_LENGTH)
+
+    def add(self, message: object) -> None:
+        self._messages.append(message)
+
+    def messages(self) -> tuple[object, ...]:
+        return tuple(self._messages)

@@ -1,0 +1,277 @@
+"""The shared memory page between a training process and Punctual. Standard library only.
+
+One page of 4 KiB per job, in a file that both sides map. Each region has one writer and is guarded by a version
+counter at both ends: the writer stores the new version, the payload, the version again, in this order; a reader reads
+the closing version, then the payload, then the opening version, and takes the payload only if both are equal.
+A version read at the end and found again at the start means that no later write had begun. No lock is ever held, so
+neither side can block the other or be hurt by its death.
+
+======== ======================= =====================================================================
+region   writer                  content
+======== ======================= =====================================================================
+header   Punctual, once          magic and layout version
+pulse    training, every unit    steps done, stamp and CPU clock of the last unit, phase in progress
+claim    training, rarely        process id, declared steps, state, fault
+phases   training, every phase   table of up to eight kinds of phases
+orders   Punctual                pacing line, request to stop
+beat     Punctual, every tick    stamp, so that a process notices that nobody steers it any more
+======== ======================= =====================================================================
+
+Stamps are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+#: Environment variable that names the page's file to the training process.
+PAGE_VARIABLE = "PUNCTUAL_PAGE"
+
+PAGE_BYTES = 4096
+N_PHASES_MAX = 8
+_NAME_BYTES = 24
+_MAGIC = b"PNCTUAL\x01"
+
+#: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
+#: that it died there.
+_N_READS_MAX = 200
+
+
+class State(IntEnum):
+    """How far the training process is."""
+
+    STARTING = 0
+    TRAINING = 1
+    LANDED = 2  # everything declared is done
+
+
+class Fault(IntEnum):
+    """What the training process declared or did that does not fit; it goes on, and the run's end reports it."""
+
+    NONE = 0
+    ZERO_STEPS = 1
+    MORE_STEPS = 2
+    TOO_MANY_PHASES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The latest unit. `i_phase` is -1 outside phases."""
+
+    n_steps: int = 0
+    stamp_ns: int = 0
+    cpu_ns: int = 0
+    i_phase: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who trains, and what it declared. `total_steps` 0: not declared."""
+
+    pid: int = 0
+    total_steps: int = 0
+    start_step: int = 0
+    state: State = State.STARTING
+    fault: Fault = Fault.NONE
+    can_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseEntry:
+    """One kind of phase; see `punctual.core.control.PhaseProgress` for the meaning. `cost_steps` below 0: unknown."""
+
+    name: str
+    units_planned: float = 0.0
+    n_units_done: int = 0
+    n_units_measured: int = 0
+    cpu_ns: int = 0
+    wall_ns: int = 0
+    cost_steps: float = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What Punctual wants of the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps."""
+
+    pacing: bool = False
+    stop: bool = False
+    end_ns: int = 0
+    end_work: float = 0.0
+    ns_per_step: float = 0.0
+    phase_cost_steps: tuple[float, ...] = ()
+
+    def unit_may_end_ns(self, work: float) -> float:
+        """Instant before which `work` should not be done."""
+        return self.end_ns - (self.end_work - work) * self.ns_per_step
+
+
+class _Region:
+    """A guarded struct at a fixed place in the page."""
+
+    def __init__(self, offset: int, payload: str) -> None:
+        self._struct = struct.Struct(f"<Q{payload}Q")
+        self._version = struct.Struct("<Q")
+        self.offset = offset
+        self.end = offset + self._struct.size
+
+    def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
+        self._struct.pack_into(page, self.offset, version, *payload, version)
+
+    def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
+        """The payload; None if its writer died while writing."""
+        for _ in range(_N_READS_MAX):
+            (closing,) = self._version.unpack_from(page, self.end - 8)
+            fields = self._struct.unpack_from(page, self.offset)
+            (opening,) = self._version.unpack_from(page, self.offset)
+            if opening == closing:
+                return fields[1:-1]
+        return None
+
+    def version(self, page: mmap.mmap) -> int:
+        (opening,) = self._version.unpack_from(page, self.offset)
+        return int(opening)
+
+
+_PULSE = _Region(64, "qqqq")
+_CLAIM = _Region(128, "qqqqqq")
+_BEAT = _Region(256, "q")
+_ORDERS = _Region(320, f"qqqdd{N_PHASES_MAX}d")
+_PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
+
+
+class PageError(Exception):
+    """The file is no page of this layout."""
+
+
+class Page:
+    """A mapped page; both sides use it, each its own half of the methods."""
+
+    def __init__(self, mapped: mmap.mmap) -> None:
+        self._map = mapped
+        # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
+        self._pulse_version = _PULSE.version(mapped)
+        self._claim_version = _CLAIM.version(mapped)
+        self._phases_version = _PHASES.version(mapped)
+        self._orders_version = _ORDERS.version(mapped)
+        self._beat_version = _BEAT.version(mapped)
+
+    @classmethod
+    def create(cls, path: str) -> Page:
+        """Make a new page at `path`, readable by its owner only; fails if the file exists."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.ftruncate(fd, PAGE_BYTES)
+            mapped = mmap.mmap(fd, PAGE_BYTES)
+        finally:
+            os.close(fd)
+        mapped[: len(_MAGIC)] = _MAGIC
+        return cls(mapped)
+
+    @classmethod
+    def open(cls, path: str) -> Page:
+        """Map the page at `path`; raises `PageError` if it is something else, `OSError` if it cannot be opened."""
+        fd = os.open(path, os.O_RDWR)
+        try:
+            if os.fstat(fd).st_size != PAGE_BYTES:
+                raise PageError(f"{path} is not a Punctual page of {PAGE_BYTES} bytes")
+            mapped = mmap.mmap(fd, PAGE_BYTES)
+        finally:
+            os.close(fd)
+        if mapped[: len(_MAGIC)] != _MAGIC:
+            raise PageError(f"{path} was written by another version of Punctual")
+        return cls(mapped)
+
+    def close(self) -> None:
+        self._map.close()
+
+    # The training side.
+
+    def publish(self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int) -> None:
+        """Say that a unit is done. The hot path: one call a step."""
+        self._pulse_version += 1
+        _PULSE.write(self._map, self._pulse_version, n_steps, stamp_ns, cpu_ns, i_phase)
+
+    def declare(self, claim: Claim) -> None:
+        self._claim_version += 1
+        _CLAIM.write(
+            self._map, self._claim_version,
+            claim.pid, claim.total_steps, claim.start_step, claim.state, claim.fault, claim.can_stop,
+        )  # fmt: skip
+
+    def publish_phases(self, entries: list[PhaseEntry]) -> None:
+        """Replace the table of phases; entries past `N_PHASES_MAX` are left out."""
+        flat: list[object] = []
+        for entry in entries[:N_PHASES_MAX]:
+            flat += [
+                _fit(entry.name), entry.units_planned, entry.n_units_done,
+                entry.n_units_measured, entry.cpu_ns, entry.wall_ns, entry.cost_steps,
+            ]  # fmt: skip
+        for _ in range(N_PHASES_MAX - len(entries)):
+            flat += [b"", 0.0, 0, 0, 0, 0, -1.0]
+        self._phases_version += 1
+        _PHASES.write(self._map, self._phases_version, min(len(entries), N_PHASES_MAX), *flat)
+
+    def orders_version(self) -> int:
+        """Changes whenever there are new orders; cheap enough to ask at every step."""
+        return _ORDERS.version(self._map)
+
+    def orders(self) -> Orders:
+        fields = _ORDERS.read(self._map)
+        if fields is None or not _ORDERS.version(self._map):
+            return Orders()
+        pacing, stop, end_ns, end_work, ns_per_step, *costs = fields
+        return Orders(bool(pacing), bool(stop), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
+
+    def beat_ns(self) -> int:
+        """When Punctual last ticked; 0: never."""
+        fields = _BEAT.read(self._map)
+        return int(fields[0]) if fields else 0  # type: ignore[call-overload, no-any-return]
+
+    # Punctual's side.
+
+    def pulse(self) -> Pulse:
+        """The latest unit; an empty pulse before the first."""
+        fields = _PULSE.read(self._map)
+        return Pulse(*fields) if fields and _PULSE.version(self._map) else Pulse()  # type: ignore[arg-type]
+
+    def claim(self) -> Claim:
+        fields = _CLAIM.read(self._map)
+        if fields is None:
+            return Claim()
+        pid, total_steps, start_step, state, fault, can_stop = fields
+        return Claim(pid, total_steps, start_step, State(state), Fault(fault), bool(can_stop))  # type: ignore[arg-type]
+
+    def phases_version(self) -> int:
+        return _PHASES.version(self._map)
+
+    def phases(self) -> list[PhaseEntry]:
+        fields = _PHASES.read(self._map)
+        if fields is None:
+            return []
+        count, *flat = fields
+        entries = []
+        for i in range(int(count)):  # type: ignore[call-overload]
+            name, *rest = flat[i * 7 : (i + 1) * 7]
+            entries.append(PhaseEntry(name.rstrip(b"\0").decode("utf-8", "replace"), *rest))  # type: ignore[attr-defined, arg-type]
+        return entries
+
+    def order(self, orders: Orders) -> None:
+        costs = (*orders.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
+        self._orders_version += 1
+        _ORDERS.write(
+            self._map, self._orders_version,
+            orders.pacing, orders.stop, orders.end_ns, orders.end_work, orders.ns_per_step, *costs,
+        )  # fmt: skip
+
+    def beat(self, stamp_ns: int) -> None:
+        self._beat_version += 1
+        _BEAT.write(self._map, self._beat_version, stamp_ns)
+
+
+def _fit(name: str) -> bytes:
+    """`name` cut to the table's width, never inside a character."""
+    return name.encode()[:_NAME_BYTES].decode("utf-8", "ignore").encode()
