@@ -80,10 +80,13 @@ class RejectJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarnUser:
-    """Tell the job's owner something that needs attention; also said when it is over (`reason.code` says which)."""
+    """Tell something that needs attention, or that it is over (`reason.code` says which).
+
+    `job` None: it concerns all jobs.
+    """
 
     at: float
-    job: JobId
+    job: JobId | None
     reason: Reason
 
 

@@ -1,0 +1,598 @@
+"""The only mutator of state: events in, commands out.
+
+Three rules hold here, each for a failure that was seen without it.
+
+1. *Fold, then reconcile.* An event changes the state; then what is wanted is compared with what is in force, and the
+   difference is asked for. Nothing is remembered about which event led to which command, so a lost, late or failed
+   command needs no special case. A failed one waits one period before it is asked again.
+2. *Reserve the larger* (`punctual.core.ledger`). At most one resize is in flight per job.
+3. *One plan in flight.* A plan that arrives late is still used for the jobs that remain, and the next one is
+   requested at once.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.commands import (
+    Command,
+    LaunchJob,
+    RejectJob,
+    RequestPlan,
+    ResizeJob,
+    SetTimer,
+    StopJob,
+    WarnUser,
+)
+from punctual.core.control import Demand, PacingLine, PhaseProgress, Reading
+from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    PhaseReported,
+    PlanProposed,
+    ProgressReported,
+    SpecChanged,
+    StopRequested,
+    TimerFired,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec, JobStatus, JobView
+from punctual.core.ledger import Ledger
+from punctual.core.plan import Plan
+from punctual.core.protocols import Controller
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.story import Reason, Story
+
+_STATUS_ENDED = ("finished", "failed")
+_NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
+_LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
+_QUEUED = Reason("start-up", "a job starts at its ceiling")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periods:
+    """How long the scheduler waits for what, in seconds.
+
+    Attributes
+    ----------
+    first_tick_s
+        From a job's start to its first tick.
+    idle_tick_s
+        Between ticks of a job without a deadline.
+    retry_s
+        Before a failed command is asked again.
+    answer_s
+        After which a command without an answer is taken as lost.
+    grace_s, grace_frac
+        A job that reports no progress is pointed out after the first, or this share of its deadline if that is later.
+    """
+
+    first_tick_s: float = 0.25
+    idle_tick_s: float = 1.0
+    retry_s: float = 1.0
+    answer_s: float = 10.0
+    grace_s: float = 30.0
+    grace_frac: float = 0.2
+
+
+@dataclass(slots=True)
+class _Job:
+    """The scheduler's record of a job."""
+
+    spec: JobSpec
+    submitted_at: float
+    #: Revision in force when it was submitted: only plans of a later one know the job.
+    submitted_revision: int
+    controller: Controller[Any]
+    state: Any
+    status: JobStatus = "queued"
+    n_failures: int = 0
+    #: Number of the last command about this job; answers carry it.
+    n_requests: int = 0
+    demand: Demand | None = None
+    #: The demand that the last requested plan was made for.
+    planned_demand: Resources = NOTHING
+    #: What the last plan gives the job, and why.
+    target: Allocation = field(default_factory=dict)
+    target_reason: Reason = _QUEUED
+    #: What was asked by the last command that was applied. Compared with the target in place of the grant itself,
+    #: which is the amount as read back and differs by the actuator's resolution.
+    applied: tuple[Allocation, PacingLine | None] | None = None
+    asked: tuple[Allocation, PacingLine | None] | None = None
+    asked_at: float = 0.0
+    retry_at: float = 0.0
+    stop_cause: str | None = None
+    progress: ProgressReported | None = None
+    phases: tuple[PhaseProgress, ...] = ()
+    can_pace: bool = False
+    granted_core_s: float = 0.0
+    accrued_at: float = 0.0
+    feasible: bool = True
+    told_no_progress: bool = False
+    story: Story = field(default_factory=Story)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in _STATUS_ENDED
+
+    def wanted(self) -> Resources:
+        return self.demand.resources if self.demand else self.spec.ceiling
+
+    def pacing(self) -> PacingLine | None:
+        return self.demand.pacing if self.demand else None
+
+
+class Scheduler:
+    """Turns events into commands.
+
+    Parameters
+    ----------
+    controllers
+        By registered name; each job names the one that steers it.
+    strict
+        Raise `InvariantBroken` when a plan is not valid (tests); otherwise the plan is refused, the last one stays in
+        force and the user is warned.
+    seed
+        Handed to policies.
+    n_retries
+        How often a job that failed in a retryable way is launched again.
+    """
+
+    def __init__(
+        self,
+        controllers: Mapping[str, Controller[Any]],
+        *,
+        strict: bool = False,
+        seed: int = 0,
+        periods: Periods | None = None,
+        n_retries: int = 3,
+    ) -> None:
+        self._controllers = dict(controllers)
+        self._strict = strict
+        self._seed = seed
+        self._periods = periods or Periods()
+        self._n_retries = n_retries
+        self._ledger = Ledger()
+        self._jobs: dict[JobId, _Job] = {}
+        self._active: dict[JobId, _Job] = {}
+        self._commands: list[Command] = []
+        self._revision = 0
+        self._plan_due = False
+        self._plan_in_flight = False
+        self._plan_retry_at = 0.0
+        self._carry: object = None
+        self._folds: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._job_submitted,
+            JobStarted: self._job_started,
+            ProgressReported: self._progress_reported,
+            PhaseReported: self._phase_reported,
+            JobFinished: self._job_finished,
+            JobFailed: self._job_failed,
+            GrantApplied: self._grant_applied,
+            GrantFailed: self._grant_failed,
+            NodeJoined: self._node_joined,
+            NodeLost: self._node_lost,
+            SpecChanged: self._spec_changed,
+            StopRequested: self._stop_requested,
+            PlanProposed: self._plan_proposed,
+            TimerFired: self._timer_fired,
+        }
+
+    def handle(self, event: Event) -> list[Command]:
+        """Fold `event` into the state and return what is to be done about it, in order."""
+        self._commands = []
+        job = self._jobs.get(_subject(event))
+        if job is not None:
+            job.story.add(event)
+        self._folds[type(event)](event)
+        self._reconcile(event.at)
+        return self._commands
+
+    def snapshot(self, at: float) -> Snapshot:
+        """The picture that a policy decides on; carries the revision of the last `RequestPlan`."""
+        return Snapshot(
+            at=at,
+            revision=self._revision,
+            nodes=tuple(Node(node, capacity) for node, capacity in sorted(self._ledger.nodes.items())),
+            jobs=tuple(self._view(job) for job in self._active.values()),
+            seed=self._seed,
+            carry=self._carry,
+        )
+
+    def job(self, job: JobId) -> JobView:
+        """The job as a policy would see it, also after its end; raises `KeyError` for an unknown one."""
+        return self._view(self._jobs[job])
+
+    def demand(self, job: JobId) -> Demand | None:
+        """The controller's last demand; None before the first."""
+        return self._jobs[job].demand
+
+    def validate(self) -> None:
+        """Raise `InvariantBroken` if the state contradicts itself."""
+        self._ledger.validate()
+        for id, job in self._jobs.items():
+            if job.ended != (id not in self._active):
+                raise InvariantBroken(f"job '{id}' is {job.status} and listed as the opposite", job.story.messages())
+            if job.status == "queued" and self._ledger.granted(id):
+                raise InvariantBroken(f"job '{id}' is queued and holds something", job.story.messages())
+
+    # Folds: one event each, no commands about grants.
+
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        spec = event.spec
+        if spec.id in self._jobs:
+            raise InvalidSpec(
+                "`id` must be new", f"'{spec.id}' a second time", f"job '{spec.id}'", "Choose another name (`--name`)."
+            )
+        controller = self._controllers[spec.controller]
+        job = _Job(
+            spec, event.at, self._revision, controller, controller.init(spec),
+            planned_demand=spec.ceiling, accrued_at=event.at,
+        )  # fmt: skip
+        job.story.add(event)
+        self._jobs[spec.id] = job
+        capacity = total(self._ledger.nodes.values())
+        if capacity and not spec.floor.fits_in(capacity):
+            self._reject(event.at, job, capacity)
+            return
+        self._active[spec.id] = job
+        self._ledger.open(spec.id)
+        self._plan_due = True
+
+    def _reject(self, at: float, job: _Job, capacity: Resources) -> None:
+        job.status = "failed"
+        text = f"its floor of {job.spec.floor.cores:g} cores does not fit in the {capacity.cores:g} cores there are"
+        self._emit(RejectJob(at=at, job=job.spec.id, reason=Reason("too-large", text)), job)
+
+    def _job_started(self, event: JobStarted) -> None:
+        job = self._settle(event.job, event.request, event.granted, event.at)
+        if job is None:
+            return
+        job.can_pace = event.can_pace
+        if job.status in ("queued", "starting"):
+            job.status = "running"
+            self._set_tick(job, event.at, self._periods.first_tick_s)
+
+    def _grant_applied(self, event: GrantApplied) -> None:
+        self._settle(event.job, event.request, event.granted, event.at)
+
+    def _grant_failed(self, event: GrantFailed) -> None:
+        job = self._settle(event.job, event.request, event.granted, event.at)
+        if job is None:
+            return
+        job.applied = None
+        if job.status == "starting" and not self._ledger.holds(event.job):
+            job.status = "queued"
+        job.retry_at = event.at + self._periods.retry_s
+        self._emit(SetTimer(at=event.at, key=f"retry:{event.job}", fire_at=job.retry_at), job)
+
+    def _settle(self, id: JobId, request: int, granted: Allocation, at: float) -> _Job | None:
+        """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
+        job = self._active.get(id)
+        if job is None or request < job.n_requests:
+            return None
+        self._accrue(job, at)
+        self._ledger.settle(id, request, granted)
+        job.applied = job.asked
+        return job
+
+    def _progress_reported(self, event: ProgressReported) -> None:
+        job = self._active.get(event.job)
+        if job is not None:
+            job.progress = event
+
+    def _phase_reported(self, event: PhaseReported) -> None:
+        job = self._active.get(event.job)
+        if job is not None:
+            job.phases = event.phases
+
+    def _job_finished(self, event: JobFinished) -> None:
+        self._end(event.job, "finished", event.at)
+
+    def _job_failed(self, event: JobFailed) -> None:
+        job = self._active.get(event.job)
+        if job is None:
+            return
+        job.n_failures += 1
+        if event.retryable and job.stop_cause is None and job.n_failures <= self._n_retries:
+            self._requeue(job, event.at)
+            job.retry_at = event.at + self._periods.retry_s
+            self._emit(SetTimer(at=event.at, key=f"retry:{event.job}", fire_at=job.retry_at), job)
+        else:
+            self._end(event.job, "failed", event.at)
+
+    def _end(self, id: JobId, status: JobStatus, at: float) -> None:
+        job = self._active.pop(id, None)
+        if job is None:
+            return
+        self._accrue(job, at)
+        self._ledger.close(id)
+        job.status = status
+        self._plan_due = True
+
+    def _requeue(self, job: _Job, at: float) -> None:
+        self._accrue(job, at)
+        self._ledger.close(job.spec.id)
+        self._ledger.open(job.spec.id)
+        job.status, job.applied, job.asked = "queued", None, None
+        job.n_requests += 1  # answers to what was asked before are about a process that is gone
+        self._plan_due = True
+
+    def _node_joined(self, event: NodeJoined) -> None:
+        self._ledger.join(event.node, event.capacity)
+        self._plan_due = True
+
+    def _node_lost(self, event: NodeLost) -> None:
+        for id in self._ledger.lose(event.node):
+            job = self._active[id]
+            job.target = {node: amount for node, amount in job.target.items() if node != event.node}
+            job.applied = None
+            if not self._ledger.holds(id) and job.status != "queued":
+                self._requeue(job, event.at)
+        self._plan_due = True
+
+    def _spec_changed(self, event: SpecChanged) -> None:
+        job = self._active.get(event.spec.id)
+        if job is None:
+            return
+        job.spec = event.spec
+        self._plan_due = True
+        if job.status == "running":
+            self._set_tick(job, event.at, 0.0)
+
+    def _stop_requested(self, event: StopRequested) -> None:
+        job = self._active.get(event.job)
+        if job is None:
+            return
+        if job.status == "queued":
+            self._end(event.job, "failed", event.at)
+        else:
+            job.stop_cause = event.cause
+
+    def _plan_proposed(self, event: PlanProposed) -> None:
+        self._plan_in_flight = False
+        broken = event.cause if event.plan is None else self._broken(event.plan)
+        if event.plan is None or broken:
+            self._refuse(broken, event.at)
+            return
+        self._carry = event.plan.carry
+        for job in self._known_to(event.plan):
+            given = event.plan.grants.get(job.spec.id, {})
+            job.target = {node: amount for node, amount in given.items() if amount}
+            job.target_reason = self._why(job, event.plan)
+
+    def _why(self, job: _Job, plan: Plan) -> Reason:
+        """The controller's reason where it got what it wanted, otherwise the policy's."""
+        wanted = job.demand.reason if job.demand else _QUEUED
+        if job.wanted().fits_in(total(job.target.values())):
+            return wanted
+        return plan.reasons.get(job.spec.id, wanted)
+
+    def _refuse(self, why: str, at: float) -> None:
+        if self._strict:
+            raise InvariantBroken(f"the plan is not valid: {why}")
+        text = f"the policy's plan was refused and the last one stays in force: {why}"
+        self._emit(WarnUser(at=at, job=None, reason=Reason("plan-refused", text)), None)
+        self._plan_due = True
+        self._plan_retry_at = at + self._periods.retry_s
+        self._emit(SetTimer(at=at, key="plan", fire_at=self._plan_retry_at), None)
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        kind, _, id = event.key.partition(":")
+        job = self._active.get(JobId(id))
+        if kind == "tick" and job is not None and job.status in ("running", "stopping"):
+            self._tick(job, event.at)
+
+    # Ticks: a reading becomes a demand.
+
+    def _tick(self, job: _Job, at: float) -> None:
+        self._accrue(job, at)
+        self._warn_without_progress(job, at)
+        demand = self._next_demand(job, at)
+        if job.planned_demand != demand.resources:
+            job.planned_demand = demand.resources
+            self._plan_due = True
+        job.demand = demand
+        self._warn_of_feasibility(job, at)
+        self._set_tick(job, at, demand.next_tick_s)
+
+    def _next_demand(self, job: _Job, at: float) -> Demand:
+        idle_s = self._periods.idle_tick_s
+        if job.progress is not None and job.progress.landed:
+            return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_LANDED)
+        if job.spec.deadline_s is None:
+            return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_NO_DEADLINE)
+        demand, job.state = job.controller.step(job.spec, job.state, self._reading(job, at, job.spec.deadline_s))
+        return demand
+
+    def _reading(self, job: _Job, at: float, deadline_s: float) -> Reading:
+        progress = job.progress
+        return Reading(
+            elapsed_s=at - job.submitted_at,
+            deadline_s=deadline_s,
+            granted=total(self._ledger.granted(job.spec.id).values()),
+            granted_core_s=job.granted_core_s,
+            used_core_s=progress.used_core_s if progress else 0.0,
+            in_flight_core_s=progress.in_flight_core_s if progress else 0.0,
+            unit_at_s=progress.unit_at - job.submitted_at if progress else 0.0,
+            steps_done=progress.steps_done if progress else 0.0,
+            steps_total=(progress.steps_total if progress else None) or job.spec.work_steps,
+            ceiling=self._ceiling(job),
+            phases=job.phases,
+            landed=progress.landed if progress else False,
+            can_pace=job.can_pace,
+        )
+
+    def _ceiling(self, job: _Job) -> Resources:
+        largest = NOTHING
+        for capacity in self._ledger.nodes.values():
+            largest = largest.at_least(capacity)
+        return job.spec.ceiling.at_most(largest).at_least(job.spec.floor)
+
+    def _warn_without_progress(self, job: _Job, at: float) -> None:
+        elapsed_s = at - job.submitted_at
+        grace_s = max(self._periods.grace_s, self._periods.grace_frac * (job.spec.deadline_s or 0.0))
+        silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
+        if silent and not job.told_no_progress and elapsed_s > grace_s:
+            job.told_no_progress = True
+            text = f"no progress was reported in {elapsed_s:.0f} s; the job goes on at full speed"
+            self._emit(WarnUser(at=at, job=job.spec.id, reason=Reason("no-progress", text)), job)
+
+    def _warn_of_feasibility(self, job: _Job, at: float) -> None:
+        forecast = job.demand.forecast if job.demand else None
+        if forecast is None or forecast.feasible == job.feasible:
+            return
+        job.feasible = forecast.feasible
+        deadline_s = job.spec.deadline_s or 0.0
+        late_s = forecast.earliest_finish_s - deadline_s
+        text = (
+            f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
+            if forecast.feasible
+            else f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+        )
+        facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
+        reason = Reason("feasible" if forecast.feasible else "infeasible", text, facts)
+        self._emit(WarnUser(at=at, job=job.spec.id, reason=reason), job)
+
+    def _set_tick(self, job: _Job, at: float, after_s: float) -> None:
+        self._emit(SetTimer(at=at, key=f"tick:{job.spec.id}", fire_at=at + after_s), job)
+
+    # Reconciling: what is wanted against what is in force.
+
+    def _reconcile(self, at: float) -> None:
+        self._request_plan(at)
+        for job in self._active.values():
+            if job.stop_cause is not None:
+                self._stop(job, at)
+            elif job.status == "queued":
+                self._launch(job, at)
+            elif job.applied != (job.target, job.pacing()):
+                self._resize(job, at)
+
+    def _request_plan(self, at: float) -> None:
+        if not self._plan_due or self._plan_in_flight or not self._ledger.nodes or at < self._plan_retry_at:
+            return
+        self._plan_due = False
+        if not self._active:
+            return
+        self._plan_in_flight = True
+        self._revision += 1
+        self._emit(RequestPlan(at=at, revision=self._revision), None)
+
+    def _launch(self, job: _Job, at: float) -> None:
+        if not job.target or not self._may_ask(job, at):
+            return
+        job.status = "starting"
+        request = self._ask(job, at)
+        command = LaunchJob(
+            at=at, job=job.spec.id, request=request, spec=job.spec, grant=job.target, reason=job.target_reason
+        )
+        self._emit(command, job)
+
+    def _resize(self, job: _Job, at: float) -> None:
+        if not self._may_ask(job, at):
+            return
+        if job.status == "starting":  # the launch was not answered in time: say it again
+            job.status = "queued"
+            self._launch(job, at)
+            return
+        request = self._ask(job, at)
+        command = ResizeJob(
+            at=at, job=job.spec.id, request=request, grant=job.target, reason=job.target_reason, pacing=job.pacing()
+        )
+        self._emit(command, job)
+
+    def _stop(self, job: _Job, at: float) -> None:
+        waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
+        if waiting or job.stop_cause is None:
+            return
+        job.status = "stopping"
+        job.asked_at = at
+        self._emit(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
+        self._set_answer_timer(job, at)
+
+    def _may_ask(self, job: _Job, at: float) -> bool:
+        unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
+        return not unanswered and at >= job.retry_at and self._ledger.may_ask(job.spec.id, job.target)
+
+    def _ask(self, job: _Job, at: float) -> int:
+        job.n_requests += 1
+        job.asked, job.asked_at = (job.target, job.pacing()), at
+        self._ledger.ask(job.spec.id, job.n_requests, job.target)
+        self._set_answer_timer(job, at)
+        return job.n_requests
+
+    def _set_answer_timer(self, job: _Job, at: float) -> None:
+        self._emit(SetTimer(at=at, key=f"answer:{job.spec.id}", fire_at=at + self._periods.answer_s), job)
+
+    # Plans.
+
+    def _known_to(self, plan: Plan) -> list[_Job]:
+        return [job for job in self._active.values() if job.submitted_revision < plan.revision]
+
+    def _broken(self, plan: Plan) -> str:
+        """Why the plan cannot be used for the jobs that remain; empty if it can."""
+        if plan.status == "infeasible":
+            return "the policy found no valid plan"
+        booked: dict[NodeId, Resources] = {}
+        for job in self._known_to(plan):
+            grant = plan.grants.get(job.spec.id, {})
+            broken = self._broken_grant(job, grant)
+            if broken:
+                return broken
+            for node, amount in grant.items():
+                booked[node] = booked.get(node, NOTHING) + amount
+        for node, amount in booked.items():
+            # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.
+            if node in self._ledger.nodes and not amount.fits_in(self._ledger.nodes[node]):
+                return f"{amount} on node '{node}', which has {self._ledger.nodes[node]}"
+        return ""
+
+    def _broken_grant(self, job: _Job, grant: Allocation) -> str:
+        amount, spec = total(grant.values()), job.spec
+        if not amount:
+            running = job.status in ("running", "starting")
+            return f"nothing for job '{spec.id}', which runs and may not be paused" if running and not spec.preemptible else ""
+        if not amount.fits_in(spec.ceiling):
+            return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
+        if not spec.floor.fits_in(amount):
+            return f"{amount} for job '{spec.id}', under its floor of {spec.floor}"
+        return ""
+
+    # Views.
+
+    def _view(self, job: _Job) -> JobView:
+        return JobView(
+            spec=job.spec,
+            status=job.status,
+            submitted_at=job.submitted_at,
+            done_steps=job.progress.steps_done if job.progress else 0.0,
+            demand=job.wanted(),
+            granted={} if job.ended else dict(self._ledger.granted(job.spec.id)),
+        )
+
+    def _accrue(self, job: _Job, at: float) -> None:
+        """Add the granted cores since the last call to the integral."""
+        job.granted_core_s += total(self._ledger.granted(job.spec.id).values()).cores * (at - job.accrued_at)
+        job.accrued_at = at
+
+    def _emit(self, command: Command, job: _Job | None) -> None:
+        self._commands.append(command)
+        if job is not None:
+            job.story.add(command)
+
+
+def _subject(event: Event) -> JobId:
+    """The job an event is about; the empty name if it is about none."""
+    if isinstance(event, SpecChanged):
+        return event.spec.id
+    return JobId(getattr(event, "job", ""))
