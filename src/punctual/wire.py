@@ -4,7 +4,8 @@ One page of 4 KiB per job, in a file that both sides map. Each region has one wr
 counter at both ends: the writer stores the new version, the payload, the version again, in this order; a reader reads
 the closing version, then the payload, then the opening version, and takes the payload only if both are equal.
 A version read at the end and found again at the start means that no later write had begun. No lock is ever held, so
-neither side can block the other or be hurt by its death.
+neither side can block the other or be hurt by its death; while a writer stands still in the middle of a write, readers
+keep to what they read last.
 
 ======== ======================= =====================================================================
 region   writer                  content
@@ -37,7 +38,7 @@ _NAME_BYTES = 24
 _MAGIC = b"PNCTUAL\x01"
 
 #: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
-#: that it died there.
+#: that it was stopped there: by its quota for some milliseconds, or for good.
 _N_READS_MAX = 200
 
 
@@ -110,29 +111,37 @@ class Orders:
 
 
 class _Region:
-    """A guarded struct at a fixed place in the page."""
+    """A guarded struct at a fixed place in the page.
+
+    `struct` clears its target before it packs, so the guards are written by calls of their own: packed together with
+    the payload both would be zero for a moment, and a reader would take a half-written payload for a whole one.
+    """
 
     def __init__(self, offset: int, payload: str) -> None:
-        self._struct = struct.Struct(f"<Q{payload}Q")
-        self._version = struct.Struct("<Q")
+        self._payload = struct.Struct(f"<{payload}")
+        self._guard = struct.Struct("<Q")
         self.offset = offset
-        self.end = offset + self._struct.size
+        self._payload_offset = offset + self._guard.size
+        self._closing_offset = self._payload_offset + self._payload.size
+        self.end = self._closing_offset + self._guard.size
 
     def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
-        self._struct.pack_into(page, self.offset, version, *payload, version)
+        self._guard.pack_into(page, self.offset, version)
+        self._payload.pack_into(page, self._payload_offset, *payload)
+        self._guard.pack_into(page, self._closing_offset, version)
 
     def read(self, page: mmap.mmap) -> tuple[object, ...] | None:
-        """The payload; None if its writer died while writing."""
+        """The payload; None if it was never written, or if its writer stopped while writing."""
         for _ in range(_N_READS_MAX):
-            (closing,) = self._version.unpack_from(page, self.end - 8)
-            fields = self._struct.unpack_from(page, self.offset)
-            (opening,) = self._version.unpack_from(page, self.offset)
-            if opening == closing:
-                return fields[1:-1]
+            (closing,) = self._guard.unpack_from(page, self._closing_offset)
+            fields = self._payload.unpack_from(page, self._payload_offset)
+            if self.version(page) == closing:
+                return fields if closing else None
         return None
 
     def version(self, page: mmap.mmap) -> int:
-        (opening,) = self._version.unpack_from(page, self.offset)
+        """The opening guard. It is written byte by byte: a value that changes tells no more than that it changes."""
+        (opening,) = self._guard.unpack_from(page, self.offset)
         return int(opening)
 
 
@@ -152,6 +161,7 @@ class Page:
 
     def __init__(self, mapped: mmap.mmap) -> None:
         self._map = mapped
+        self._seen: dict[int, tuple[object, ...] | None] = {}
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
         self._pulse_version = _PULSE.version(mapped)
         self._claim_version = _CLAIM.version(mapped)
@@ -188,6 +198,14 @@ class Page:
     def close(self) -> None:
         self._map.close()
 
+    def _read(self, region: _Region) -> tuple[object, ...] | None:
+        """The payload of `region`; what was read last if its writer stopped while writing; None before the first."""
+        fields = region.read(self._map)
+        if fields is None:
+            return self._seen.get(region.offset)
+        self._seen[region.offset] = fields
+        return fields
+
     # The training side.
 
     def publish(self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int) -> None:
@@ -220,26 +238,26 @@ class Page:
         return _ORDERS.version(self._map)
 
     def orders(self) -> Orders:
-        fields = _ORDERS.read(self._map)
-        if fields is None or not _ORDERS.version(self._map):
+        fields = self._read(_ORDERS)
+        if fields is None:
             return Orders()
         pacing, stop, end_ns, end_work, ns_per_step, *costs = fields
         return Orders(bool(pacing), bool(stop), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
 
     def beat_ns(self) -> int:
         """When Punctual last ticked; 0: never."""
-        fields = _BEAT.read(self._map)
+        fields = self._read(_BEAT)
         return int(fields[0]) if fields else 0  # type: ignore[call-overload, no-any-return]
 
     # Punctual's side.
 
     def pulse(self) -> Pulse:
         """The latest unit; an empty pulse before the first."""
-        fields = _PULSE.read(self._map)
-        return Pulse(*fields) if fields and _PULSE.version(self._map) else Pulse()  # type: ignore[arg-type]
+        fields = self._read(_PULSE)
+        return Pulse(*fields) if fields else Pulse()  # type: ignore[arg-type]
 
     def claim(self) -> Claim:
-        fields = _CLAIM.read(self._map)
+        fields = self._read(_CLAIM)
         if fields is None:
             return Claim()
         pid, total_steps, start_step, state, fault, can_stop = fields
@@ -249,7 +267,7 @@ class Page:
         return _PHASES.version(self._map)
 
     def phases(self) -> list[PhaseEntry]:
-        fields = _PHASES.read(self._map)
+        fields = self._read(_PHASES)
         if fields is None:
             return []
         count, *flat = fields

@@ -1,0 +1,224 @@
+"""The shared page: what one side writes the other reads, whole or not at all."""
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual import wire
+from punctual.wire import Claim, Fault, Orders, Page, PageError, PhaseEntry, Pulse, State
+
+REGIONS = (wire._PULSE, wire._CLAIM, wire._BEAT, wire._ORDERS, wire._PHASES)
+N_PULSES = 200_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "job.page")
+
+
+@pytest.fixture
+def page(path: str) -> Iterator[Page]:
+    created = Page.create(path)
+    yield created
+    created.close()
+
+
+@pytest.fixture
+def training(page: Page, path: str) -> Iterator[Page]:
+    """The same page as the training process maps it."""
+    opened = Page.open(path)
+    yield opened
+    opened.close()
+
+
+def open_guard(page: Page, region: wire._Region) -> None:
+    """Leave `page` as a writer does that stops in the middle of a write."""
+    region._guard.pack_into(page._map, region.offset, region.version(page._map) + 1)
+
+
+def test_regions_lie_apart_within_the_page() -> None:
+    spans = sorted((region.offset, region.end) for region in REGIONS)
+    assert spans[0][0] >= len(wire._MAGIC)
+    assert spans[-1][1] <= wire.PAGE_BYTES
+    assert all(earlier[1] <= later[0] for earlier, later in pairwise(spans))
+
+
+def test_regions_of_different_writers_share_no_cache_line() -> None:
+    training = [wire._PULSE, wire._CLAIM, wire._PHASES]
+    punctual = [wire._BEAT, wire._ORDERS]
+    lines = [{i // 64 for r in side for i in range(r.offset, r.end)} for side in (training, punctual)]
+    assert not lines[0] & lines[1]
+
+
+def test_a_new_page_is_empty(training: Page) -> None:
+    assert training.pulse() == Pulse()
+    assert training.claim() == Claim()
+    assert training.phases() == []
+    assert training.orders() == Orders()
+    assert training.beat_ns() == 0
+
+
+def test_pulse_round_trip(page: Page, training: Page) -> None:
+    training.publish(7, 2**40, 2**35, 1)
+    assert page.pulse() == Pulse(n_steps=7, stamp_ns=2**40, cpu_ns=2**35, i_phase=1)
+
+
+def test_claim_round_trip(page: Page, training: Page) -> None:
+    claim = Claim(4711, 3000, 120, State.TRAINING, Fault.MORE_STEPS, can_stop=True)
+    training.declare(claim)
+    assert page.claim() == claim
+
+
+def test_orders_round_trip(page: Page, training: Page) -> None:
+    before = training.orders_version()
+    orders = Orders(True, False, 5_000_000_000, 1200.5, 2.5e7, (2.5, 1.0))
+    page.order(orders)
+    assert training.orders_version() != before
+    seen = training.orders()
+    assert replace(seen, phase_cost_steps=seen.phase_cost_steps[:2]) == orders
+    assert set(seen.phase_cost_steps[2:]) == {0.0}
+
+
+def test_a_stop_is_an_order(page: Page, training: Page) -> None:
+    page.order(Orders(stop=True))
+    assert training.orders().stop
+    assert not training.orders().pacing
+
+
+def test_beat_round_trip(page: Page, training: Page) -> None:
+    page.beat(123)
+    assert training.beat_ns() == 123
+
+
+@given(
+    st.lists(
+        st.builds(
+            PhaseEntry,
+            name=st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=6),
+            units_planned=st.floats(0, 1e9),
+            n_units_done=st.integers(0, 2**62),
+            n_units_measured=st.integers(0, 2**62),
+            cpu_ns=st.integers(0, 2**62),
+            wall_ns=st.integers(0, 2**62),
+            cost_steps=st.floats(-1, 1e6),
+        ),
+        max_size=wire.N_PHASES_MAX,
+    )
+)
+def test_phases_round_trip(tmp_path_factory: pytest.TempPathFactory, entries: list[PhaseEntry]) -> None:
+    page = Page.create(str(tmp_path_factory.mktemp("page") / "job.page"))
+    page.publish_phases(entries)
+    assert page.phases() == entries
+    page.close()
+
+
+def test_phases_past_the_table_are_left_out(page: Page, training: Page) -> None:
+    entries = [PhaseEntry(f"phase {i}") for i in range(wire.N_PHASES_MAX + 3)]
+    training.publish_phases(entries)
+    assert page.phases() == entries[: wire.N_PHASES_MAX]
+
+
+@pytest.mark.parametrize("name", ["é" * 20, "x" + "é" * 20, "評価" * 10, "xx" + "評価" * 10, "x" * 21 + "😀😀"])
+def test_a_long_name_is_cut_between_characters(page: Page, name: str) -> None:
+    page.publish_phases([PhaseEntry(name)])
+    (entry,) = page.phases()
+    assert name.startswith(entry.name)
+    # No room for one more character was left unused.
+    assert len(name[: len(entry.name) + 1].encode()) > wire._NAME_BYTES
+
+
+def test_versions_change_with_every_table(page: Page) -> None:
+    seen = {page.phases_version()}
+    for _ in range(3):
+        page.publish_phases([])
+        seen.add(page.phases_version())
+    assert len(seen) == 4
+
+
+def test_a_restarted_training_goes_on_counting(page: Page, path: str) -> None:
+    for i in range(1, 4):
+        training = Page.open(path)
+        training.publish(i, 0, 0, -1)
+        training.close()
+        assert page.pulse().n_steps == i
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_a_half_written_payload_is_not_read(page: Page, region: wire._Region) -> None:
+    region.write(page._map, 5, *region._payload.unpack(bytes(region._payload.size)))
+    assert region.read(page._map) is not None
+    open_guard(page, region)
+    assert region.read(page._map) is None
+
+
+def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: Page) -> None:
+    for region in REGIONS:
+        open_guard(page, region)
+    assert (page.pulse(), page.claim(), page.phases(), page.orders(), page.beat_ns()) == (
+        Pulse(), Claim(), [], Orders(), 0,
+    )  # fmt: skip
+
+
+def test_a_writer_standing_still_leaves_what_was_read_last(page: Page, training: Page) -> None:
+    training.publish(41, 1, 1, -1)
+    assert page.pulse().n_steps == 41
+    open_guard(training, wire._PULSE)
+    assert page.pulse().n_steps == 41
+
+
+def test_create_refuses_an_existing_file(page: Page, path: str) -> None:
+    with pytest.raises(FileExistsError):
+        Page.create(path)
+
+
+def test_only_the_owner_may_read(page: Page, path: str) -> None:
+    assert Path(path).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"", "not a Punctual page"),
+        (b"x" * (wire.PAGE_BYTES - 1), "not a Punctual page"),
+        (bytes(wire.PAGE_BYTES), "another version"),
+        (b"PNCTUAL\x02".ljust(wire.PAGE_BYTES, b"\0"), "another version"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(content)
+    with pytest.raises(PageError, match=complaint):
+        Page.open(str(other))
+
+
+def test_the_pacing_line_is_anchored_at_its_end() -> None:
+    orders = Orders(pacing=True, end_ns=10_000, end_work=100.0, ns_per_step=50.0)
+    assert orders.unit_may_end_ns(100.0) == 10_000
+    assert orders.unit_may_end_ns(60.0) == 10_000 - 40 * 50
+
+
+def _hammer(path: str) -> None:
+    page = Page.open(path)
+    for i in range(1, N_PULSES + 1):
+        page.publish(i, i, i, i)
+
+
+def test_a_reader_never_sees_a_torn_pulse(page: Page, path: str) -> None:
+    """Another process writes equal numbers as fast as it can; unequal or falling ones would be torn."""
+    writer = multiprocessing.get_context("spawn").Process(target=_hammer, args=(path,))
+    writer.start()
+    seen = [page.pulse()]
+    while seen[-1].n_steps < N_PULSES and (writer.is_alive() or page.pulse() != seen[-1]):
+        pulse = page.pulse()
+        if pulse != seen[-1]:
+            seen.append(pulse)
+    writer.join()
+    assert seen[-1].n_steps == N_PULSES
+    assert all(len({p.n_steps, p.stamp_ns, p.cpu_ns, p.i_phase}) == 1 for p in seen[1:])
+    assert all(earlier.n_steps < later.n_steps for earlier, later in pairwise(seen))
