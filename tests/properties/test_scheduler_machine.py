@@ -1,0 +1,304 @@
+"""The scheduler against a hostile world: effects late, failed, lost or done twice; nodes come and go.
+
+The rules of the machine play the executor and the policy. After every step the scheduler's own invariants are checked,
+and beside them the one thing that only the world knows: what the jobs *really* hold never exceeds a node's capacity.
+"""
+
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob
+from punctual.core.control import Demand, Reading
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    PlanProposed,
+    ProgressReported,
+    SpecChanged,
+    StopRequested,
+    TimerFired,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.plan import Plan
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.story import Reason
+
+PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, answer_s=5.0)
+
+
+class Wandering:
+    """A controller that wants another amount at every tick."""
+
+    def init(self, spec: JobSpec) -> int:
+        return 0
+
+    def step(self, spec: JobSpec, state: int, reading: Reading) -> tuple[Demand, int]:
+        cores = spec.floor.cores + (state * 0.37) % (spec.ceiling.cores - spec.floor.cores + 1e-9)
+        reason = Reason("wander", "it wanders")
+        return Demand(resources=Resources(cores=cores), next_tick_s=1.0, reason=reason), state + 1
+
+
+def share(snapshot: object, shares: list[float]) -> Plan:
+    """A valid plan: jobs in order, each its floor if that fits, then a drawn share of what its node has left."""
+    free = {node.id: node.capacity for node in snapshot.nodes}
+    homes: dict[JobId, NodeId] = {}
+    grants: dict[JobId, Allocation] = {}
+    running = [job for job in snapshot.jobs if job.status != "queued"]
+    for job in [*running, *(job for job in snapshot.jobs if job.status == "queued")]:
+        candidates = list(job.granted) or [node for node in free if job.spec.floor.fits_in(free[node])]
+        candidates = [node for node in candidates if node in free and job.spec.floor.fits_in(free[node])]
+        if candidates:
+            homes[job.spec.id] = candidates[0]
+            grants[job.spec.id] = {candidates[0]: job.spec.floor}
+            free[candidates[0]] = free[candidates[0]] - job.spec.floor
+    for i, job in enumerate(snapshot.jobs):
+        home = homes.get(job.spec.id)
+        if home is None:
+            continue
+        room = min(free[home].cores, job.spec.ceiling.cores - job.spec.floor.cores)
+        extra = Resources(cores=room * shares[i % len(shares)])
+        grants[job.spec.id][home] = grants[job.spec.id][home] + extra
+        free[home] = free[home] - extra
+    return Plan(revision=snapshot.revision, grants=grants)
+
+
+class Hostile(RuleBasedStateMachine):
+    """Each rule is one thing that can happen; commands wait in `undone` until a rule performs, fails or loses them."""
+
+    @initialize()
+    def start(self) -> None:
+        self.now = 0.0
+        self.scheduler = Scheduler({"wandering": Wandering()}, strict=True, periods=PERIODS)
+        self.undone: list[Command] = []
+        self.answers: list[Callable[[float], Event]] = []
+        self.plans: list[tuple[int, Plan]] = []
+        self.real: dict[JobId, Allocation] = {}
+        self.newest: dict[JobId, int] = {}
+        self.capacity: dict[NodeId, Resources] = {}
+        self.timers: dict[str, float] = {}
+        self.shares = [0.5]
+        self.n_jobs = 0
+        self.live: set[JobId] = set()
+        self.last_plan = Plan(revision=0, grants={})
+        self.tell(NodeJoined(at=0.0, node=NodeId("a"), capacity=Resources(cores=4)))
+        self.capacity[NodeId("a")] = Resources(cores=4)
+
+    def tell(self, event: Event) -> None:
+        for command in self.scheduler.handle(event):
+            if isinstance(command, SetTimer):
+                self.timers[command.key] = command.fire_at
+            elif isinstance(command, RequestPlan):
+                snapshot = self.scheduler.snapshot(self.now)
+                assert snapshot.revision == command.revision
+                self.plans.append((command.revision, share(snapshot, self.shares)))
+            else:
+                self.undone.append(command)
+
+    @rule(cores=st.integers(1, 4), floor=st.sampled_from([0.05, 0.5, 1.0]))
+    def submit(self, cores: int, floor: float) -> None:
+        self.n_jobs += 1
+        id = JobId(f"job-{self.n_jobs}")
+        spec = JobSpec(
+            id=id,
+            ceiling=Resources(cores=cores),
+            floor=Resources(cores=floor),
+            deadline_s=60.0,
+            controller="wandering",
+            preemptible=True,
+        )
+        self.live.add(id)
+        self.tell(JobSubmitted(at=self.now, spec=spec))
+
+    @rule(shares=st.lists(st.floats(0, 1), min_size=1, max_size=4))
+    def policy_changes_its_mind(self, shares: list[float]) -> None:
+        """... and is asked again: a node that repeats its capacity makes a new plan due."""
+        self.shares = shares
+        self.tell(NodeJoined(at=self.now, node=NodeId("a"), capacity=self.capacity[NodeId("a")]))
+
+    @precondition(lambda self: self.plans)
+    @rule()
+    def plan_arrives(self) -> None:
+        _, plan = self.plans.pop(0)
+        self.last_plan = plan
+        self.tell(PlanProposed(at=self.now, plan=plan))
+
+    @precondition(lambda self: self.undone)
+    @rule(data=st.data(), fate=st.sampled_from(["done", "done", "failed", "lost", "twice"]))
+    def effect(self, data: st.DataObject, fate: str) -> None:
+        """The executor gets to any of the waiting commands: effects are late and out of order between jobs."""
+        command = data.draw(st.sampled_from(self.undone))
+        self.undone.remove(command)
+        if fate == "lost" or not isinstance(command, LaunchJob | ResizeJob | StopJob):
+            return
+        if fate == "twice":
+            self.undone.append(command)
+        self.perform(command, failed=fate == "failed")
+
+    def perform(self, command: LaunchJob | ResizeJob | StopJob, *, failed: bool) -> None:
+        job = command.job
+        if job not in self.live:
+            return
+        if isinstance(command, StopJob):
+            if not failed:
+                self.leave(job, JobFailed(at=self.now, job=job, cause="stopped"))
+            return
+        if command.request < self.newest.get(job, 0):  # the fence that executors promise
+            return
+        self.newest[job] = command.request
+        failed = failed or (isinstance(command, ResizeJob) and job not in self.real)  # there is no process to resize
+        if not failed and all(node in self.capacity for node in command.grant):
+            self.real[job] = dict(command.grant)
+        granted, request = dict(self.real.get(job, {})), command.request
+        started = isinstance(command, LaunchJob) and bool(granted)
+        if started:
+            self.answers.append(lambda at: JobStarted(at=at, job=job, request=request, granted=granted))
+        elif failed:
+            self.answers.append(
+                lambda at: GrantFailed(at=at, job=job, request=request, granted=granted, cause="refused")
+            )
+        else:
+            self.answers.append(lambda at: GrantApplied(at=at, job=job, request=request, granted=granted))
+
+    @precondition(lambda self: self.answers)
+    @rule(lost=st.sampled_from([False, False, False, True]), data=st.data())
+    def answer_arrives(self, lost: bool, data: st.DataObject) -> None:
+        answer = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
+        if not lost:
+            self.tell(answer(self.now))
+
+    @rule(step_s=st.sampled_from([0.1, 1.0, 6.0]))
+    def time_passes(self, step_s: float) -> None:
+        self.now += step_s
+        due = sorted(key for key, at in self.timers.items() if at <= self.now)
+        for key in due:
+            self.timers.pop(key, None)
+            self.tell(TimerFired(at=self.now, key=key))
+
+    @rule()
+    def all_goes_well_for_once(self) -> None:
+        """Without this the machine hardly ever gets as far as two running jobs that change places."""
+        self.settle()
+
+    @precondition(lambda self: self.real)
+    @rule(data=st.data(), steps=st.integers(0, 100))
+    def progress(self, data: st.DataObject, steps: int) -> None:
+        job = data.draw(st.sampled_from(sorted(self.real)))
+        self.tell(
+            ProgressReported(
+                at=self.now, job=job, steps_done=steps, steps_total=100, unit_at=self.now, used_core_s=1.0
+            )
+        )
+
+    @precondition(lambda self: self.real)
+    @rule(data=st.data(), retryable=st.booleans(), well=st.booleans())
+    def job_ends(self, data: st.DataObject, retryable: bool, well: bool) -> None:
+        job = data.draw(st.sampled_from(sorted(self.real)))
+        if well:
+            self.leave(job, JobFinished(at=self.now, job=job, landed_at=self.now))
+        else:
+            self.real.pop(job)
+            self.tell(JobFailed(at=self.now, job=job, cause="crashed", retryable=retryable))
+            if self.scheduler.job(job).status == "failed":
+                self.live.discard(job)
+
+    def leave(self, job: JobId, event: Event) -> None:
+        self.real.pop(job, None)
+        self.live.discard(job)
+        self.tell(event)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def user_stops(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.live)))
+        self.tell(StopRequested(at=self.now, job=job, cause="the user asked"))
+        if self.scheduler.job(job).status == "failed":
+            self.live.discard(job)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), deadline_s=st.floats(1, 1000))
+    def user_changes_deadline(self, data: st.DataObject, deadline_s: float) -> None:
+        job = data.draw(st.sampled_from(sorted(self.live)))
+        spec = self.scheduler.job(job).spec
+        changed = JobSpec(
+            id=spec.id, ceiling=spec.ceiling, floor=spec.floor, deadline_s=deadline_s,
+            controller=spec.controller, preemptible=True,
+        )  # fmt: skip
+        self.tell(SpecChanged(at=self.now, spec=changed))
+
+    @rule(node=st.sampled_from(["b", "c"]), cores=st.integers(1, 4))
+    def node_joins(self, node: str, cores: int) -> None:
+        if NodeId(node) not in self.capacity:
+            self.capacity[NodeId(node)] = Resources(cores=cores)
+            self.tell(NodeJoined(at=self.now, node=NodeId(node), capacity=Resources(cores=cores)))
+
+    @rule(node=st.sampled_from(["b", "c"]))
+    def node_dies(self, node: str) -> None:
+        if self.capacity.pop(NodeId(node), None) is None:
+            return
+        self.real = {
+            job: left
+            for job, held in self.real.items()
+            if (left := {other: amount for other, amount in held.items() if other != node})
+        }
+        self.tell(NodeLost(at=self.now, node=NodeId(node)))
+
+    @invariant()
+    def state_is_consistent(self) -> None:
+        if hasattr(self, "scheduler"):
+            self.scheduler.validate()
+
+    @invariant()
+    def capacity_is_never_exceeded(self) -> None:
+        for node, capacity in getattr(self, "capacity", {}).items():
+            used = total(held.get(node, NOTHING) for held in self.real.values())
+            assert used.fits_in(capacity), f"{used} really in use on {node}, which has {capacity}"
+
+    def teardown(self) -> None:
+        """From here on the world is kind: what was planned is reached, and every job comes to its end."""
+        if not hasattr(self, "scheduler"):
+            return
+        for _ in range(20):
+            self.settle()
+            self.time_passes(1.0)
+        self.settle()
+        self.planned_is_in_force()
+        for _ in range(200):
+            for job in sorted(self.real):
+                if self.scheduler.job(job).status == "running":
+                    self.leave(job, JobFinished(at=self.now, job=job, landed_at=self.now))
+            self.settle()
+            self.time_passes(1.0)
+        assert not self.live, f"jobs that never ended: {sorted(self.live)}"
+
+    def settle(self) -> None:
+        while self.plans or self.undone or self.answers:
+            if self.plans:
+                self.plan_arrives()
+            elif self.undone:
+                command = self.undone.pop(0)
+                if isinstance(command, LaunchJob | ResizeJob | StopJob):
+                    self.perform(command, failed=False)
+            else:
+                self.tell(self.answers.pop(0)(self.now))
+
+    def planned_is_in_force(self) -> None:
+        for job in self.live:
+            planned = self.last_plan.grants.get(job, {})
+            assert self.real.get(job, {}) == planned, f"{job} holds {self.real.get(job)} instead of {planned}"
+            assert self.scheduler.job(job).granted == planned
+
+
+TestHostileWorld = Hostile.TestCase
+TestHostileWorld.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
