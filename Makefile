@@ -1,0 +1,64 @@
+# `make demo` shows what Punctual does, `make test` runs the tests; both set up .venv first, and again only when
+# pyproject.toml or constraints.txt has changed. PYTHON=python3.12 chooses another interpreter.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# The default build of PyTorch brings gigabytes of CUDA; the CPU build has an index of its own. Where pip is configured
+# with other sources than PyPI, those are trusted to have the right one.
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -q -e find-links -e index-url || echo --extra-index-url $(TORCH_INDEX))
+SOURCES := src tests $(wildcard bench)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench docs clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute, and watch it land
+	$(BIN)/punctual demo
+
+test: $(VENV)/.for-dev ## all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.for-dev ## style, types and layers
+	$(BIN)/ruff check $(SOURCES) docs
+	$(BIN)/ruff format --check $(SOURCES) docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.for-dev ## what `make lint` complains about and a program can repair
+	$(BIN)/ruff check --fix $(SOURCES) docs
+	$(BIN)/ruff format $(SOURCES) docs
+
+bench: $(VENV)/.for-dev ## each benchmark, quickly
+	@for script in $(filter-out bench/_%,$(wildcard bench/*.py)); do \
+		echo "== $$script"; $(BIN)/python $$script --quick || exit 1; done
+
+docs: $(VENV)/.for-docs ## the documentation, into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+clean: ## everything that was made
+	rm -rf $(VENV) build dist docs/_build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/.made:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Punctual needs Python 3.11 or newer (make PYTHON=...)")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.with-torch: constraints.txt | $(VENV)/.made
+	$(INSTALL) $(TORCH_SOURCE) torch
+	touch $@
+
+$(VENV)/.for-demo: pyproject.toml $(VENV)/.with-torch
+	$(INSTALL) -e '.[torch,report]'
+	touch $@
+
+$(VENV)/.for-dev: pyproject.toml $(VENV)/.with-torch
+	$(INSTALL) -e '.[torch,report,dev]'
+	touch $@
+
+$(VENV)/.for-docs: pyproject.toml constraints.txt | $(VENV)/.made
+	$(INSTALL) -e '.[docs]'
+	touch $@

@@ -1,0 +1,225 @@
+"""From what people write about time and cores to numbers, and back.
+
+A text such as ``18:00`` means two things, and the place decides which: as a duration it is minutes and seconds, as
+batch systems have it; as a deadline it is a time of day, because nobody gives a deadline of eighteen minutes that way.
+A bare number is refused: one scheduler reads it as minutes, the next as seconds.
+"""
+
+import re
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from punctual.core.errors import InvalidSpec
+
+MINUTE_S = 60
+HOUR_S = 3_600
+DAY_S = 86_400
+
+_UNITS_S = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "min": MINUTE_S, "s": 1, "ms": 1e-3}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_PART = re.compile(rf"({_NUMBER})\s*(ms|min|[dhms])\s*")
+_COLONS = re.compile(r"(?:(?:([0-9]+)-)?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
+_DAY_AND_TIME = re.compile(r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+_CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
+
+_DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h` or `1:30:00`."
+_WHEN_REMEDY = "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `2026-12-01 18:00`)."
+_CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """That long from a moment which the place defines."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Extend:
+    """That much later than the deadline in force; below zero: earlier."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell."""
+
+    year: int | None
+    month: int | None
+    day: int | None
+    hour: int
+    minute: int
+    second: int = 0
+
+
+When = After | Extend | Clock
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds that `text` means.
+
+    Parameters
+    ----------
+    text
+        Numbers with units, largest first (``1h30m``, ``1.5h``, ``250ms``; units d, h, m or min, s, ms), or
+        ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS``.
+
+    Raises
+    ------
+    InvalidSpec
+        When `text` is something else, a bare number included.
+
+    Examples
+    --------
+    >>> parse_duration_s("1h30m"), parse_duration_s("02:00"), parse_duration_s("1-02:00:00")
+    (5400.0, 120.0, 93600.0)
+    """
+    seconds = _colons_s(text.strip())
+    if seconds is None:
+        seconds = _parts_s(text.strip())
+    if seconds is None or not isfinite(seconds):
+        raise InvalidSpec("a duration must be numbers with units", repr(text), "a length of time", _DURATION_REMEDY)
+    return seconds
+
+
+def parse_when(text: str) -> When:
+    """The deadline that `text` means; see the module for what ``18:00`` is.
+
+    Raises
+    ------
+    InvalidSpec
+        When `text` is neither a duration nor a signed one nor a time of day, with or without a date.
+
+    Examples
+    --------
+    >>> parse_when("90s"), parse_when("-30s")
+    (After(seconds=90.0), Extend(seconds=-30.0))
+    >>> parse_when("18:00")
+    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0)
+    """
+    stripped = text.strip()
+    found = _DAY_AND_TIME.fullmatch(stripped)
+    if found:
+        return _clock(text, *(int(part) if part else None for part in found.groups()))
+    try:
+        if stripped[:1] in ("+", "-"):
+            seconds = parse_duration_s(stripped[1:])
+            return Extend(-seconds if stripped[0] == "-" else seconds)
+        return After(parse_duration_s(stripped))
+    except InvalidSpec:
+        raise _invalid_when(text, "a deadline must be a duration, a change or a time") from None
+
+
+def format_duration(seconds: float) -> str:
+    """`seconds` in the two units that matter, readable by `parse_duration_s` (without its sign).
+
+    Examples
+    --------
+    >>> [format_duration(s) for s in (0.0671, 43.21, 60, 252, 5400, 93600)]
+    ['67.1ms', '43.2s', '1m00s', '4m12s', '1h30m', '1d02h']
+    """
+    if seconds < 0:
+        return "-" + format_duration(-seconds)
+    if seconds == inf:
+        return "∞"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g}ms" if 0 < round(seconds, 6) < 0.9995 else f"{round(seconds)}s"
+    if round(seconds, 1) < MINUTE_S:
+        return f"{seconds:.1f}s"
+    if round(seconds) < HOUR_S:
+        return _two_parts(round(seconds), "m", "s", MINUTE_S)
+    if round(seconds / MINUTE_S) < DAY_S / MINUTE_S:
+        return _two_parts(round(seconds / MINUTE_S), "h", "m", 60)
+    return _two_parts(round(seconds / HOUR_S), "d", "h", 24)
+
+
+def parse_cores(text: str) -> float:
+    """Cores that `text` means: ``0.5``, ``0.5 cores``.
+
+    Raises
+    ------
+    InvalidSpec
+        When `text` is no number above zero.
+    """
+    cores = _cores(text)
+    if cores <= 0:
+        raise _invalid_cores("cores must be above zero", text)
+    return cores
+
+
+def parse_cores_range(text: str) -> tuple[float | None, float]:
+    """Floor and ceiling that `text` means: ``0.1..2``; a single value is a ceiling and leaves the floor open (None).
+
+    Raises
+    ------
+    InvalidSpec
+        When a value is no number, the ceiling is zero or the floor lies above it.
+    """
+    low, dots, high = text.partition("..")
+    if not dots:
+        return None, parse_cores(text)
+    floor, ceiling = _cores(low), parse_cores(high)
+    if floor > ceiling:
+        raise _invalid_cores("the floor must not lie above the ceiling", text)
+    return floor, ceiling
+
+
+def _colons_s(text: str) -> float | None:
+    found = _COLONS.fullmatch(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(part) if part else None for part in found.groups())
+    # Only the first number may pass the next unit: `90:00` is an hour and a half, `1:90:00` is a slip.
+    sound = (seconds or 0) < 60 and (hours is None or (minutes or 0) < 60) and (days is None or (hours or 0) < 24)
+    if not sound:
+        return None
+    return float((days or 0) * DAY_S + (hours or 0) * HOUR_S + (minutes or 0) * MINUTE_S + (seconds or 0))
+
+
+def _parts_s(text: str) -> float | None:
+    total_s, previous_s, end = 0.0, inf, 0
+    for part in _PART.finditer(text):
+        unit_s = _UNITS_S[part[2]]
+        if part.start() != end or unit_s >= previous_s:
+            return None
+        total_s += float(part[1]) * unit_s
+        previous_s, end = unit_s, part.end()
+    return total_s if text and end == len(text) else None
+
+
+def _two_parts(count: int, large: str, small: str, base: int) -> str:
+    return f"{count // base}{large}{count % base:02d}{small}"
+
+
+def _clock(text: str, year: int | None, month: int | None, day: int | None, *time: int | None) -> Clock:
+    hour, minute, second = (part or 0 for part in time)
+    if hour > 23 or minute > 59 or second > 59:
+        raise _invalid_when(text, "a time of day must lie between 00:00 and 23:59:59")
+    if year is not None and not 1 <= (day or 0) <= _days_in_month(year, month or 0):
+        raise _invalid_when(text, "a date must be one of the calendar")
+    return Clock(year, month, day, hour, minute, second)
+
+
+def _days_in_month(year: int, month: int) -> int:
+    if not 1 <= month <= 12 or year < 1:
+        return 0
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+def _cores(text: str) -> float:
+    found = _CORES.fullmatch(text.strip())
+    cores = float(found[1]) if found else inf
+    if not isfinite(cores):
+        raise _invalid_cores("cores must be a number", text)
+    return cores
+
+
+def _invalid_when(text: str, must: str) -> InvalidSpec:
+    return InvalidSpec(must, repr(text), "a deadline", _WHEN_REMEDY)
+
+
+def _invalid_cores(must: str, text: str) -> InvalidSpec:
+    return InvalidSpec(must, repr(text), "a number of cores", _CORES_REMEDY)

@@ -1,0 +1,188 @@
+"""What people write about time and cores."""
+
+import calendar
+import doctest
+import re
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.core import units
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import (
+    After,
+    Clock,
+    Extend,
+    format_duration,
+    parse_cores,
+    parse_cores_range,
+    parse_duration_s,
+    parse_when,
+)
+
+DURATIONS = {
+    "90s": 90,
+    "90 s": 90,
+    "1h30m": 5400,
+    "1 h 30 min": 5400,
+    "90m": 5400,
+    "90min": 5400,
+    "1.5h": 5400,
+    "1:30:00": 5400,
+    "90:00": 5400,
+    "02:00": 120,
+    "1-02:00:00": 93600,
+    "250ms": 0.25,
+    "1d": 86400,
+    "1d2h3m4s5ms": 93784.005,
+    "0s": 0,
+    " 3m ": 180,
+}
+NO_DURATIONS = [
+    "", " ", "90", "1.5", "s", "h1", "-5s", "+5s", "5 parsecs", "30m1h", "1h1h", "1h 5", "1:90:00", "1:60", "1-25:00:00",
+    "1:2", "1.h", "1e3s", "inf s", "nan", "٣s", "9" * 400 + "d", "1h,30m", "18:00 Uhr",
+]  # fmt: skip
+CLOCKS = {
+    "18:00": Clock(None, None, None, 18, 0),
+    "9:05": Clock(None, None, None, 9, 5),
+    "23:59:59": Clock(None, None, None, 23, 59, 59),
+    "2026-12-01 18:00": Clock(2026, 12, 1, 18, 0),
+    "2026-12-01T18:00:05": Clock(2026, 12, 1, 18, 0, 5),
+    "2028-02-29 00:00": Clock(2028, 2, 29, 0, 0),
+}
+NO_WHEN = [
+    *NO_DURATIONS[:4], "24:00", "18:60", "90:00", "2026-13-01 18:00", "2026-02-29 18:00", "2026-00-01 18:00",
+    "2026-12-00 18:00", "2026-12-01", "0000-01-01 00:00", "tomorrow", "+", "-", "+18", "--30s", "+-30s",
+]  # fmt: skip
+
+
+def assert_four_parts(error: InvalidSpec, text: str) -> None:
+    assert error.must
+    assert error.where
+    assert error.got == repr(text)
+    assert re.search(r"`[^`]+`", error.remedy), "the remedy shows an example"
+
+
+@pytest.mark.parametrize(("text", "seconds"), DURATIONS.items())
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", NO_DURATIONS)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_duration_s(text)
+    assert_four_parts(caught.value, text)
+
+
+@pytest.mark.parametrize(("text", "clock"), CLOCKS.items())
+def test_times(text: str, clock: Clock) -> None:
+    assert parse_when(text) == clock
+
+
+@pytest.mark.parametrize("text", NO_WHEN)
+def test_what_is_no_deadline_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_when(text)
+    assert_four_parts(caught.value, text)
+
+
+def test_deadlines_by_duration() -> None:
+    assert parse_when("90s") == After(90)
+    assert parse_when("1-02:00:00") == After(93600)
+    assert parse_when("+10m") == Extend(600)
+    assert parse_when("-30s") == Extend(-30)
+
+
+def test_two_numbers_and_a_colon_are_a_time_as_deadline_and_minutes_as_duration() -> None:
+    assert parse_when("18:00") == Clock(None, None, None, 18, 0)
+    assert parse_when("+18:00") == Extend(18 * 60)
+    assert parse_duration_s("18:00") == 18 * 60
+
+
+@given(st.dates(), st.times())
+def test_every_date_of_the_calendar_is_known(date: object, time: object) -> None:
+    when = parse_when(f"{date}T{time:%H:%M:%S}")
+    assert isinstance(when, Clock)
+    assert f"{when.year:04d}-{when.month:02d}-{when.day:02d}" == str(date)
+
+
+@given(st.integers(1, 9999), st.integers(1, 12))
+def test_the_day_after_a_months_last_is_refused(year: int, month: int) -> None:
+    last = calendar.monthrange(year, month)[1]
+    assert parse_when(f"{year:04d}-{month:02d}-{last} 12:00") == Clock(year, month, last, 12, 0)
+    with pytest.raises(InvalidSpec):
+        parse_when(f"{year:04d}-{month:02d}-{last + 1} 12:00")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (1e-9, "0s"), (0.00025, "0.25ms"), (0.0671, "67.1ms"), (0.9996, "1s"), (1, "1.0s"), (59.94, "59.9s"),
+        (59.96, "1m00s"), (252, "4m12s"), (3599.4, "59m59s"), (3599.6, "1h00m"), (5400, "1h30m"), (86369, "23h59m"),
+        (86371, "1d00h"), (93600, "1d02h"), (-90, "-1m30s"), (inf, "∞"), (-inf, "-∞"),
+    ],
+)  # fmt: skip
+def test_format(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+@given(st.floats(0, 1e8))
+def test_a_formatted_duration_reads_as_what_it_was_but_for_rounding(seconds: float) -> None:
+    shown_s = 1e-6 if seconds < 1e-3 else max(1e-3, 0.005 * seconds) if seconds < 1 else 0.05 if seconds < 60 else 0.5
+    shown_s = 1800 if seconds > 86_000 else 30 if seconds > 3_599 else shown_s
+    assert parse_duration_s(format_duration(seconds)) == pytest.approx(seconds, abs=shown_s * 1.001)
+
+
+@given(st.floats(0, 1e8), st.floats(0, 1e8))
+def test_parsing_keeps_the_order_of_exact_texts(one: float, other: float) -> None:
+    texts = [f"{value:.6f}s" for value in (one, other)]
+    assert (parse_duration_s(texts[0]) < parse_duration_s(texts[1])) == (float(texts[0][:-1]) < float(texts[1][:-1]))
+
+
+@given(st.integers(0, 999), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_all_ways_to_write_a_duration_agree(days: int, hours: int, minutes: int, seconds: int) -> None:
+    colons = parse_duration_s(f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}")
+    assert colons == parse_duration_s(f"{days}d{hours}h{minutes}m{seconds}s")
+    assert colons == days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("2", 2), ("0.5", 0.5), (".5", 0.5), ("0.5 cores", 0.5), ("1core", 1), (" 1.25 ", 1.25)]
+)
+def test_cores(text: str, cores: float) -> None:
+    assert parse_cores(text) == cores
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.0 cores", "-1", "two", "1e3", "50%", "cores", "9" * 400, "0.1..2"])
+def test_what_is_no_number_of_cores_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_cores(text)
+    assert_four_parts(caught.value, text)
+
+
+def test_cores_ranges() -> None:
+    assert parse_cores_range("0.1..2") == (0.1, 2)
+    assert parse_cores_range("0 .. 2 cores") == (0, 2)
+    assert parse_cores_range("1..1") == (1, 1)
+    assert parse_cores_range("2") == (None, 2)
+
+
+@pytest.mark.parametrize("text", ["2..1", "..2", "1..", "..", "1...2", "0..0", "a..b", "1..2..3"])
+def test_what_is_no_range_of_cores_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec):
+        parse_cores_range(text)
+
+
+@given(st.floats(0.001, 512).map(lambda x: round(x, 3)), st.floats(0.001, 512).map(lambda x: round(x, 3)))
+def test_a_range_round_trip(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert parse_cores_range(f"{low}..{high}") == (low, high)
+
+
+def test_examples() -> None:
+    found = doctest.testmod(units)
+    assert found.attempted
+    assert not found.failed
