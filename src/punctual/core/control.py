@@ -62,6 +62,8 @@ class Reading:
         Most the job could hold: its own ceiling or the cluster's capacity, whichever is less.
     can_pace
         Whether the training process can be told to pace itself.
+    can_cap
+        Whether a grant is enforced: if not, the job takes what it finds and only pacing slows it.
     """
 
     elapsed_s: float
@@ -77,6 +79,7 @@ class Reading:
     phases: tuple[PhaseProgress, ...] = ()
     landed: bool = False
     can_pace: bool = False
+    can_cap: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,25 @@ from punctual.core.resources import Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
+    """A user wants this job to run."""
+
     at: float
     spec: JobSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted:
-    """The job runs and holds `granted`; answers `LaunchJob` number `request`."""
+    """The job runs and holds `granted`; answers `LaunchJob` number `request`.
+
+    `can_pace`, `can_cap`: what the executor can do to the job, see `punctual.core.control.Reading`.
+    """
 
     at: float
     job: JobId
     request: int
     granted: Allocation
     can_pace: bool = False
+    can_cap: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +125,8 @@ class NodeJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLost:
+    """A node is gone, and with it what jobs held there."""
+
     at: float
     node: NodeId
 
@@ -151,6 +159,8 @@ class PlanProposed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
+    """The instant that `SetTimer` named has come."""
+
     at: float
     key: str
 

@@ -114,6 +114,7 @@ class _Job:
     progress: ProgressReported | None = None
     phases: tuple[PhaseProgress, ...] = ()
     can_pace: bool = False
+    can_cap: bool = True
     granted_core_s: float = 0.0
     accrued_at: float = 0.0
     feasible: bool = True
@@ -257,7 +258,7 @@ class Scheduler:
         job = self._settle(event.job, event.request, event.granted, event.at)
         if job is None:
             return
-        job.can_pace = event.can_pace
+        job.can_pace, job.can_cap = event.can_pace, event.can_cap
         if job.status in ("queued", "starting"):
             job.status = "running"
             self._set_tick(job, event.at, self._periods.first_tick_s)
@@ -430,6 +431,7 @@ class Scheduler:
             phases=job.phases,
             landed=progress.landed if progress else False,
             can_pace=job.can_pace,
+            can_cap=job.can_cap,
         )
 
     def _ceiling(self, job: _Job) -> Resources:
