@@ -1,0 +1,65 @@
+"""Which command there is, and what becomes of a user's error."""
+
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from punctual import __version__
+from punctual.cli._errors import tell_user
+from punctual.core.errors import InvalidSpec
+
+#: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
+#: `SETTINGS` for how its arguments are read.
+COMMANDS = {
+    "run": "run",
+    "ps": "ps",
+    "deadline": "deadline",
+    "why": "why",
+    "stop": "stop",
+    "report": "report",
+    "controllers": "catalogue",
+    "policies": "catalogue",
+    "demo": "demo",
+}
+
+EXIT_USER_ERROR = 2
+
+
+def run_command_line() -> None:
+    """Run one command; a user's error becomes four parts on standard error and exit status 2."""
+    try:
+        application(sys.argv[1:])()
+    except InvalidSpec as error:
+        tell_user(error)
+        sys.exit(EXIT_USER_ERROR)
+
+
+def application(argv: list[str]) -> typer.Typer:
+    """The application with the command that `argv` names; with all of them where help or completion lists them."""
+    app = typer.Typer(
+        name="punctual",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Neural-network training that finishes on time, on no more hardware than it needs.",
+    )
+    app.callback()(_options)
+    named = argv[0] if argv else ""
+    for name in [named] if named in COMMANDS else COMMANDS:
+        _add(app, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    module = import_module(f"punctual.cli.{COMMANDS[name]}")
+    app.command(name, context_settings=getattr(module, "SETTINGS", None))(getattr(module, name))
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(f"punctual {__version__}")
+        raise typer.Exit

@@ -1,0 +1,47 @@
+"""How many cores this process may use: the default ceiling of a job, and the capacity of the node."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Below this a quota is shorter than the kernel's own bookkeeping, and a job makes no visible progress.
+FLOOR_CORES = 0.05
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def usable_cores() -> float:
+    """CPUs of this process's affinity mask, or the quota of a group that it is in, whichever is less."""
+    return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
+
+
+def _quotas(membership: str, root: Path) -> Iterator[float]:
+    """The quotas in force, in cores, of the groups listed in `membership` (the text of /proc/self/cgroup)."""
+    for line in membership.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            yield from _limits([_words(folder / "cpu.max") for folder in _up(root, group)])
+        elif "cpu" in controllers.split(","):
+            folders = list(_up(root / "cpu", group))
+            yield from _limits([_words(at / "cpu.cfs_quota_us") + _words(at / "cpu.cfs_period_us") for at in folders])
+
+
+def _up(top: Path, group: str) -> Iterator[Path]:
+    """The folder of `group` under `top`, and of every group around it."""
+    parts = [part for part in group.split("/") if part]
+    for n_parts in range(len(parts), -1, -1):
+        yield top.joinpath(*parts[:n_parts])
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:  # the root group has no quota, and a container may not see its own group's folder
+        return []
+
+
+def _limits(all_words: list[list[str]]) -> Iterator[float]:
+    """Cores from pairs of quota and period in microseconds; "max" and -1 are no limit."""
+    for words in all_words:
+        if len(words) == 2 and words[0].isdigit():
+            yield int(words[0]) / int(words[1])

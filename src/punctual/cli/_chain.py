@@ -1,0 +1,137 @@
+"""From a run's messages to the chain behind each change of its grant: reading, demand and why, asked, given."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from punctual.cli._words import cores, short, steps
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob, WarnUser
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    ProgressReported,
+    SpecChanged,
+)
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.resources import total
+
+
+@dataclass(slots=True)
+class Link:
+    """One thing that happened to the job, with what led to it; seconds count from the job's submission."""
+
+    elapsed_s: float
+    kind: str
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def sentence(self) -> str:
+        return f"{short(self.elapsed_s):>8}  {self.text}"
+
+
+class _Teller:
+    """Turns messages into links, one pass."""
+
+    def __init__(self, every: bool) -> None:
+        self._every = every
+        self._submitted_at = 0.0
+        self._reading: ProgressReported | None = None
+        self._asked: dict[int, Link] = {}
+        self._asked_cores: float | None = None
+        self.links: list[Link] = []
+
+    def take(self, message: Message) -> None:
+        match message:
+            case JobSubmitted():
+                self._submitted(message)
+            case ProgressReported():
+                self._reading = message
+            case LaunchJob() | ResizeJob():
+                self._ask(message)
+            case (
+                JobStarted(request=request, granted=granted, at=at)
+                | GrantApplied(request=request, granted=granted, at=at)
+            ):
+                self._answer(request, f"given {cores(total(granted.values()).cores)}", at)
+            case GrantFailed(request=request, cause=cause, at=at):
+                self._answer(request, f"not given ({cause})", at)
+            case _:
+                self._tell_event(message)
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self._submitted_at = event.at
+        deadline_s = event.spec.deadline_s
+        goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
+        ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
+        self._add(event.at, "submitted", f"the job was submitted {goal}, at most {ceiling}, steered by {controller}")
+
+    def _ask(self, command: LaunchJob | ResizeJob) -> None:
+        wanted = total(command.grant.values()).cores
+        if wanted == self._asked_cores and not self._every:  # only the pacing line is new
+            return
+        self._asked_cores = wanted
+        verb = "launch with" if isinstance(command, LaunchJob) else "resize to"
+        text = f"{self._read()}{command.reason.text}: asked to {verb} {cores(wanted)}"
+        facts = {"code": command.reason.code, "asked_cores": wanted, "facts": dict(command.reason.facts)}
+        link = self._add(command.at, "grant", text, **facts)
+        self._asked[command.request] = link
+
+    def _read(self) -> str:
+        reading = self._reading
+        if reading is None:
+            return ""
+        done = steps(reading.steps_done, reading.steps_total)
+        return f"at {done} with {reading.used_core_s:.1f} core-seconds used, "
+
+    def _answer(self, request: int, text: str, at: float) -> None:
+        link = self._asked.pop(request, None)
+        if link is not None:
+            after_s = at - self._submitted_at - link.elapsed_s
+            link.text += f"; {text} after {short(max(0.0, after_s))}"
+            link.facts["answer"] = text
+
+    def _tell_event(self, message: Message) -> None:
+        match message:
+            case SpecChanged(spec=spec):
+                said = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
+                self._add(message.at, "deadline", f"the deadline was changed: now {said}", deadline_s=spec.deadline_s)
+            case WarnUser(reason=reason):
+                self._add(message.at, "warning", reason.text, code=reason.code, facts=dict(reason.facts))
+            case StopJob(cause=cause):
+                self._add(message.at, "stop", f"asked to stop: {cause}")
+            case JobFinished(landed_at=landed_at):
+                landed_s = landed_at - self._submitted_at
+                self._add(message.at, "finished", f"the job finished; it had landed at {short(landed_s)}")
+            case JobFailed(cause=cause, exit_code=exit_code):
+                self._add(message.at, "failed", f"the job failed: {cause}", exit_code=exit_code)
+
+    def _add(self, at: float, kind: str, text: str, **facts: Any) -> Link:
+        link = Link(at - self._submitted_at, kind, text, facts)
+        self.links.append(link)
+        return link
+
+
+def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[Link]:
+    """What happened to `job` and why, oldest first.
+
+    Parameters
+    ----------
+    every
+        Also tell of commands that changed the pacing line and not the grant; there is one at almost every tick.
+    """
+    teller = _Teller(every)
+    for message in messages:
+        if about(message) in (job, None):
+            teller.take(message)
+    return teller.links
+
+
+def about(message: Message) -> JobId | None:
+    """The job that `message` is about; None if it is about all of them or none."""
+    spec = getattr(message, "spec", None)
+    return spec.id if spec is not None else getattr(message, "job", None)

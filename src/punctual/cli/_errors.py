@@ -1,0 +1,21 @@
+"""How a user's error looks on a terminal: its four parts, one to a line."""
+
+import sys
+from collections.abc import Iterable
+
+from punctual.core.errors import InvalidSpec
+
+
+def tell_user(error: InvalidSpec) -> None:
+    """Write the four parts of `error` to standard error."""
+    sys.stderr.write(four_parts(error))
+
+
+def tell_user_all(errors: Iterable[InvalidSpec]) -> None:
+    for error in errors:
+        tell_user(error)
+
+
+def four_parts(error: InvalidSpec) -> str:
+    """What must hold, what was got, which object, what to do."""
+    return f"error: {error.must}\n  got:   {error.got}\n  for:   {error.where}\n  to do: {error.remedy}\n"

@@ -1,0 +1,68 @@
+"""One JSON object per line on standard output, for machines."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from punctual.cli._picture import Picture
+from punctual.core.commands import WarnUser
+from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged
+from punctual.core.protocols import Message
+from punctual.core.resources import total
+
+#: Readings come up to ten times a second; a machine that follows needs fewer.
+PROGRESS_PERIOD_S = 0.5
+
+
+def write(kind: str, fields: Mapping[str, Any]) -> None:
+    """Write one object; `type` comes first, so that lines can be told apart at a glance."""
+    sys.stdout.write(json.dumps({"type": kind, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+class JsonLines:
+    """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
+
+    def __init__(self, picture: Picture, started: Mapping[str, Any]) -> None:
+        self._picture = picture
+        self._started = started
+        self._progress_at = float("-inf")
+
+    def tell(self, message: Message) -> None:
+        picture = self._picture
+        elapsed_s = message.at - picture.submitted_at
+        match message:
+            case JobStarted():
+                fields = {"deadline_s": picture.spec.deadline_s, "grant_cores": picture.granted_cores}
+                write("started", {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._started, **fields})
+            case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
+                self._progress_at = at
+                write("progress", {"elapsed_s": elapsed_s, **standing(picture)})
+            case GrantApplied(granted=granted):
+                why = {"reason": picture.reason.text, "code": picture.reason.code} if picture.reason else {}
+                write("grant", {"elapsed_s": elapsed_s, "grant_cores": total(granted.values()).cores, **why})
+            case SpecChanged(spec=spec):
+                write("deadline", {"elapsed_s": elapsed_s, "deadline_s": spec.deadline_s})
+            case WarnUser(reason=reason):
+                fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
+                write("warning", {"elapsed_s": elapsed_s, **fields_of_reason})
+
+
+def standing(picture: Picture) -> dict[str, Any]:
+    """How the job stands, in plain fields; seconds count from the start of the command."""
+    forecast = picture.forecast
+    return {
+        "steps_done": picture.steps_done,
+        "steps_total": picture.steps_total,
+        "progress_frac": picture.done_frac,
+        "landed": picture.landed,
+        "grant_cores": picture.granted_cores,
+        "usage_cores": picture.usage_cores,
+        "used_core_s": picture.used_core_s,
+        "deadline_s": picture.spec.deadline_s,
+        "forecast_s": forecast.finish_s if forecast else None,
+        "forecast_std_s": forecast.std_s if forecast else None,
+        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
+        "feasible": forecast.feasible if forecast else None,
+    }

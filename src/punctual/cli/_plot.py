@@ -1,0 +1,201 @@
+"""The plot of a run, and the page it stands on. Matplotlib is imported only when a plot is drawn."""
+
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from punctual.core.errors import InvalidSpec
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".html", ".png")
+
+#: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
+_INK = "#123456"
+_PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
+
+#: Points of time and value: seconds since the start of the command, and the amount.
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curves:
+    """What is drawn; all times in seconds since the start of the command.
+
+    Attributes
+    ----------
+    progress
+        Share of the declared steps done, 0..1.
+    grant, usage
+        Cores given, valid until the next point; cores used, mean since the previous point.
+    deadlines
+        When each deadline came into force, and where it lay.
+    landed_s
+        When the job landed; None: it did not.
+    """
+
+    progress: Points
+    grant: Points
+    usage: Points
+    deadlines: Points
+    landed_s: float | None
+    ended_s: float
+    ceiling_cores: float
+
+
+def check_can_plot(path: Path) -> None:
+    """Refuse what could not be drawn at the end, before anything was started.
+
+    Raises
+    ------
+    InvalidSpec
+        When the file's kind is unknown, its folder is missing, or Matplotlib is not installed.
+    """
+    where = f"`--report {path}`"
+    if path.suffix not in SUFFIXES:
+        raise InvalidSpec(
+            "a report must be a page or a picture", f"a name ending in '{path.suffix}'", where,
+            f"Give a name ending in {' or '.join(SUFFIXES)}.",
+        )  # fmt: skip
+    if not path.absolute().parent.is_dir():
+        raise InvalidSpec("a report's folder must exist", f"'{path.parent}'", where, "Make the folder first.")
+    if find_spec("matplotlib") is None:
+        raise InvalidSpec(
+            "a report needs Matplotlib", "an installation without it", where,
+            "Install it with `pip install 'punctual[report]'`, or leave `--report` out.",
+        )  # fmt: skip
+
+
+def save(path: Path, curves: Curves, *, title: str, paragraph: str, table: Mapping[str, str]) -> None:
+    """Write the report to `path`: a page with everything in one file, or a picture."""
+    if path.suffix == ".png":
+        _draw(curves, title, ink="#222222").savefig(path, dpi=150, facecolor="white")
+        return
+    path.write_text(_page(_svg(_draw(curves, "", ink=_INK)), title, paragraph, table), encoding="utf-8")
+
+
+def _draw(curves: Curves, title: str, ink: str) -> "Figure":
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    styles: dict[Any, Any] = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
+    )
+    with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(9, 5.4), layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        _draw_progress(above, curves, ink)
+        _draw_cores(below, curves, ink)
+        below.set_xlim(0, _right_edge_s(curves))
+        if title:
+            figure.suptitle(title)
+    return figure
+
+
+def _right_edge_s(curves: Curves) -> float:
+    return 1.03 * max([curves.ended_s, *(deadline_s for _, deadline_s in curves.deadlines)], default=1.0)
+
+
+def _draw_progress(axes: "Axes", curves: Curves, ink: str) -> None:
+    axes.plot(*_columns(curves.progress, 100.0), color=_PROGRESS, linewidth=2, label="progress")
+    for i_deadline, (since_s, deadline_s) in enumerate(curves.deadlines):
+        last = i_deadline == len(curves.deadlines) - 1
+        until_s = deadline_s if last else curves.deadlines[i_deadline + 1][0]
+        _draw_line(axes, curves, since_s, deadline_s, until_s, ink)
+        style = "-" if last else ":"
+        label = "deadline" if last else "deadline before the change"
+        axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2, linestyle=style, label=label)
+    if curves.landed_s is not None:
+        axes.plot([curves.landed_s], [100.0], "o", color=_PROGRESS, markersize=7, label="landed", clip_on=False)
+    axes.set_ylabel("steps done (%)")
+    axes.set_ylim(0, 104)
+    _decorate(axes, ink)
+
+
+def _draw_line(axes: "Axes", curves: Curves, since_s: float, deadline_s: float, until_s: float, ink: str) -> None:
+    """The straight line to a deadline, from where the job was when it came into force, as long as it was in force."""
+    behind = [point for point in curves.progress if point[0] <= since_s or point[1] == 0.0]
+    from_s, from_frac = behind[-1] if behind else (since_s, 0.0)
+    if deadline_s <= from_s or until_s <= from_s:
+        return
+    until_frac = from_frac + (1.0 - from_frac) * (until_s - from_s) / (deadline_s - from_s)
+    label = "straight line to the deadline" if until_s == deadline_s else None
+    percent = [100 * from_frac, 100 * until_frac]
+    axes.plot([from_s, until_s], percent, color=ink, linewidth=1, linestyle="--", alpha=0.6, label=label)
+
+
+def _draw_cores(axes: "Axes", curves: Curves, ink: str) -> None:
+    usage_s, usage = _columns(curves.usage)
+    axes.plot(usage_s, usage, color=_USAGE, linewidth=1.2, alpha=0.9, label="usage")
+    grant = [*curves.grant, (curves.ended_s, curves.grant[-1][1])] if curves.grant else []
+    axes.step(*_columns(grant), where="post", color=_GRANT, linewidth=2, label="grant")
+    for _, deadline_s in curves.deadlines[-1:]:
+        axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2)
+    axes.axhline(curves.ceiling_cores, color=ink, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
+    axes.set_ylim(0, 1.1 * max([curves.ceiling_cores, *usage]))
+    axes.set_ylabel("cores")
+    axes.set_xlabel("seconds since the start of the command")
+    _decorate(axes, ink)
+
+
+def _decorate(axes: "Axes", ink: str) -> None:
+    axes.grid(visible=True, color=ink, alpha=0.12, linewidth=0.8)
+    axes.patch.set_alpha(0)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def _columns(points: Points, factor: float = 1.0) -> tuple[list[float], list[float]]:
+    return [at for at, _ in points], [factor * value for _, value in points]
+
+
+def _svg(figure: "Figure") -> str:
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :].replace(_INK, "currentColor")
+
+
+def _page(svg: str, title: str, paragraph: str, table: Mapping[str, str]) -> str:
+    rows = "\n".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in table.items()
+    )
+    return _PAGE.format(title=html.escape(title), paragraph=html.escape(paragraph), rows=rows, svg=svg)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --page: #ffffff; --ink: #222222; --rule: #dddddd; }}
+@media (prefers-color-scheme: dark) {{ :root {{ --page: #16181d; --ink: #e4e6ea; --rule: #3a3f47; }} }}
+body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
+  margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.4rem; }}
+svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
+table {{ border-collapse: collapse; }}
+th, td {{ text-align: left; padding: 0.25rem 1.5rem 0.25rem 0; border-bottom: 1px solid var(--rule); }}
+th {{ font-weight: normal; opacity: 0.7; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{paragraph}</p>
+{svg}
+<table>
+{rows}
+</table>
+</body>
+</html>
+"""

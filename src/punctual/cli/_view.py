@@ -1,0 +1,144 @@
+"""The live view: a small panel under the job's own output."""
+
+from collections.abc import Callable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from punctual.cli._picture import Picture
+from punctual.cli._when import Now
+from punctual.cli._words import against_deadline, clock, cores, short, steps
+
+#: More than this costs CPU time that the job should have.
+REFRESHES_PER_S = 2
+
+
+class Bar:
+    """Progress as a bar as wide as there is room, with a mark where the straight line to the deadline is."""
+
+    def __init__(self, done_frac: float, line_frac: float | None) -> None:
+        self._done_frac = done_frac
+        self._line_frac = line_frac
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(4, options.max_width)
+        n_full = round(self._done_frac * width)
+        bar = Text("━" * n_full, style="green") + Text("─" * (width - n_full), style="dim")
+        if self._line_frac is not None:
+            i_mark = min(width - 1, round(self._line_frac * width))
+            bar = bar[:i_mark] + Text("┃", style="bold yellow") + bar[i_mark + 1 :]
+        yield bar
+
+
+def panel(picture: Picture, now: Now, title: str, line: str = "") -> Panel:
+    """The view of `picture` at `now`.
+
+    Parameters
+    ----------
+    title
+        Job, controller and actuator.
+    line
+        The line that the job is writing and has not ended yet: a progress bar of its own, for instance.
+    """
+    rows = Table.grid(padding=(0, 2), expand=True)
+    rows.add_column(style="dim", no_wrap=True)
+    rows.add_column(ratio=1)
+    rows.add_row("progress", Bar(picture.done_frac or 0.0, picture.line_frac(now.at)))
+    for name, text in _rows(picture, now):
+        rows.add_row(name, text)
+    for warning in picture.warnings.values():
+        rows.add_row(Text("warning", style="bold red"), Text(warning, style="red"))
+    if line:
+        rows.add_row("output", Text.from_ansi(line, no_wrap=True, overflow="ellipsis"))
+    return Panel(rows, title=Text(title), title_align="left", border_style="dim")
+
+
+def _rows(picture: Picture, now: Now) -> list[tuple[str, Text]]:
+    return [
+        ("", Text(_progress(picture, now))),
+        ("deadline", Text(_deadline(picture, now))),
+        ("forecast", _forecast(picture, now)),
+        ("grant", Text(_grant(picture))),
+        ("why", Text(picture.reason.text if picture.reason else "", style="italic")),
+    ]
+
+
+def _progress(picture: Picture, now: Now) -> str:
+    if picture.status == "stopping":
+        return f"stopping ({picture.cause})"
+    if picture.done_frac is None:
+        return "no steps reported yet"
+    text = f"{steps(picture.steps_done, picture.steps_total)}, {picture.done_frac:.1%}"
+    line_frac = picture.line_frac(now.at)
+    return text if line_frac is None else f"{text}; the line ┃ is at {line_frac:.1%}"
+
+
+def _deadline(picture: Picture, now: Now) -> str:
+    if picture.deadline_at is None:
+        return "none: the job runs at its ceiling"
+    left_s = picture.deadline_at - now.at
+    said = f"in {short(left_s)}" if left_s > 0 else f"{short(-left_s)} ago"
+    return f"{clock(now.wall_of(picture.deadline_at))}, {said}"
+
+
+def _forecast(picture: Picture, now: Now) -> Text:
+    forecast = picture.forecast
+    if picture.landed:
+        return Text("landed: results are saved")
+    if forecast is None:
+        return Text("not known yet", style="dim")
+    said = f"{clock(now.wall_of(picture.submitted_at + forecast.finish_s))} ± {short(2 * forecast.std_s)}"
+    if picture.spec.deadline_s is not None:
+        said += f", {against_deadline(forecast.finish_s - picture.spec.deadline_s)}"
+    return Text(said, style="" if forecast.feasible else "red")
+
+
+def _grant(picture: Picture) -> str:
+    ceiling = picture.spec.ceiling.cores
+    used = f"{picture.used_core_s:.1f} core-seconds used"
+    return f"{picture.granted_cores:.2f} of {cores(ceiling)}, using {picture.usage_cores:.2f}; {used}"
+
+
+class View:
+    """The panel on a terminal, drawn again twice a second; the job's output scrolls above it.
+
+    Parameters
+    ----------
+    glance
+        Gives the picture to draw.
+    title
+        Gives the panel's title; asked at each drawing, because the actuator is known only after the start.
+    """
+
+    def __init__(self, glance: Callable[[], Picture | None], title: Callable[[], str], console: Console) -> None:
+        self._glance = glance
+        self._title = title
+        self._line = ""
+        self._console = console
+        self._live = Live(
+            get_renderable=self._draw, console=console, refresh_per_second=REFRESHES_PER_S, transient=True,
+            redirect_stdout=False, redirect_stderr=False,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        self._live.start()
+
+    def stop(self) -> None:
+        self._live.stop()
+        if self._line:
+            self._console.print(Text.from_ansi(self._line))
+            self._line = ""
+
+    def write(self, output: bytes) -> None:
+        """Show what the job wrote: whole lines above the panel, the last part of a line inside it."""
+        *lines, rest = (self._line + output.decode("utf-8", "replace")).replace("\r\n", "\n").split("\n")
+        if lines:
+            self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)))
+        self._line = rest.rstrip("\r").rpartition("\r")[2]
+
+    def _draw(self) -> Panel | Text:
+        picture = self._glance()
+        return Text("") if picture is None else panel(picture, Now.read(), self._title(), self._line)

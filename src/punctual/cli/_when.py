@@ -1,0 +1,116 @@
+"""From what a user says about time to instants: the only place where the wall clock meets the monotonic one."""
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import After, Clock, Extend, format_duration, parse_when
+
+#: Field 22 of /proc/PID/stat, counted after the name in parentheses, which may itself hold spaces.
+_I_START_TIME = 19
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """One moment on both clocks.
+
+    Attributes
+    ----------
+    at
+        Monotonic seconds, as instants of events are.
+    wall
+        The same moment as people say it, in local time.
+    """
+
+    at: float
+    wall: datetime
+
+    @classmethod
+    def read(cls) -> "Now":
+        return cls(time.monotonic(), datetime.now().astimezone())
+
+    def wall_of(self, at: float) -> datetime:
+        """The wall time of instant `at`."""
+        return self.wall + timedelta(seconds=at - self.at)
+
+
+def process_started_at() -> float:
+    """Instant at which this process was started, monotonic seconds, within 10 ms.
+
+    The kernel's record is used, so that loading the interpreter and this program counts as part of the run.
+    """
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started_s = int(fields[_I_START_TIME]) / os.sysconf("SC_CLK_TCK")
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    return time.monotonic() - max(0.0, age_s)
+
+
+def deadline_s(text: str, *, started_at: float, now: Now) -> float:
+    """Seconds from `started_at` to the deadline that a user gave at the start.
+
+    Raises
+    ------
+    InvalidSpec
+        When the deadline is not later than now, or cannot be read.
+    """
+    when = parse_when(text)
+    if isinstance(when, Extend):
+        raise InvalidSpec(
+            "`deadline` must be a duration or a time", f"the change {text}", "a job that has not started",
+            f"Leave the sign out (`--deadline {text.lstrip('+-')}`).",
+        )  # fmt: skip
+    at = started_at + when.seconds if isinstance(when, After) else _clock_at(when, now)
+    return _in_future(at, text, now, "the new job") - started_at
+
+
+def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, job: str, now: Now) -> float:
+    """Seconds from `started_at` to the deadline that a user wants for a running job.
+
+    Parameters
+    ----------
+    text
+        `90s` is that long from now, `+10m` and `-30s` move the present deadline, `18:00` is a time.
+    present_s
+        The deadline in force, seconds from `started_at`; None: there is none.
+
+    Raises
+    ------
+    InvalidSpec
+        When the result is not later than now, there is nothing to move, or the text cannot be read.
+    """
+    when = parse_when(text)
+    if isinstance(when, After):
+        at = now.at + when.seconds
+    elif isinstance(when, Clock):
+        at = _clock_at(when, now)
+    elif present_s is None:
+        raise InvalidSpec(
+            "a change needs a deadline to start from", text, f"job '{job}', which has no deadline",
+            "Give a duration from now (`90s`) or a time (`18:00`).",
+        )  # fmt: skip
+    else:
+        at = started_at + present_s + when.seconds
+    return _in_future(at, text, now, f"job '{job}'") - started_at
+
+
+def _clock_at(clock: Clock, now: Now) -> float:
+    """Instant of a wall time. A time of day alone means the next such time; a date is taken as it stands."""
+    today = now.wall.replace(tzinfo=None)
+    day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
+    local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
+    if clock.year is None and local <= today:
+        local += timedelta(days=1)
+    wall = local.astimezone()
+    return now.at + (wall - now.wall).total_seconds()
+
+
+def _in_future(at: float, text: str, now: Now, where: str) -> float:
+    if at <= now.at:
+        said = now.wall_of(at).strftime("%Y-%m-%d %H:%M:%S")
+        got = f"{text}, which is {said} ({format_duration(now.at - at)} ago)"
+        remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
+        raise InvalidSpec("`deadline` must be later than now", got, where, remedy)
+    return at

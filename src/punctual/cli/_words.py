@@ -1,0 +1,34 @@
+"""Amounts and moments as people read them."""
+
+from datetime import datetime
+
+from punctual.core.units import format_duration
+
+
+def clock(wall: datetime) -> str:
+    """A time of day; with its date if that is not today."""
+    today = datetime.now().astimezone().date()
+    return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def cores(amount: float) -> str:
+    """`0.62 cores`, `1 core`."""
+    return f"{amount:.2f} cores" if f"{amount:.2f}" != "1.00" else "1 core"
+
+
+def against_deadline(deviation_s: float) -> str:
+    """`67 ms before the deadline`, `2.1s after the deadline`."""
+    side = "after" if deviation_s > 0 else "before"
+    return f"{short(abs(deviation_s))} {side} the deadline"
+
+
+def short(seconds: float) -> str:
+    """A duration of any size, milliseconds written as such."""
+    if seconds < 1.0:
+        return f"{seconds * 1000:.0f} ms"
+    return format_duration(seconds)
+
+
+def steps(count: float, total_steps: float | None) -> str:
+    """`step 1,240 of 3,000`."""
+    return f"step {count:,.0f} of {total_steps:,.0f}" if total_steps else f"step {count:,.0f}"

@@ -1,0 +1,10 @@
+"""Fixtures of the command line's tests."""
+
+import pytest
+
+from punctual.cli._when import Now
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now.read()

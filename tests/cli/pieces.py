@@ -1,0 +1,39 @@
+"""Pieces that the tests of the command line share."""
+
+import time
+
+from punctual.cli._picture import Picture, picture_of
+from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, ProgressReported
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+
+JOB = JobId("train-3f2a")
+HERE = NodeId("here")
+
+
+def submitted(at: float, deadline_s: float | None = 60.0) -> JobSubmitted:
+    return JobSubmitted(at=at, spec=JobSpec(id=JOB, ceiling=Resources(2), deadline_s=deadline_s))
+
+
+def started(at: float, cores: float = 2.0) -> JobStarted:
+    return JobStarted(at=at, job=JOB, request=1, granted={HERE: Resources(cores)})
+
+
+def granted(at: float, cores: float, request: int = 2) -> GrantApplied:
+    return GrantApplied(at=at, job=JOB, request=request, granted={HERE: Resources(cores)})
+
+
+def progressed(at: float, steps_done: float, used_core_s: float, *, landed: bool = False) -> ProgressReported:
+    return ProgressReported(
+        at=at, job=JOB, steps_done=steps_done, steps_total=1000, unit_at=at, used_core_s=used_core_s, landed=landed
+    )
+
+
+def folded(*messages: Message, at: float | None = None, deadline_s: float | None = 60.0) -> Picture:
+    """The picture after `messages`, of a job submitted at `at` (now, if not given)."""
+    picture = picture_of(submitted(time.monotonic() if at is None else at, deadline_s))
+    for message in messages:
+        picture.fold(message)
+    return picture

@@ -1,0 +1,182 @@
+"""What people and machines are shown of a job: picture, live view, plain lines, JSON lines, the chain of reasons."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from tests.cli.pieces import HERE, JOB, folded, granted, progressed, started, submitted
+
+from punctual.cli._chain import chain
+from punctual.cli._json_lines import JsonLines
+from punctual.cli._lines import Lines
+from punctual.cli._picture import Picture
+from punctual.cli._view import View, panel
+from punctual.cli._when import Now
+from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
+from punctual.core.control import Forecast, PacingLine
+from punctual.core.events import GrantFailed, JobFailed, SpecChanged
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+
+
+def resize(at: float, cores: float, request: int = 2, pacing: PacingLine | None = None) -> ResizeJob:
+    reason = Reason("on-line", "34.2 core-seconds are left", {"remaining_core_s": 34.2})
+    return ResizeJob(at=at, job=JOB, request=request, grant={HERE: Resources(cores)}, reason=reason, pacing=pacing)
+
+
+def warning(at: float, code: str) -> WarnUser:
+    return WarnUser(at=at, job=JOB, reason=Reason(code, f"text of {code}"))
+
+
+def deadline(at: float, seconds: float) -> SpecChanged:
+    return SpecChanged(at=at, spec=JobSpec(id=JOB, ceiling=Resources(2), deadline_s=seconds))
+
+
+def drawn(picture: Picture, now: Now, line: str = "") -> str:
+    console = Console(width=90, file=io.StringIO(), color_system=None)
+    console.print(panel(picture, now, f"{JOB} · remaining-cost", line))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+class TestPicture:
+    def test_usage_is_taken_over_a_second_or_more(self) -> None:
+        picture = folded(progressed(10.0, 1, 5.0), progressed(10.1, 2, 9.0), progressed(12.0, 3, 6.0), at=0.0)
+        assert picture.usage_cores == pytest.approx(0.5)
+
+    def test_the_line_starts_at_the_first_step_and_ends_at_the_deadline(self) -> None:
+        picture = folded(progressed(10.0, 10, 1.0), at=0.0)
+        assert picture.line_frac(10.0) == pytest.approx(0.01)
+        assert picture.line_frac(35.0) == pytest.approx(0.505)
+        assert picture.line_frac(99.0) == pytest.approx(1.0)
+
+    def test_a_new_deadline_starts_the_line_again_where_the_job_is(self) -> None:
+        picture = folded(progressed(10.0, 10, 1.0), progressed(30.0, 500, 9.0), deadline(30.0, 40.0), at=0.0)
+        assert picture.line_frac(30.0) == pytest.approx(0.5)
+        assert picture.line_frac(35.0) == pytest.approx(0.75)
+
+    def test_a_warning_that_is_over_disappears(self) -> None:
+        picture = folded(warning(1.0, "infeasible"), warning(1.0, "no-progress"), warning(2.0, "feasible"), at=0.0)
+        assert set(picture.warnings) == {"no-progress"}
+
+    def test_a_failed_job_keeps_its_exit_code(self) -> None:
+        picture = folded(started(0.1), JobFailed(at=3.0, job=JOB, cause="exit status 3", exit_code=3), at=0.0)
+        assert (picture.ended, picture.exit_code, picture.granted_cores) == (True, 3, 0.0)
+
+
+class TestView:
+    def test_it_shows_progress_line_deadline_forecast_grant_and_reason(self, now: Now) -> None:
+        at = now.at - 30
+        picture = folded(started(at), progressed(at + 3, 1, 1.0), progressed(now.at, 450, 13.0), resize(at, 1.2), at=at)
+        picture.forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
+        text = drawn(picture, now, "epoch 3")
+        for part in (
+            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "± 100 ms, 70 ms before the deadline",
+            "2.00 of 2.00 cores", "13.0 core-seconds used", "34.2 core-seconds are left", "epoch 3",
+        ):  # fmt: skip
+            assert part in text, f"{part!r} is missing in\n{text}"
+
+    def test_it_can_be_drawn_before_anything_is_known(self, now: Now) -> None:
+        text = drawn(folded(deadline_s=None), now)
+        assert "no steps reported yet" in text
+        assert "none: the job runs at its ceiling" in text
+
+    def test_whole_lines_scroll_above_and_the_rest_of_a_bar_stays_inside(self) -> None:
+        out = io.StringIO()
+        view = View(lambda: None, lambda: "", Console(file=out, width=80, color_system=None))
+        view.write(b"loss 0.5\n10%\r20%\r30")
+        assert out.getvalue() == "loss 0.5\n"
+        view.write(b"%\ndone\n")
+        assert out.getvalue() == "loss 0.5\n30%\ndone\n"
+
+
+class TestLines:
+    def tell(self, capsys: pytest.CaptureFixture[str], *messages: Message, quiet: bool = False) -> list[str]:
+        picture = folded(at=0.0)
+        lines = Lines(picture, "actuator cgroup-v1", quiet=quiet)
+        for message in messages:
+            picture.fold(message)
+            lines.tell(message)
+        return [line.split(" punctual: ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+
+    def test_grant_changes_are_told_when_large_and_not_too_often(self, capsys: pytest.CaptureFixture[str]) -> None:
+        told = self.tell(
+            capsys, started(0.1), resize(5.0, 1.2), granted(5.0, 1.2), granted(6.0, 0.6), granted(9.0, 1.21),
+            granted(19.0, 0.6),
+        )  # fmt: skip
+        assert told[0].startswith("started job train-3f2a, actuator cgroup-v1; deadline ")
+        assert told[1:] == [
+            "grant 1.20 cores: 34.2 core-seconds are left",
+            "grant 0.60 cores: 34.2 core-seconds are left",
+        ]
+
+    def test_deadline_warnings_and_landing_are_told_once(self, capsys: pytest.CaptureFixture[str]) -> None:
+        told = self.tell(
+            capsys, deadline(10.0, 50.0), warning(11.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
+            progressed(50.9, 1000, 9.0, landed=True), GrantFailed(at=9.0, job=JOB, request=2, granted={}, cause="busy"),
+        )  # fmt: skip
+        assert told[0].endswith("50.0s after the start")
+        assert told[1:] == [
+            "WARNING: text of infeasible",
+            "landed 100 ms before the deadline",
+            "WARNING: the grant could not be changed: busy",
+        ]
+
+    def test_quiet_leaves_warnings(self, capsys: pytest.CaptureFixture[str]) -> None:
+        told = self.tell(capsys, started(0.1), warning(1.0, "infeasible"), quiet=True)
+        assert told == ["WARNING: text of infeasible"]
+
+
+def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = folded(at=100.0)
+    lines = JsonLines(picture, {"controller": "remaining-cost"})
+    for message in (
+        started(100.1), progressed(101.0, 5, 1.0), progressed(101.1, 6, 1.1), resize(102.0, 1.0), granted(102.0, 1.0),
+        deadline(103.0, 50.0), warning(104.0, "infeasible"),
+    ):  # fmt: skip
+        picture.fold(message)
+        lines.tell(message)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["type"] for line in told] == ["started", "progress", "grant", "deadline", "warning"]
+    assert told[1]["elapsed_s"] == pytest.approx(1.0)
+    assert told[1]["progress_frac"] == pytest.approx(0.005)
+    assert told[2]["reason"] == "34.2 core-seconds are left"
+    assert told[3]["deadline_s"] == 50.0
+
+
+class TestChain:
+    LAUNCH = LaunchJob(
+        at=0.1, job=JOB, request=1, grant={HERE: Resources(2)}, reason=Reason("start-up", "a job starts at its ceiling"),
+        spec=submitted(0.0).spec,
+    )  # fmt: skip
+    LINE = PacingLine(end_s=60, end_work=1000, s_per_step=0.05)
+
+    def test_a_change_of_grant_is_told_from_reading_to_answer(self) -> None:
+        links = chain(
+            [submitted(0.0), self.LAUNCH, started(0.15), progressed(5.0, 50, 4.0), resize(5.0, 1.2), granted(5.001, 1.2)],
+            JOB,
+        )  # fmt: skip
+        assert [link.kind for link in links] == ["submitted", "grant", "grant"]
+        assert (
+            links[1].text
+            == "a job starts at its ceiling: asked to launch with 2.00 cores; given 2.00 cores after 50 ms"
+        )
+        assert links[2].sentence() == (
+            "    5.0s  at step 50 of 1,000 with 4.0 core-seconds used, 34.2 core-seconds are left: "
+            "asked to resize to 1.20 cores; given 1.20 cores after 1 ms"
+        )
+
+    def test_new_pacing_lines_are_told_only_when_asked_for(self) -> None:
+        messages: list[Message] = [submitted(0.0), resize(5.0, 1.2, 2), resize(6.0, 1.2, 3, self.LINE)]
+        assert len(chain(messages, JOB)) == 2
+        assert len(chain(messages, JOB, every=True)) == 3
+
+    def test_a_failed_change_says_why(self) -> None:
+        failed = GrantFailed(at=5.5, job=JOB, request=2, granted={}, cause="busy")
+        assert "not given (busy) after 500 ms" in chain([submitted(0.0), resize(5.0, 1.2), failed], JOB)[1].text
+
+    def test_other_jobs_are_left_out(self) -> None:
+        assert chain([submitted(0.0), self.LAUNCH], JOB)
+        assert chain([self.LAUNCH, started(0.2)], type(JOB)("other")) == []

@@ -1,0 +1,54 @@
+"""The report's page and picture."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from punctual.cli import _plot
+from punctual.cli._plot import Curves, check_can_plot, save
+from punctual.core.errors import InvalidSpec
+
+CURVES = Curves(
+    progress=[(3.0, 0.0), (30.0, 0.5), (55.5, 1.0)],
+    grant=[(0.1, 2.0), (4.0, 0.95), (30.0, 1.1)],
+    usage=[(2.0, 0.9), (30.0, 1.0), (50.0, 1.1)],
+    deadlines=[(0.0, 62.0), (30.0, 55.6)],
+    landed_s=55.5,
+    ended_s=56.0,
+    ceiling_cores=2.0,
+)
+EMPTY = Curves(progress=[], grant=[], usage=[], deadlines=[], landed_s=None, ended_s=0.1, ceiling_cores=2.0)
+
+
+@pytest.mark.parametrize("curves", [CURVES, EMPTY], ids=["whole", "empty"])
+def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Curves) -> None:
+    path = tmp_path / "out.html"
+    save(path, curves, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"})
+    page = path.read_text()
+    assert "a &lt;job&gt;" in page
+    assert "prefers-color-scheme: dark" in page
+    assert _plot._INK not in page
+    assert "currentColor" in page
+    assert "<img" not in page
+    assert "src=" not in page
+    assert "<link" not in page
+    ET.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])
+
+
+def test_a_picture_is_a_png(tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    save(path, CURVES, title="a", paragraph="", table={})
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["out.pdf", "missing/out.png"])
+def test_what_cannot_be_drawn_is_refused_beforehand(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidSpec, match="report"):
+        check_can_plot(tmp_path / name)
+
+
+def test_missing_matplotlib_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_plot, "find_spec", lambda name: None)
+    with pytest.raises(InvalidSpec, match=r"pip install 'punctual\[report\]'"):
+        check_can_plot(tmp_path / "out.png")

@@ -1,0 +1,79 @@
+"""What a user says about time becomes instants; anything that is not later than now is refused."""
+
+import subprocess
+import sys
+import time
+from datetime import datetime, timedelta
+
+import pytest
+
+from punctual.cli._when import Now, deadline_s, moved_deadline_s, process_started_at
+from punctual.core.errors import InvalidSpec
+
+NOON = Now(at=1000.0, wall=datetime(2026, 11, 21, 12, 0, 0).astimezone())
+
+
+def test_a_duration_counts_from_the_start_of_the_command() -> None:
+    assert deadline_s("3m", started_at=999.0, now=NOON) == 180.0
+
+
+def test_a_time_of_day_is_the_next_such_time() -> None:
+    assert deadline_s("18:00", started_at=999.0, now=NOON) == pytest.approx(6 * 3600 + 1)
+    tomorrow_s = (datetime(2026, 11, 22, 6, 0).astimezone() - NOON.wall).total_seconds()
+    assert deadline_s("06:00", started_at=1000.0, now=NOON) == pytest.approx(tomorrow_s)
+
+
+def test_a_date_is_taken_as_it_stands() -> None:
+    assert deadline_s("2026-11-21 12:01", started_at=1000.0, now=NOON) == pytest.approx(60)
+
+
+def test_a_date_in_the_past_is_refused_and_said_how_long_ago_it_was() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        deadline_s("2026-11-21 11:00", started_at=1000.0, now=NOON)
+    assert refused.value.must == "`deadline` must be later than now"
+    assert "1h00m ago" in refused.value.got
+
+
+def test_a_duration_that_the_start_up_has_used_up_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="later than now"):
+        deadline_s("100ms", started_at=999.0, now=NOON)
+
+
+def test_a_change_needs_a_running_job() -> None:
+    with pytest.raises(InvalidSpec, match="Leave the sign out"):
+        deadline_s("+10m", started_at=1000.0, now=NOON)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_s"),
+    [("90s", 110 + 90), ("+10m", 300 + 600), ("-30s", 300 - 30), ("12:05", 110 + 300)],
+)
+def test_a_running_job_s_deadline_moves(text: str, expected_s: float) -> None:
+    moved_s = moved_deadline_s(text, started_at=890.0, present_s=300.0, job="a", now=NOON)
+    assert moved_s == pytest.approx(expected_s)
+
+
+def test_a_deadline_is_not_moved_into_the_past() -> None:
+    with pytest.raises(InvalidSpec, match="later than now"):
+        moved_deadline_s("-250s", started_at=890.0, present_s=300.0, job="a", now=NOON)
+
+
+def test_there_must_be_something_to_move() -> None:
+    with pytest.raises(InvalidSpec, match="no deadline"):
+        moved_deadline_s("+1m", started_at=890.0, present_s=None, job="a", now=NOON)
+
+
+def test_both_clocks_agree() -> None:
+    assert NOON.wall_of(1060.0) - NOON.wall == timedelta(seconds=60)
+
+
+def test_the_start_of_a_process_is_the_kernel_s_not_python_s() -> None:
+    """A shell that sleeps before it becomes Python has the same process: its sleep counts."""
+    program = "from punctual.cli._when import process_started_at as p; import time; print(time.monotonic() - p())"
+    command = f"sleep 0.5; exec '{sys.executable}' -c '{program}'"
+    age_s = float(subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout)
+    assert age_s > 0.49
+
+
+def test_this_process_started_before_now() -> None:
+    assert process_started_at() < time.monotonic()
