@@ -1,0 +1,1 @@
+"""Per-job feedback: one controller a file, each turning readings of a job into its demand."""

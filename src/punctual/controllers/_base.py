@@ -1,0 +1,66 @@
+"""What every controller does in the same way."""
+
+from dataclasses import replace
+from math import isfinite, isnan
+
+from punctual.core.control import Reading
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+
+#: A demand of nothing would suspend the job, so a controller of a running job never goes below this.
+LEAST_CORES = 0.01
+
+
+def clamp(amount: float, low: float, high: float) -> float:
+    """`amount` within its bounds. What is no number becomes `high`: in doubt the job runs rather than waits."""
+    return high if isnan(amount) else min(max(low, amount), high)
+
+
+def core_bounds(spec: JobSpec, reading: Reading) -> tuple[float, float]:
+    """Least and most cores that may be demanded at this reading."""
+    most = min(spec.ceiling.cores, reading.ceiling.cores)
+    return min(max(spec.floor.cores, LEAST_CORES), most), most
+
+
+def wanted(spec: JobSpec, reading: Reading, cores: float) -> Resources:
+    """The amount to demand: `cores` within the bounds, everything that is not steered at its ceiling."""
+    return replace(spec.ceiling.at_most(reading.ceiling), cores=clamp(cores, *core_bounds(spec, reading)))
+
+
+def reason_to_run_free(reading: Reading) -> Reason | None:
+    """Why there is nothing to steer by, so that the job is to have its ceiling; None: it can be steered."""
+    if reading.landed:
+        return Reason("landed", "All work is done: nothing holds the process back from leaving.")
+    if not isfinite(reading.deadline_s):
+        return Reason("no-deadline", "The job has no deadline and runs at its ceiling.")
+    if reading.steps_total is None or reading.steps_done <= 0:
+        return Reason("start-up", "Full allocation until the first step is reported.", {"elapsed_s": reading.elapsed_s})
+    return None
+
+
+def check_above_zero(where: str, **amounts: float) -> None:
+    """Refuse a parameter that is not a finite number above zero.
+
+    Raises
+    ------
+    InvalidSpec
+        Naming the first such parameter.
+    """
+    for name, amount in amounts.items():
+        if not (isfinite(amount) and amount > 0):
+            raise InvalidSpec(f"`{name}` must be finite and above zero", repr(amount), where, "Give a positive number.")
+
+
+def check_fraction(where: str, **amounts: float) -> None:
+    """Refuse a parameter that is not from 0 to below 1.
+
+    Raises
+    ------
+    InvalidSpec
+        Naming the first such parameter.
+    """
+    for name, amount in amounts.items():
+        if not 0 <= amount < 1:
+            raise InvalidSpec(f"`{name}` must be from 0 to below 1", repr(amount), where, "Give a share, as 0.01.")

@@ -1,0 +1,175 @@
+"""The conformance kit of controllers: subclass it, say how yours is made, and inherit the tests."""
+
+from copy import deepcopy
+from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from math import isfinite, isnan
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from punctual.core.control import Demand, PhaseProgress, Reading
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Controller
+from punctual.core.resources import TOLERANCE, Resources
+from punctual.testing.plant import STEADY, Training, World, run_closed_loop
+from punctual.testing.readings import job_specs, reading_sequences
+
+# One test is run by many subclasses, which Hypothesis would take for a mistake.
+_GENERATED = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors])
+
+_SPEC = JobSpec(id=JobId("example"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=60.0)
+
+_HALFWAY = Reading(
+    elapsed_s=30.0,
+    deadline_s=60.0,
+    granted=Resources(cores=0.5),
+    granted_core_s=17.0,
+    used_core_s=16.5,
+    in_flight_core_s=0.005,
+    unit_at_s=29.99,
+    steps_done=500,
+    steps_total=1000.0,
+    ceiling=Resources(cores=1.0),
+    phases=(
+        PhaseProgress(name="evaluate", units_planned=32, units_done=16, units_measured=18, core_s=1.3, wall_s=2.5),
+    ),
+)
+
+#: A steady job of 37 core-seconds, so that a minute asks for a little more than half of its core.
+_BENIGN = Training(epoch_steps=500)
+_CALM = World(noise=STEADY)
+
+
+class ControllerConformance:
+    """What every controller must do. A subclass overrides `make`.
+
+    Attributes
+    ----------
+    landing_frac
+        How far from the deadline the controller may land on a benign plant, as a share of the deadline.
+
+    Examples
+    --------
+    >>> class TestMine(ControllerConformance):
+    ...     def make(self):
+    ...         return Mine()
+    """
+
+    landing_frac = 0.1
+
+    def make(self) -> Controller[Any]:
+        """A controller with its default parameters."""
+        raise NotImplementedError
+
+    def test_is_a_frozen_dataclass(self) -> None:
+        controller: Any = self.make()
+        assert is_dataclass(type(controller))
+        with pytest.raises(FrozenInstanceError):
+            setattr(controller, fields(controller)[0].name, None)
+
+    @_GENERATED
+    @given(st.data())
+    def test_demands_are_sound_whatever_is_read(self, data: st.DataObject) -> None:
+        spec = data.draw(job_specs())
+        controller = self.make()
+        state = controller.init(spec)
+        for reading in data.draw(reading_sequences(spec)):
+            demand, state = controller.step(spec, state, reading)
+            check_demand(spec, reading, demand)
+
+    @_GENERATED
+    @given(st.data())
+    def test_same_inputs_give_same_outputs_and_stay_unchanged(self, data: st.DataObject) -> None:
+        spec = data.draw(job_specs())
+        controller = self.make()
+        state = controller.init(spec)
+        assert controller.init(spec) == state
+        for reading in data.draw(reading_sequences(spec)):
+            before = deepcopy((state, reading))
+            first = controller.step(spec, state, reading)
+            assert (state, reading) == before
+            assert self.make().step(spec, state, reading) == first
+            _, state = first
+
+    def test_ceiling_before_the_first_step(self) -> None:
+        nothing_done = replace(_HALFWAY, elapsed_s=3.0, steps_done=0, used_core_s=2.0, phases=())
+        for steps_total in (None, 1000.0):
+            demand = self._after(replace(nothing_done, steps_total=steps_total))
+            assert demand.resources == _SPEC.ceiling
+
+    def test_ceiling_without_declared_steps(self) -> None:
+        assert self._after(replace(_HALFWAY, steps_total=None)).resources == _SPEC.ceiling
+
+    def test_ceiling_without_deadline(self) -> None:
+        assert self._after(replace(_HALFWAY, deadline_s=float("inf"))).resources == _SPEC.ceiling
+
+    def test_ceiling_or_last_demand_once_the_deadline_has_passed(self) -> None:
+        controller = self.make()
+        before, state = controller.step(_SPEC, controller.init(_SPEC), _HALFWAY)
+        after, _ = controller.step(_SPEC, state, replace(_HALFWAY, elapsed_s=61.0, granted_core_s=48.0))
+        assert after.resources in (_SPEC.ceiling, before.resources)
+
+    def test_sound_without_progress(self) -> None:
+        stuck = [replace(_HALFWAY, elapsed_s=at_s, granted_core_s=at_s / 2) for at_s in (30.0, 31.0, 40.0, 59.0, 70.0)]
+        self._after(*stuck)
+
+    def test_sound_after_landing(self) -> None:
+        done = replace(_HALFWAY, elapsed_s=59.0, steps_done=1000, used_core_s=33.0, in_flight_core_s=0.0, landed=True)
+        self._after(_HALFWAY, done, replace(done, elapsed_s=61.0))
+
+    def test_lands_near_the_deadline_on_a_benign_plant(self) -> None:
+        run = run_closed_loop(self.make(), _BENIGN, deadline_s=60.0, world=_CALM)
+        assert abs(run.deviation_frac) < self.landing_frac
+
+    def test_lands_near_a_deadline_that_moved(self) -> None:
+        for moved_s in (48.0, 90.0):
+            world = replace(_CALM, deadline_changes=((18.0, moved_s),))
+            run = run_closed_loop(self.make(), _BENIGN, deadline_s=60.0, world=world)
+            assert run.deadline_s == moved_s
+            assert abs(run.deviation_frac) < self.landing_frac
+
+    def test_runs_at_its_ceiling_when_the_deadline_cannot_be_met(self) -> None:
+        run = run_closed_loop(self.make(), _BENIGN, deadline_s=25.0, world=_CALM)
+        assert not run.on_time
+        assert run.used_core_s > 0.9 * run.landed_s
+
+    def _after(self, *readings: Reading) -> Demand:
+        """The demand at the last of `readings`, each demand on the way being sound."""
+        controller = self.make()
+        state = controller.init(_SPEC)
+        for reading in readings:
+            demand, state = controller.step(_SPEC, state, reading)
+            check_demand(_SPEC, reading, demand)
+        return demand
+
+
+def check_demand(spec: JobSpec, reading: Reading, demand: Demand) -> None:
+    """Assert what must hold for every demand of every controller."""
+    ceiling = spec.ceiling.at_most(reading.ceiling)
+    assert demand.resources.fits_in(ceiling)
+    assert demand.resources.cores >= min(spec.floor.cores, ceiling.cores) - TOLERANCE
+    assert demand.resources.cores > 0 or ceiling.cores == 0  # a demand of nothing would suspend the job
+    assert isfinite(demand.next_tick_s)
+    assert demand.next_tick_s > 0
+    assert demand.reason.code
+    assert all(isfinite(fact) for fact in demand.reason.facts.values()), demand.reason.facts
+    _check_pacing(reading, demand)
+    _check_forecast(demand)
+
+
+def _check_pacing(reading: Reading, demand: Demand) -> None:
+    if demand.pacing is not None:
+        assert reading.can_pace
+        assert isfinite(demand.pacing.end_s)
+        assert isfinite(demand.pacing.s_per_step)
+        assert demand.pacing.s_per_step >= 0
+
+
+def _check_forecast(demand: Demand) -> None:
+    if demand.forecast is not None:
+        assert not isnan(demand.forecast.finish_s)
+        assert not isnan(demand.forecast.earliest_finish_s)
+        assert demand.forecast.std_s >= 0

@@ -1,0 +1,472 @@
+"""A simulated training under a CPU quota, for closed-loop tests of controllers.
+
+The process works unit by unit: start-up, rehearsals, steps, phases. It runs as fast as its cores allow until the quota
+of the present period is used up, as the kernel's bandwidth control does, and every write of the quota refills it.
+Everything random comes from the seed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, sqrt
+from random import Random
+from typing import TypeVar
+
+from punctual.core.control import Demand, PacingLine, PhaseProgress, Reading
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Controller
+from punctual.core.resources import Resources
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseLoad:
+    """What the training does after each epoch besides steps: `n_units` units of `unit_core_s` CPU seconds each."""
+
+    name: str
+    n_units: int
+    unit_core_s: float
+
+
+EVALUATION = PhaseLoad(name="evaluate", n_units=8, unit_core_s=0.07)
+CHECKPOINT = PhaseLoad(name="checkpoint", n_units=1, unit_core_s=0.006)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How the cost of a unit varies; `STEADY` does not.
+
+    Attributes
+    ----------
+    spread_frac, correlation
+        Standard deviation of a first-order autoregressive factor around 1, and its correlation from unit to unit.
+    neighbour_factor, neighbour_dwell_s
+        What a busy neighbour on the same physical core multiplies the cost by, and the mean time in which it stays
+        busy, or idle.
+    """
+
+    spread_frac: float = 0.05
+    correlation: float = 0.8
+    neighbour_factor: float = 1.5
+    neighbour_dwell_s: float = 6.0
+
+    @property
+    def mean_factor(self) -> float:
+        return (1 + self.neighbour_factor) / 2
+
+
+STEADY = Noise(spread_frac=0.0, correlation=0.0, neighbour_factor=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The job in the plant.
+
+    Attributes
+    ----------
+    n_epochs, epoch_steps, step_core_s
+        Steps and what one costs, in CPU seconds, while the neighbour is idle.
+    phases
+        Done after each epoch, in this order.
+    startup_core_s
+        CPU seconds before anything is declared.
+    n_rehearsals
+        Units of the first phase timed before training.
+    cores_max
+        The most cores that the process can use at once.
+    cost_change_at_frac, cost_change_factor
+        From this share of the steps on a step costs so many times as much.
+    """
+
+    n_epochs: int = 4
+    epoch_steps: int = 250
+    step_core_s: float = 0.016
+    phases: tuple[PhaseLoad, ...] = (EVALUATION, CHECKPOINT)
+    startup_core_s: float = 3.0
+    n_rehearsals: int = 2
+    cores_max: float = 1.0
+    cost_change_at_frac: float = 1.0
+    cost_change_factor: float = 1.0
+
+    @property
+    def n_steps(self) -> int:
+        return self.n_epochs * self.epoch_steps
+
+    def core_s(self, noise: Noise = STEADY) -> float:
+        """CPU seconds of the whole job to be expected, a change of the step's cost left out."""
+        steps = self.n_steps * self.step_core_s
+        phases = self.n_epochs * sum(phase.n_units * phase.unit_core_s for phase in self.phases)
+        rehearsals = self.n_rehearsals * self.phases[0].unit_core_s if self.phases else 0.0
+        return (self.startup_core_s + steps + phases + rehearsals) * noise.mean_factor
+
+    def step_cost(self, i_step: int) -> float:
+        """CPU seconds of step `i_step` before noise."""
+        changed = i_step >= self.cost_change_at_frac * self.n_steps
+        return self.step_core_s * (self.cost_change_factor if changed else 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contention:
+    """From an instant to another the job is delivered only this share of what it was granted."""
+
+    from_s: float
+    until_s: float
+    delivered_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What surrounds the job.
+
+    Attributes
+    ----------
+    quota_period_s
+        Period of the CPU quota.
+    actuator_delay_s
+        From a demand to the grant.
+    contention
+        Times in which less is delivered than granted.
+    deadline_changes
+        Instant and new deadline, both in seconds since submission; seen at the next tick.
+    can_pace, can_cap
+        Whether pacing lines are obeyed, and whether the quota is enforced.
+    """
+
+    noise: Noise = Noise()
+    quota_period_s: float = 0.02
+    actuator_delay_s: float = 0.02
+    contention: tuple[Contention, ...] = ()
+    deadline_changes: tuple[tuple[float, float], ...] = ()
+    can_pace: bool = False
+    can_cap: bool = True
+
+    def delivered_frac(self, at_s: float) -> float:
+        shares = (each.delivered_frac for each in self.contention if each.from_s <= at_s < each.until_s)
+        return min(shares, default=1.0)
+
+    def deadline_s(self, at_s: float, first_s: float) -> float:
+        """The deadline in force at `at_s`."""
+        due = [change for change in self.deadline_changes if change[0] <= at_s]
+        return max(due)[1] if due else first_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What happened. `landed_s` is infinite if the plant gave up waiting.
+
+    Attributes
+    ----------
+    grants
+        Instant and cores of every change of the grant, the first at launch.
+    ticks
+        Every reading and the demand made on it.
+    """
+
+    landed_s: float
+    deadline_s: float
+    used_core_s: float
+    granted_core_s: float
+    grants: tuple[tuple[float, float], ...]
+    ticks: tuple[tuple[Reading, Demand], ...]
+
+    @property
+    def deviation_frac(self) -> float:
+        """Landing after the deadline, as a share of it; negative: before."""
+        return (self.landed_s - self.deadline_s) / self.deadline_s
+
+    @property
+    def on_time(self) -> bool:
+        return self.landed_s <= self.deadline_s
+
+    @property
+    def n_resizes(self) -> int:
+        return len(self.grants) - 1
+
+
+@dataclass(slots=True)
+class _Phase:
+    """Counters of one kind of phase."""
+
+    load: PhaseLoad
+    units_planned: int
+    n_units_done: int = 0
+    n_units_measured: int = 0
+    core_s: float = 0.0
+    wall_s: float = 0.0
+
+    def progress(self) -> PhaseProgress:
+        return PhaseProgress(
+            name=self.load.name,
+            units_planned=self.units_planned,
+            units_done=self.n_units_done,
+            units_measured=self.n_units_measured,
+            core_s=self.core_s,
+            wall_s=self.wall_s,
+        )
+
+
+#: A unit of work: CPU seconds before noise; the phase it is of (None: start-up or a step); whether it counts as done.
+_Unit = tuple[float, _Phase | None, bool]
+
+
+class _CostFactors:
+    """The factors that multiply costs, in the order of time."""
+
+    def __init__(self, noise: Noise, random: Random) -> None:
+        self._noise = noise
+        self._random = random
+        self._deviation = 0.0
+        self._busy = random.random() < 0.5
+        self._until_s = random.expovariate(1 / noise.neighbour_dwell_s)
+        self._innovation = noise.spread_frac * sqrt(1 - noise.correlation**2)
+
+    def draw(self, at_s: float) -> float:
+        """The factor for a unit that begins at `at_s`."""
+        while at_s >= self._until_s:
+            self._busy = not self._busy
+            self._until_s += self._random.expovariate(1 / self._noise.neighbour_dwell_s)
+        self._deviation = self._noise.correlation * self._deviation + self._random.gauss(0.0, self._innovation)
+        return max(0.1, 1 + self._deviation) * (self._noise.neighbour_factor if self._busy else 1.0)
+
+
+class SimulatedProcess:
+    """The training process under a quota; time moves only in `advance`."""
+
+    def __init__(self, training: Training, world: World, seed: int, cores: float) -> None:
+        self.at_s = 0.0
+        self.cores = cores
+        self.line: PacingLine | None = None
+        self.landed_s: float | None = None
+        self.used_core_s = 0.0
+        self.in_flight_core_s = 0.0
+        self.unit_at_s = 0.0
+        self.n_steps_done = 0
+        self.declared = False
+        self._training = training
+        self._world = world
+        self._factors = _CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
+        self._phases = [_Phase(load, load.n_units * training.n_epochs) for load in training.phases]
+        self._units = self._program()
+        self._period_end_s = 0.0
+        self._bucket_core_s = 0.0
+        self._speed_cores = 0.0
+        self._begin(next(self._units))
+
+    def phases(self) -> tuple[PhaseProgress, ...]:
+        return tuple(phase.progress() for phase in self._phases) if self.declared else ()
+
+    def grant(self, cores: float) -> None:
+        """Write the quota, which refills what is left of the period."""
+        self.cores = cores
+        self._refill()
+
+    def advance(self, until_s: float) -> None:
+        """Work until `until_s` or until everything is done."""
+        while self.at_s < until_s and self.landed_s is None:
+            if self._need_core_s > 0:
+                self._compute(until_s)
+            elif (may_end_s := self._may_end_s()) <= until_s:
+                self.at_s = max(self.at_s, may_end_s)
+                self._complete()
+            else:
+                self.at_s = until_s
+
+    def _program(self) -> Iterator[_Unit]:
+        training = self._training
+        yield training.startup_core_s, None, False
+        for _ in range(training.n_rehearsals if self._phases else 0):
+            yield self._phases[0].load.unit_core_s, self._phases[0], False
+        for i_step in range(training.n_steps):
+            yield training.step_cost(i_step), None, True
+            if (i_step + 1) % training.epoch_steps == 0:
+                for phase in self._phases:
+                    for _ in range(phase.load.n_units):
+                        yield phase.load.unit_core_s, phase, True
+
+    def _begin(self, unit: _Unit) -> None:
+        self._unit = unit
+        self._begun_at_s = self.at_s
+        self._need_core_s = unit[0] * self._factors.draw(self.at_s)
+        self.in_flight_core_s = 0.0
+
+    def _compute(self, until_s: float) -> None:
+        """Run until the unit, the quota, the period or the time is at its end, whichever comes first."""
+        if self.at_s >= self._period_end_s:
+            self._period_end_s = (self.at_s // self._world.quota_period_s + 1) * self._world.quota_period_s
+            if self._period_end_s <= self.at_s:  # the division was rounded down
+                self._period_end_s += self._world.quota_period_s
+            self._refill()
+        stop_s = min(until_s, self._period_end_s)
+        amount = min(self._need_core_s, self._bucket_core_s)
+        if amount <= 0 or amount > self._speed_cores * (stop_s - self.at_s):
+            amount = max(0.0, min(amount, self._speed_cores * (stop_s - self.at_s)))
+            self.at_s = stop_s
+        else:
+            self.at_s += amount / self._speed_cores
+        self._need_core_s -= amount
+        self._bucket_core_s -= amount
+        self.used_core_s += amount
+        self.in_flight_core_s += amount
+
+    def _refill(self) -> None:
+        share = self._world.delivered_frac(self.at_s)
+        self._speed_cores = self._training.cores_max * share
+        self._bucket_core_s = self.cores * self._world.quota_period_s * share if self._world.can_cap else inf
+
+    def _may_end_s(self) -> float:
+        """Instant before which the unit in flight, all of whose work is done, may not be reported."""
+        if self.line is None or not self.declared:
+            return self.at_s
+        _, phase, counted = self._unit
+        worth = self.line.phase_cost_steps.get(phase.load.name, 0.0) if phase else 1.0
+        after = self._done_work(self.line) + (worth if counted else 0.0)
+        return self.line.end_s - (self.line.end_work - after) * self.line.s_per_step
+
+    def _done_work(self, line: PacingLine) -> float:
+        phases = (phase.n_units_done * line.phase_cost_steps.get(phase.load.name, 0.0) for phase in self._phases)
+        return self.n_steps_done + sum(phases)
+
+    def _complete(self) -> None:
+        _, phase, counted = self._unit
+        if phase is not None:
+            phase.n_units_measured += 1
+            phase.n_units_done += counted
+            phase.core_s += self.in_flight_core_s
+            phase.wall_s += self.at_s - self._begun_at_s
+        elif counted:
+            self.n_steps_done += 1
+        self.declared = True
+        self.unit_at_s = self.at_s
+        following = next(self._units, None)
+        if following is None:
+            self.landed_s = self.at_s
+            self.in_flight_core_s = 0.0
+        else:
+            self._begin(following)
+
+
+def run_closed_loop(
+    controller: Controller[S],
+    training: Training | None = None,
+    *,
+    deadline_s: float,
+    world: World | None = None,
+    spec: JobSpec | None = None,
+    seed: int = 0,
+) -> Run:
+    """Let `controller` steer the simulated training to its end.
+
+    Parameters
+    ----------
+    deadline_s
+        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+    spec
+        What the job declared; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
+    seed
+        Of all randomness.
+
+    Raises
+    ------
+    InvalidSpec
+        If the deadline is not above zero.
+    """
+    if not deadline_s > 0:
+        raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")
+    training, world = training or Training(), world or World()
+    spec = spec or job_spec(training, deadline_s)
+    return _ClosedLoop(controller, training, world, spec, deadline_s, seed).run()
+
+
+def job_spec(training: Training, deadline_s: float, margin_frac: float | None = None) -> JobSpec:
+    """What `training` would declare to the scheduler."""
+    return JobSpec(
+        id=JobId("simulated"),
+        ceiling=Resources(cores=training.cores_max),
+        floor=Resources(cores=0.02),
+        work_steps=training.n_steps,
+        deadline_s=deadline_s,
+        margin_frac=margin_frac,
+    )
+
+
+#: The plant stops when the job has taken this many times its deadline.
+_PATIENCE = 20.0
+
+
+class _ClosedLoop:
+    """Ticks, grants after their delay, and the process between them."""
+
+    def __init__(
+        self, controller: Controller[S], training: Training, world: World, spec: JobSpec, deadline_s: float, seed: int
+    ) -> None:
+        self._controller = controller
+        self._world = world
+        self._spec = spec
+        self._training = training
+        self._first_deadline_s = deadline_s
+        self._process = SimulatedProcess(training, world, seed, spec.ceiling.cores)
+        self._state = controller.init(spec)
+        self._granted = spec.ceiling
+        self._granted_at_s = 0.0
+        self._granted_core_s = 0.0
+        self._grants = [(0.0, spec.ceiling.cores)]
+        self._ticks: list[tuple[Reading, Demand]] = []
+
+    def run(self) -> Run:
+        patience_s = _PATIENCE * max(self._first_deadline_s, *(d for _, d in self._world.deadline_changes), 0.0)
+        while self._process.landed_s is None and self._process.at_s < patience_s:
+            self._tick()
+        end_s = self._process.at_s
+        return Run(
+            landed_s=inf if self._process.landed_s is None else self._process.landed_s,
+            deadline_s=self._world.deadline_s(end_s, self._first_deadline_s),
+            used_core_s=self._process.used_core_s,
+            granted_core_s=self._granted_core_s_at(end_s),
+            grants=tuple(self._grants),
+            ticks=tuple(self._ticks),
+        )
+
+    def _tick(self) -> None:
+        at_s = self._process.at_s
+        reading = self._reading(at_s)
+        demand, self._state = self._controller.step(self._spec, self._state, reading)
+        self._ticks.append((reading, demand))
+        if self._world.can_pace:
+            self._process.line = demand.pacing
+        delay_s = min(self._world.actuator_delay_s, demand.next_tick_s)
+        self._process.advance(at_s + delay_s)
+        if self._process.landed_s is None:
+            self._grant(demand.resources)
+            self._process.advance(at_s + demand.next_tick_s)
+
+    def _reading(self, at_s: float) -> Reading:
+        process = self._process
+        return Reading(
+            elapsed_s=at_s,
+            deadline_s=self._world.deadline_s(at_s, self._first_deadline_s),
+            granted=self._granted,
+            granted_core_s=self._granted_core_s_at(at_s),
+            used_core_s=process.used_core_s,
+            in_flight_core_s=process.in_flight_core_s,
+            unit_at_s=process.unit_at_s,
+            steps_done=process.n_steps_done,
+            steps_total=self._training.n_steps if process.declared else None,
+            ceiling=self._spec.ceiling,
+            phases=process.phases(),
+            can_pace=self._world.can_pace,
+            can_cap=self._world.can_cap,
+        )
+
+    def _granted_core_s_at(self, at_s: float) -> float:
+        return self._granted_core_s + self._granted.cores * (at_s - self._granted_at_s)
+
+    def _grant(self, amount: Resources) -> None:
+        if amount == self._granted:
+            return  # writing the same quota again would refill it
+        at_s = self._process.at_s
+        self._granted_core_s = self._granted_core_s_at(at_s)
+        self._granted, self._granted_at_s = amount, at_s
+        self._grants.append((at_s, amount.cores))
+        self._process.grant(amount.cores)
