@@ -1,0 +1,159 @@
+"""Who may import whom. Reads every import: at the top, under TYPE_CHECKING and inside functions."""
+
+import ast
+import sys
+
+import pytest
+from tests.architecture.source import Module, cycles, modules, own_imports, plugins
+
+MODULES = modules()
+PURE = {"core", "optim", "models", "controllers", "policies", "metrics"}
+FAMILIES = ["controllers", "policies", "models"]
+IMPURE_MODULES = {
+    "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
+    "uuid",
+}  # fmt: skip
+
+#: Part of the house -> the complete list of other parts it may import.
+USES = {
+    "core": set(),
+    "optim": {"core"},
+    "models": {"core", "optim"},
+    "controllers": {"core"},
+    "policies": {"core", "optim"},
+    "metrics": {"core"},
+    "registry": {"core"},
+    "wire": set(),
+    "traces": {"core"},
+    "sim": {"core", "metrics", "registry", "traces"},
+    "runtime": {"core", "registry"},
+    "executors": {"core", "wire"},
+    "store": {"core"},
+    "service": {"core", "runtime", "store", "wire", "metrics"},
+    "client": {"wire"},
+    # An application imports what its user would: `punctual` itself.
+    "apps": {"client", ""},
+    "testing": {"core", "sim", "runtime"},
+    "": {"client"},
+    "__main__": {"cli"},
+}
+#: The command line puts everything together.
+FREE = {"cli"}
+
+
+def outside_list(all_modules: list[Module]) -> list[str]:
+    """Imports between parts of the house that the design does not have."""
+    graph = own_imports(all_modules)
+    parts = {module.name: module.part for module in all_modules}
+    return sorted(
+        f"{name} -> {target}"
+        for name, targets in graph.items()
+        for target in targets
+        if parts[name] not in FREE | {parts[target]} and parts[target] not in USES[parts[name]]
+    )
+
+
+def impure(all_modules: list[Module]) -> list[str]:
+    """Imports that a pure module must not have."""
+    return sorted(
+        {
+            f"{module.name} -> {found.target}"
+            for module in all_modules
+            if module.part in PURE
+            for found in module.imports()
+            if found.target.split(".")[0] in IMPURE_MODULES
+        }
+    )
+
+
+def acquainted(all_modules: list[Module], family: str) -> list[str]:
+    """Plug-ins of a family that import each other."""
+    names = {module.name for module in plugins(all_modules, family)}
+    graph = own_imports(all_modules)
+    return sorted(f"{name} -> {target}" for name in names for target in graph[name] & names)
+
+
+def foreign(all_modules: list[Module], part: str, allowed: set[str]) -> list[str]:
+    """Imports at the top of a part's modules that are neither ours nor `allowed` nor of the standard library."""
+    known = set(sys.stdlib_module_names) | allowed | {"punctual"}
+    return sorted(
+        f"{module.name} -> {found.target}"
+        for module in all_modules
+        if module.part == part
+        for found in module.imports()
+        if found.reading == "top" and found.target.split(".")[0] not in known
+    )
+
+
+def made_up(**sources: str) -> list[Module]:
+    """Modules from source text; two underscores in a keyword stand for a dot."""
+    return [Module(f"punctual.{name.replace('__', '.')}", ast.parse(text)) for name, text in sources.items()]
+
+
+def test_every_part_has_its_place() -> None:
+    assert {module.part for module in MODULES} <= set(USES) | FREE
+
+
+def test_each_part_uses_only_what_the_design_lists() -> None:
+    assert not outside_list(MODULES)
+
+
+def test_pure_packages_are_pure() -> None:
+    assert not impure(MODULES)
+
+
+def test_no_module_needs_itself_in_any_reading() -> None:
+    assert not cycles(own_imports(MODULES))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_plugins_of_a_family_do_not_know_each_other(family: str) -> None:
+    assert not acquainted(MODULES, family)
+
+
+@pytest.mark.parametrize("part", ["client", "wire"])
+def test_the_training_side_needs_only_the_standard_library(part: str) -> None:
+    assert not foreign(MODULES, part, set())
+
+
+# Each check finds what it is there to find.
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import punctual.runtime.live",
+        "from punctual.runtime import live",
+        "from punctual.runtime.live import Runtime",
+        "from ..runtime import live",
+        "def f():\n    from punctual.runtime.live import Runtime",
+        "if TYPE_CHECKING:\n    from punctual.runtime.live import Runtime",
+    ],
+)
+def test_an_import_against_the_design_is_found(text: str) -> None:
+    assert outside_list(made_up(core__job=text, runtime__live="")) == ["punctual.core.job -> punctual.runtime.live"]
+
+
+@pytest.mark.parametrize(
+    "text", ["import time", "from os import path", "def f():\n    import random", "import os.path"]
+)
+def test_an_impure_import_is_found(text: str) -> None:
+    assert impure(made_up(core__job=text))
+    assert not impure(made_up(runtime__live=text))
+
+
+def test_cycles_are_found() -> None:
+    lazy = "def f():\n    from punctual.core import a"
+    found = cycles(own_imports(made_up(core__a="from punctual.core import b", core__b=lazy, core__c="import os")))
+    assert found == [{"punctual.core.a", "punctual.core.b"}]
+
+
+def test_acquainted_plugins_are_found() -> None:
+    one = "from punctual.policies import other, _base"
+    found = acquainted(made_up(policies__one=one, policies__other="", policies___base=""), "policies")
+    assert found == ["punctual.policies.one -> punctual.policies.other"]
+
+
+def test_foreign_imports_are_found() -> None:
+    text = "import os\nimport numpy as np\ndef f():\n    import torch"
+    assert foreign(made_up(client__track=text), "client", set()) == ["punctual.client.track -> numpy"]
