@@ -1,0 +1,412 @@
+"""Receding-horizon control on what the remaining work costs."""
+
+from dataclasses import dataclass, field, replace
+
+from punctual.controllers import _cost
+from punctual.controllers._cost import Cost
+from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+
+#: A cost sample needs at least this much CPU, because the clocks behind it tick.
+_SAMPLE_CORE_S = 0.08
+#: Wall seconds over which delivery (and what the job can use at all) is averaged.
+_DELIVERY_S = 2.0
+#: Steps after which the first sample begins: the first ones set up kernels and caches.
+_SKIPPED_STEPS = 2
+#: Seconds for which a slightly infeasible forecast must last before it is believed.
+_DOUBT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Counts at the last completed unit, from which the next sample is taken."""
+
+    steps: float
+    phase_units: dict[str, int]
+    core_s: float
+    unit_at_s: float
+    elapsed_s: float
+    granted_core_s: float
+    used_core_s: float
+    phases: tuple[PhaseProgress, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the controller remembers between two readings.
+
+    Attributes
+    ----------
+    cost
+        Of one step; None until the first sample.
+    phase_steps
+        Cost of one unit of each phase, in steps.
+    phase_wait_s
+        Time that one unit takes beside its CPU time (waiting for the disk), seconds.
+    usable_cores
+        What the job was seen to use when its grant did not hold it back; None: never held less than its ceiling.
+    delivery
+        Used over granted while the grant held the job back.
+    """
+
+    mark: _Mark | None = None
+    cost: Cost | None = None
+    phase_steps: dict[str, float] = field(default_factory=dict)
+    phase_wait_s: dict[str, float] = field(default_factory=dict)
+    usable_cores: float | None = None
+    delivery: float = 1.0
+    demanded_cores: float | None = None
+    front_loading: bool = False
+    line: PacingLine | None = None
+    feasible: bool = True
+    doubt_since_s: float | None = None
+    deadline_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What is left, as the state sees it now."""
+
+    work_left: float
+    work_total: float
+    need_core_s: float
+    wait_s: float
+    aim_s: float
+    time_s: float
+    risk_frac: float
+    usable_cores: float
+    unit_wall_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemainingCost:
+    """Give the job what its remaining work costs, over the time that remains.
+
+    Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. It is not for jobs
+    that mostly wait for something that no grant speeds up: there the cost per unit says little about time.
+
+    Parameters
+    ----------
+    margin_frac
+        Share of the deadline to land early, when pacing lands the job. `JobSpec.margin_frac` overrides both shares.
+    margin_unpaced_frac
+        The same when only the quota steers.
+    margin_least_s
+        Least margin, seconds.
+    landing_s, landing_frac
+        Pacing takes over this long before the end, or for this share of the deadline if that is longer.
+    deadband_frac, deadband_unpaced_frac
+        A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
+        where the quota lands the job alone it must be narrow.
+    risk_sigmas
+        How many standard deviations of the cost's forecast must fit under the ceiling; otherwise the job runs at its
+        ceiling while it can ("front-loading").
+    tick_s, tick_least_s
+        Longest and shortest control period, seconds.
+
+    Notes
+    -----
+    *Symbols.* V work in steps, with a unit of phase i counted as rho_i steps; c core-seconds per step; D deadline;
+    m margin; t now; w waiting time in the phases left; a core-seconds already spent on the unit in flight; eta
+    delivered over granted cores; p cores that the job can use.
+
+    *Formula.* ``u = (c_f (V_total - V) - a) / (eta (D - m - t - w))``, with c_f the forecast of c over the time left
+    (`punctual.controllers._cost`), bounded by floor and ceiling; the ceiling is demanded when u comes near p.
+
+    *Source.* Own; the measurements behind each term are in docs/explanation/controllers/remaining-cost.md.
+
+    *Properties.* Deterministic; O(phases) a step. On the plant dV/dt = eta u / c with constant c the closed loop lands
+    at D - m from any state from which that is possible, because the law is exact there: see the derivation.
+
+    *Fails when* CPU time is not what limits the job.
+    """
+
+    margin_frac: float = 0.0004
+    margin_unpaced_frac: float = 0.003
+    margin_least_s: float = 0.03
+    landing_s: float = 2.0
+    landing_frac: float = 0.05
+    deadband_frac: float = 0.05
+    deadband_unpaced_frac: float = 0.01
+    risk_sigmas: float = 2.5
+    tick_s: float = 0.5
+    tick_least_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("margin_least_s", "landing_s", "tick_s", "tick_least_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidSpec(
+                    f"`{name}` must be above zero", f"{getattr(self, name)} s", "controller 'remaining-cost'",
+                    "Give a positive number of seconds.",
+                )  # fmt: skip
+        for name in ("margin_frac", "margin_unpaced_frac", "landing_frac", "deadband_frac", "deadband_unpaced_frac"):
+            if not 0 <= getattr(self, name) < 0.5:
+                raise InvalidSpec(
+                    f"`{name}` must be from 0 to below 0.5", str(getattr(self, name)), "controller 'remaining-cost'",
+                    "Give a share, as 0.001.",
+                )  # fmt: skip
+
+    def init(self, spec: JobSpec) -> State:
+        return State()
+
+    def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
+        """The demand after `reading`, and the state for the next one."""
+        state = _learn(state, reading)
+        if state.cost is None or reading.steps_total is None:
+            return self._warm_up(state, reading)
+        outlook = self._outlook(spec, state, reading, state.cost)
+        state = _judge(state, reading, outlook)
+        state = replace(state, front_loading=self._front_loading(state, outlook), deadline_s=reading.deadline_s)
+        state = replace(state, line=self._line(state, reading, outlook))
+        cores, reason = self._cores(spec, state, reading, outlook)
+        demand = Demand(
+            resources=replace(reading.ceiling, cores=cores),
+            next_tick_s=self._period_s(outlook),
+            reason=reason,
+            pacing=state.line,
+            forecast=_forecast(state, reading, outlook, cores),
+        )
+        return demand, replace(state, demanded_cores=cores)
+
+    def _warm_up(self, state: State, reading: Reading) -> tuple[Demand, State]:
+        if reading.steps_done <= 0:
+            reason = Reason("start-up", "the job starts up at its ceiling: no step has been reported yet")
+        elif reading.steps_total is None:
+            reason = Reason("no-total", "the number of steps is not known, so the job runs at its ceiling")
+        else:
+            reason = Reason("warm-up", "the first steps are timed at the ceiling")
+        demand = Demand(resources=reading.ceiling, next_tick_s=self.tick_least_s * 2.0, reason=reason)
+        return demand, replace(state, demanded_cores=reading.ceiling.cores)
+
+    def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
+        if spec.margin_frac is not None:
+            return spec.margin_frac * reading.deadline_s
+        share = self.margin_frac if reading.can_pace else self.margin_unpaced_frac
+        return max(share * reading.deadline_s, self.margin_least_s)
+
+    def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
+        aim_s = reading.deadline_s - self._margin_s(spec, reading)
+        work_total, work_done, wait_s = _work(state, reading)
+        time_s = aim_s - reading.elapsed_s - wait_s
+        step_s = cost.forecast_s(time_s)
+        # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
+        credit_s = min(reading.in_flight_core_s, step_s * max(1.0, *state.phase_steps.values(), 1.0))
+        work_left = max(0.0, work_total - work_done)
+        usable_cores = min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores)
+        granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
+        return _Outlook(
+            work_left=work_left,
+            work_total=work_total,
+            need_core_s=max(step_s * work_left - credit_s, 0.0),
+            wait_s=wait_s,
+            aim_s=aim_s,
+            time_s=time_s,
+            risk_frac=cost.risk_frac(time_s),
+            usable_cores=usable_cores,
+            unit_wall_s=step_s / granted_cores,
+        )
+
+    def _front_loading(self, state: State, outlook: _Outlook) -> bool:
+        """Whether so little room is left above the demand that the job should run ahead while it can."""
+        padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
+        room = 0.97 if state.front_loading else 1.0
+        return padded_core_s > room * outlook.usable_cores * outlook.time_s
+
+    def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
+        """The line to pace on; the one in force as long as the job is on it."""
+        left_s = outlook.aim_s - reading.elapsed_s
+        # Where nothing else slows the job, pacing must do it all the way.
+        due = not reading.can_cap or left_s < max(self.landing_s, self.landing_frac * reading.deadline_s)
+        if not reading.can_pace or not due or outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
+            return state.line if left_s < self.landing_s else None
+        if state.line is not None and abs(state.line.end_s - outlook.aim_s) < 1e-9 and _on(state.line, reading):
+            return state.line
+        s_per_step = outlook.time_s / outlook.work_left
+        steps = {
+            phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
+            for phase in reading.phases
+        }
+        end_work = reading.steps_total or 0.0
+        end_work += sum(steps[phase.name] * max(phase.units_planned, phase.units_done) for phase in reading.phases)
+        return PacingLine(end_s=outlook.aim_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
+
+    def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
+        ceiling, floor = reading.ceiling.cores, spec.floor.cores
+        if not state.feasible:
+            return ceiling, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
+        if outlook.time_s <= 0.0 or outlook.work_left <= 0.0:
+            return ceiling, Reason("end", "the last unit of work may end at full speed")
+        if state.front_loading:
+            return ceiling, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
+        wanted = outlook.need_core_s / (state.delivery * outlook.time_s)
+        if state.line is not None and reading.can_cap:
+            # The line does the fine work; the quota only keeps a little above it.
+            final = outlook.time_s < max(4.0 * outlook.unit_wall_s, 0.3)
+            wanted = ceiling if final else 1.1 * wanted + 0.02
+        if wanted > 0.97 * outlook.usable_cores:
+            return ceiling, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
+        wanted = min(max(wanted, floor), ceiling)
+        last, band = state.demanded_cores, self.deadband_frac if reading.can_pace else self.deadband_unpaced_frac
+        if last is not None and abs(wanted - last) <= band * last:
+            wanted = last
+        return wanted, _reason("track", f"{wanted:.2f} cores bring the job to its deadline", outlook)
+
+    def _period_s(self, outlook: _Outlook) -> float:
+        return min(max(0.1 * outlook.time_s, self.tick_least_s), self.tick_s)
+
+
+def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
+    facts = {"work_left_steps": outlook.work_left, "need_core_s": outlook.need_core_s, "time_left_s": outlook.time_s}
+    return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {outlook.time_s:.1f} s)", facts)
+
+
+def _work(state: State, reading: Reading) -> tuple[float, float, float]:
+    """Work in all and done, in steps, and seconds of waiting in the phases left."""
+    total, done, wait_s = reading.steps_total or 0.0, reading.steps_done, 0.0
+    for phase in reading.phases:
+        steps, planned = state.phase_steps.get(phase.name, 0.0), max(phase.units_planned, phase.units_done)
+        total += steps * planned
+        done += steps * phase.units_done
+        wait_s += state.phase_wait_s.get(phase.name, 0.0) * (planned - phase.units_done)
+    return max(total, done), done, wait_s
+
+
+def _on(line: PacingLine, reading: Reading) -> bool:
+    """Whether the job keeps to the line: less than a step behind it, and not far ahead."""
+    work = reading.steps_done + sum(
+        line.phase_cost_steps.get(phase.name, 0.0) * phase.units_done for phase in reading.phases
+    )
+    planned = (reading.steps_total or 0.0) + sum(
+        line.phase_cost_steps.get(phase.name, 0.0) * max(phase.units_planned, phase.units_done)
+        for phase in reading.phases
+    )
+    if abs(planned - line.end_work) > 1e-6:
+        return False
+    on_line = line.end_work - (line.end_s - reading.elapsed_s) / line.s_per_step
+    largest_unit = max(1.0, *line.phase_cost_steps.values(), 1.0)
+    return -0.5 < on_line - work < largest_unit + 0.5 or work > on_line
+
+
+def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
+    earliest_s = _earliest_s(reading, outlook)
+    at_ceiling = cores >= 0.97 * outlook.usable_cores
+    finish_s = earliest_s if at_ceiling and not state.front_loading else max(outlook.aim_s, earliest_s)
+    # While there is room the loop corrects what the cost does, and a unit is the finest it can land on.
+    std_s = outlook.risk_frac * max(outlook.time_s, 0.0) if at_ceiling else outlook.unit_wall_s
+    return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
+
+
+def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
+    return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
+
+
+def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
+    """Whether the deadline can be met; far beyond doubt at once, near it only after it has lasted."""
+    late_s = _earliest_s(reading, outlook) - reading.deadline_s
+    doubt_s = outlook.risk_frac * max(outlook.time_s, 0.0)
+    if late_s <= 0.003 * reading.deadline_s:
+        clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
+        return replace(state, feasible=clear, doubt_since_s=None)
+    since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
+    certain = late_s > doubt_s or reading.elapsed_s - since_s >= _DOUBT_S
+    return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
+
+
+def _learn(state: State, reading: Reading) -> State:
+    """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
+    if reading.steps_done <= 0:
+        return state
+    mark = state.mark
+    if mark is None:
+        ready = reading.steps_done >= _SKIPPED_STEPS
+        return replace(state, mark=_mark(reading)) if ready else state
+    core_s = reading.used_core_s - reading.in_flight_core_s - mark.core_s
+    units = {phase.name: phase.units_done for phase in reading.phases}
+    in_phase = units != mark.phase_units
+    steps = reading.steps_done - mark.steps
+    if in_phase:
+        state = _learn_phases(state, reading, mark)
+    elif steps > 0 and core_s >= (_SAMPLE_CORE_S if state.cost else _first_sample_core_s(core_s / steps)):
+        state = _learn_cost(state, reading, core_s / steps, steps, core_s)
+    else:
+        return state
+    if not in_phase:
+        state = _learn_delivery(state, reading, mark)
+    return replace(state, mark=_mark(reading))
+
+
+def _first_sample_core_s(step_core_s: float) -> float:
+    """CPU that the first sample must span: half a second, but no more than eight steps where these are long."""
+    return min(0.5, max(8.0 * step_core_s, _SAMPLE_CORE_S))
+
+
+def _mark(reading: Reading) -> _Mark:
+    return _Mark(
+        steps=reading.steps_done,
+        phase_units={phase.name: phase.units_done for phase in reading.phases},
+        core_s=reading.used_core_s - reading.in_flight_core_s,
+        unit_at_s=reading.unit_at_s,
+        elapsed_s=reading.elapsed_s,
+        granted_core_s=reading.granted_core_s,
+        used_core_s=reading.used_core_s,
+        phases=reading.phases,
+    )
+
+
+def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, core_s: float) -> State:
+    if state.cost is None:
+        state = replace(state, cost=_cost.first(sample_s, steps))
+        return _learn_phases(state, reading, None)
+    wall_s = reading.unit_at_s - state.mark.unit_at_s if state.mark else 0.0
+    return replace(state, cost=_cost.updated(state.cost, sample_s, steps, core_s, max(wall_s, 0.0)))
+
+
+def _learn_phases(state: State, reading: Reading, mark: _Mark | None) -> State:
+    """Cost of a unit of each phase: declared, then measured over what was timed since the mark."""
+    steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
+    before = {phase.name: phase for phase in mark.phases} if mark else {}
+    for phase in reading.phases:
+        if phase.cost_steps is not None:
+            steps.setdefault(phase.name, phase.cost_steps)
+        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
+        n_units = phase.units_measured - old.units_measured
+        if n_units <= 0 or state.cost is None:
+            continue
+        core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
+        steps[phase.name] = _blend(steps, phase, core_s / state.cost.now_s, n_units)
+        if state.line is None:  # a paced unit waits because it was told to
+            waits[phase.name] = _blend(waits, phase, _wait_s(reading, state, core_s, wall_s), n_units)
+    return replace(state, phase_steps=steps, phase_wait_s=waits)
+
+
+def _blend(known: dict[str, float], phase: PhaseProgress, seen: float, n_units: int) -> float:
+    """The mean of what was known and what was seen, by the number of units behind each, forgetting slowly."""
+    if phase.name not in known or phase.units_measured <= n_units:
+        return seen
+    share = max(0.3, n_units / phase.units_measured)
+    return known[phase.name] + share * (seen - known[phase.name])
+
+
+def _wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -> float:
+    """The part of a unit's time that no CPU grant explains; small parts are noise of the scheduling of slices."""
+    cores = max(min(reading.granted.cores, state.usable_cores or reading.granted.cores), 0.01)
+    wait_s = wall_s - core_s / cores
+    return wait_s if wait_s > max(0.5 * wall_s, 0.005) else 0.0
+
+
+def _learn_delivery(state: State, reading: Reading, mark: _Mark) -> State:
+    """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
+    wall_s = reading.elapsed_s - mark.elapsed_s
+    granted_core_s = reading.granted_core_s - mark.granted_core_s
+    if wall_s <= 0.0 or granted_core_s <= 0.0 or not reading.can_cap or state.line is not None:
+        return state
+    used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s
+    share = min(1.0, wall_s / _DELIVERY_S)
+    usable = state.usable_cores or reading.ceiling.cores
+    if granted_cores >= 0.98 * min(usable, reading.ceiling.cores):
+        return replace(state, usable_cores=usable + share * (min(used_cores, reading.ceiling.cores) - usable))
+    delivery = state.delivery + share * (used_cores / granted_cores - state.delivery)
+    return replace(state, delivery=min(max(delivery, 0.5), 1.3))
