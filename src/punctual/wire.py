@@ -247,7 +247,7 @@ class Page:
     def beat_ns(self) -> int:
         """When Punctual last ticked; 0: never."""
         fields = self._read(_BEAT)
-        return int(fields[0]) if fields else 0  # type: ignore[call-overload, no-any-return]
+        return int(fields[0]) if fields else 0  # type: ignore[call-overload]
 
     # Punctual's side.
 
