@@ -1,0 +1,57 @@
+"""Finding and claiming the page. Only the first process of a job speaks; its siblings and children stay silent."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from punctual.client.complaint import warn
+from punctual.wire import PAGE_VARIABLE, Claim, Page, PageError
+
+
+def connect() -> Page | None:
+    """The job's page, claimed by this process; None when there is none to claim."""
+    path = os.environ.get(PAGE_VARIABLE)
+    if not path:
+        return None
+    try:
+        return _claimed(path)
+    except (OSError, PageError) as error:
+        warn(f"`{PAGE_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
+             "Training goes on without a deadline; start it with `punctual run`.")  # fmt: skip
+        return None
+
+
+def _claimed(path: str) -> Page | None:
+    with _locked(path):
+        page = Page.open(path)
+        if _is_alive(page.claim().pid):
+            page.close()
+            return None
+        page.declare(Claim(pid=os.getpid()))
+        page.publish_phases([])
+        return page
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Processes that start together, as distributed training does, must not all find the page free."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether another process holds this id; a program that replaced itself by `exec` kept its own."""
+    if pid in (0, os.getpid()):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,46 @@
+"""Keeping to the pacing line: a unit that would be done ahead of it waits."""
+
+from collections.abc import Sequence
+from time import monotonic_ns, sleep
+
+from punctual.client.record import PhaseRecord
+from punctual.wire import Orders, Page
+
+#: A sleep is cut into slices, so that new orders take effect within one.
+_SLICE_S = 0.1
+
+#: Punctual ticks at least every half second; after this long nobody steers, and training goes on at full speed.
+_BEAT_AGE_MAX_NS = 5_000_000_000
+
+
+def work_steps(n_steps: int, phases: Sequence[PhaseRecord], orders: Orders) -> float:
+    """Work done, in steps: a unit of a phase counts as many steps as the orders say."""
+    costs_steps = orders.phase_cost_steps
+    return n_steps + sum(phase.n_units_done * cost for phase, cost in zip(phases, costs_steps, strict=False))
+
+
+class Pacer:
+    """The latest orders, and the waiting they ask for."""
+
+    def __init__(self, page: Page) -> None:
+        self.orders = Orders()
+        self._page = page
+        self._version = 0
+
+    def refresh(self) -> None:
+        """Read the orders if they have changed."""
+        version = self._page.orders_version()
+        if version != self._version:
+            # The version is the older of the two: orders that change just now are read again next time.
+            self.orders = self._page.orders()
+            self._version = version
+
+    def hold(self, n_steps: int, phases: Sequence[PhaseRecord]) -> None:
+        """Wait until the line allows this much work to be done."""
+        while self.orders.pacing and not self.orders.stop:
+            now_ns = monotonic_ns()
+            wait_ns = self.orders.unit_may_end_ns(work_steps(n_steps, phases, self.orders)) - now_ns
+            if wait_ns <= 0 or now_ns - self._page.beat_ns() > _BEAT_AGE_MAX_NS:
+                return
+            sleep(min(wait_ns / 1e9, _SLICE_S))
+            self.refresh()

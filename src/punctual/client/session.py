@@ -1,0 +1,264 @@
+"""What this process has done of its job, and the link to its page. One session per process."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from time import monotonic_ns, process_time_ns
+
+from punctual.client.complaint import warn
+from punctual.client.connection import connect
+from punctual.client.declaration import Phase
+from punctual.client.pacing import Pacer
+from punctual.client.record import Course, Lap, PhaseRecord
+from punctual.wire import N_PHASES_MAX, Claim, Fault, Page, State
+
+#: The index of a phase that is not in the page's table; and of a step, which is none.
+OUTSIDE = -1
+
+#: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
+Plan = Mapping[str, tuple[Phase, int | None]]
+
+
+class Session:
+    """Counts steps and units of phases, keeps to the pacing line, and tells the page.
+
+    A unit's CPU clock is read before it waits for the line and its stamp is taken after: the cost of a unit does not
+    depend on the wait, and a unit is done when the line says so, the last one included.
+
+    Parameters
+    ----------
+    page
+        Where to tell it; None: the session counts in silence.
+    """
+
+    def __init__(self, page: Page | None = None) -> None:
+        self.n_steps = 0
+        self.step_open = False
+        self.course = Course()
+        self._page = page
+        self._pacer = Pacer(page) if page else None
+        self._claim = Claim(pid=os.getpid())
+        self._phases: list[PhaseRecord] = []
+        self._phase: PhaseRecord | None = None
+        self._lap = Lap()
+        self._declared_steps: int | None = None
+        self._faults: set[Fault] = set()
+
+    def mute(self) -> None:
+        """Say nothing from here on: the page belongs to another process."""
+        self._page = self._pacer = None
+
+    # Declarations.
+
+    def begin_loop(self, course: Course, plan: Plan, continues: bool = False) -> int:
+        """Declare a loop.
+
+        Parameters
+        ----------
+        continues
+            A loop with the total of the one before is another part of the same count.
+
+        Returns
+        -------
+        int
+            Number of its first step.
+        """
+        if continues and course.total_steps == self._declared_steps:
+            return self.n_steps
+        if not self._declared_steps:
+            self._begin_count(course)
+        else:
+            self._add_loop(course)
+        self._declared_steps = course.total_steps
+        for name, (phase, n_planned) in plan.items():
+            self._record(name).declare(phase, n_planned)
+        self._publish_phases()
+        return course.start_step
+
+    def allow_stop(self) -> None:
+        """The script can be asked to stop."""
+        self._declare(replace(self._claim, can_stop=True))
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether Punctual wants the process to end."""
+        return self._pacer is not None and self._pacer.orders.stop
+
+    # Steps.
+
+    def start_training(self) -> None:
+        """The first step is about to begin: what came before was start-up."""
+        if self._claim.state == State.STARTING:
+            self._declare(replace(self._claim, state=State.TRAINING))
+            self._pulse()
+            self._settle()
+
+    def step_done(self) -> None:
+        """Count the step under way. The hot path."""
+        self.step_open = False
+        self.n_steps += 1
+        if self._pacer is not None:
+            self._complete(OUTSIDE)
+            if self.n_steps >= self.course.total_steps:
+                self._settle()
+
+    def leave_step(self) -> None:
+        """The loop was left inside a step, which is taken for the end of it, but never for one more than declared."""
+        if self.step_open and self.n_steps < self.course.total_steps:
+            self.step_done()
+        self.step_open = False
+
+    # Phases.
+
+    def begin_phase(self, name: str, n_units: int | None, is_rehearsal: bool) -> PhaseRecord | None:
+        """Go over to phase `name`; the phase it interrupts. A step under way is done now."""
+        if self.step_open:
+            self.step_done()
+        record = self._record(name)
+        if not is_rehearsal:
+            record.begin(self.n_steps, n_units or record.n_units_each)
+        return self._switch(record)
+
+    def units_done(self, n_units: int, is_rehearsal: bool) -> None:
+        """Count units of the phase under way."""
+        if self._phase is None:
+            return
+        self._lap.charge(self._phase, n_units)
+        if not is_rehearsal:
+            self._phase.count(n_units)
+        self._complete(self._i_phase())
+        self._lap.restart()
+
+    def end_phase(self, n_units: int, is_rehearsal: bool, outer: PhaseRecord | None) -> None:
+        """The phase under way has ended, with `n_units` units; go back to `outer`."""
+        if self._phase and not is_rehearsal:
+            self._phase.end(n_units)
+        self._switch(outer)
+
+    def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
+        left, self._phase = self._phase, phase
+        if left:
+            self._lap.charge(left, 0)
+        self._publish_phases()
+        self._pulse()
+        self._settle()
+        self._lap.restart()
+        return left
+
+    def _record(self, name: str) -> PhaseRecord:
+        for known in self._phases:
+            if known.name == name:
+                return known
+        self._phases.append(PhaseRecord(name))
+        if len(self._phases) > N_PHASES_MAX:
+            self._report(
+                Fault.TOO_MANY_PHASES, f"a training must not have more than {N_PHASES_MAX} kinds of phases",
+                f"one more, '{name}',", "`punctual.phase`", "Give phases of one kind the same name.",
+            )  # fmt: skip
+        return self._phases[-1]
+
+    def _i_phase(self) -> int:
+        if self._phase is None:
+            return OUTSIDE
+        i = self._phases.index(self._phase)
+        return i if i < N_PHASES_MAX else OUTSIDE
+
+    # The page.
+
+    def _complete(self, i_phase: int) -> None:
+        """Publish a unit that has just been done, when the line allows it."""
+        if self._pacer is None or self._page is None:
+            return
+        cpu_ns = process_time_ns()
+        self._pacer.refresh()
+        if self._pacer.orders.pacing:
+            self._pacer.hold(self.n_steps, self._phases)
+        if i_phase != OUTSIDE:
+            self._publish_phases()
+        self._page.publish(self.n_steps, monotonic_ns(), cpu_ns, i_phase)
+
+    def _pulse(self) -> None:
+        """Publish where the process is, no unit having been done."""
+        if self._page is not None:
+            self._page.publish(self.n_steps, monotonic_ns(), process_time_ns(), self._i_phase())
+
+    def _publish_phases(self) -> None:
+        if self._page is not None:
+            self._page.publish_phases([phase.entry(self.course) for phase in self._phases])
+
+    def _declare(self, claim: Claim) -> None:
+        if claim == self._claim:
+            return
+        self._claim = claim
+        if self._page is not None:
+            self._page.declare(claim)
+
+    # What was declared against what is done.
+
+    def _begin_count(self, course: Course) -> None:
+        self.course = course
+        self.n_steps = course.start_step
+        self._declare(replace(self._claim, total_steps=course.total_steps, start_step=course.start_step))
+        if not course.total_steps:
+            self._report(
+                Fault.ZERO_STEPS, "a training must have at least one step", "0 steps", "`punctual.track`",
+                "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
+            )  # fmt: skip
+
+    def _add_loop(self, course: Course) -> None:
+        """Another loop than the one declared: its steps come on top."""
+        n_more = course.total_steps - course.start_step
+        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+        self._raise_total(self.n_steps + n_more, f"another loop of {n_more} steps")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Say whether all that was declared is done."""
+        if self._claim.state == State.STARTING:
+            return
+        has_overrun = self.n_steps > self.course.total_steps > 0
+        if has_overrun:
+            self._raise_total(self.n_steps, f"step {self.n_steps}")
+        state = State.LANDED if self._is_all_done() and not has_overrun else State.TRAINING
+        self._declare(replace(self._claim, state=state))
+
+    def _is_all_done(self) -> bool:
+        if self._phase or not self.n_steps >= self.course.total_steps > 0:
+            return False
+        return not any(phase.n_units_left(self.course) for phase in self._phases)
+
+    def _raise_total(self, total_steps: int, got: str) -> None:
+        self._report(
+            Fault.MORE_STEPS, f"a training must not take more than the {self.course.total_steps} steps declared", got,
+            "`punctual.track`", "Declare all steps at the first call, and put evaluation into `punctual.phase`.",
+        )  # fmt: skip
+        self.course = replace(self.course, total_steps=total_steps)
+        self._declare(replace(self._claim, total_steps=total_steps))
+
+    def _report(self, fault: Fault, must: str, got: str, where: str, remedy: str) -> None:
+        """Tell the script's author and Punctual, once; a process nobody listens to keeps quiet."""
+        if self._page is None or fault in self._faults:
+            return
+        self._faults.add(fault)
+        warn(must, got, where, remedy)
+        self._declare(replace(self._claim, fault=fault))
+
+
+_session: Session | None = None
+
+
+def current() -> Session:
+    """The session of this process; made, and the page claimed, at the first call."""
+    global _session
+    if _session is None:
+        _session = Session(connect())
+    return _session
+
+
+def _mute_child() -> None:
+    """A forked child (a worker of a data loader) must not count on its parent's page."""
+    if _session is not None:
+        _session.mute()
+
+
+os.register_at_fork(after_in_child=_mute_child)

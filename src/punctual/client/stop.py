@@ -1,0 +1,32 @@
+"""Being asked to stop: the script's hook makes a checkpoint, then the process ends."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from punctual.client.session import current
+
+Hook = TypeVar("Hook", bound=Callable[[], object])
+
+#: What a shell reports of a process ended by SIGTERM, which is how a job without a hook is stopped. Not zero: what
+#: follows a training with `&&` must not run after half of one.
+EXIT_STOPPED = 143
+
+_hooks: list[Callable[[], object]] = []
+
+
+def on_stop(hook: Hook) -> Hook:
+    """Register `hook`, called without arguments between two steps when Punctual asks the training to stop.
+
+    After it (after all of them, in order of registration) the loop raises ``SystemExit(143)``.
+    """
+    _hooks.append(hook)
+    current().allow_stop()
+    return hook
+
+
+def obey() -> None:
+    """Call the hooks and leave; without a hook Punctual ends the process itself."""
+    for hook in _hooks:
+        hook()
+    if _hooks:
+        raise SystemExit(EXIT_STOPPED)

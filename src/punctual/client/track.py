@@ -1,0 +1,188 @@
+"""The training loop, step by step."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import Generic, TypeVar
+
+from punctual.client import stop
+from punctual.client.complaint import invalid, whole
+from punctual.client.declaration import Phase, Phases, by_name
+from punctual.client.record import Course
+from punctual.client.session import Session, current
+
+T = TypeVar("T")
+
+_WHERE = "`punctual.track`"
+
+
+def track(
+    iterable: Iterable[T],
+    *,
+    epochs: int | None = None,
+    total_steps: int | None = None,
+    start_step: int = 0,
+    phases: Phases = (),
+) -> "Run[T]":
+    """Iterate over a training's batches and let Punctual know how far it is.
+
+    Give `epochs`, and the iterable is gone through that many times; or give `total_steps`, and it is gone through
+    once. In nested loops repeat the call with the same `total_steps`: the count goes on.
+
+    A step is done when the loop comes back for the next batch, or when a `phase` begins in its body. A loop left by
+    `break` counts the step it was left in, unless all declared steps are done already.
+
+    Parameters
+    ----------
+    iterable
+        Batches; with `epochs` it must have a length and start anew each time, as a data loader does.
+    epochs
+        Passes over the iterable.
+    total_steps
+        Steps of the whole job, over all calls. The iterable is neither cut nor repeated to reach it.
+    start_step
+        Steps done before this process started (resuming from a checkpoint): the count starts here. With `epochs`,
+        complete epochs are skipped without touching the iterable and the first pass ends early by the steps already
+        done in its epoch; which batches it yields is up to the iterable. With `total_steps` nothing is skipped.
+    phases
+        Names of phases that run once after each epoch, the last included; or names with what is known of each, as a
+        `Phase` or a number of occurrences. Phases that are not named are learned from their first occurrence on.
+
+    Raises
+    ------
+    ValueError
+        An argument cannot be used.
+    """
+    start = whole(start_step, "start_step", _WHERE)
+    length = _length(iterable)
+    loop = _loop_of_epochs(epochs, length) if total_steps is None else _loop_of_steps(epochs, total_steps, length)
+    if start > loop.total_steps:
+        raise invalid(
+            f"`start_step` must not be above the {loop.total_steps} steps of the whole job", f"step {start}", _WHERE,
+            "Give the number of steps already done, and epochs or total_steps of the whole job.",
+        )  # fmt: skip
+    return Run(current(), iterable, loop, start, by_name(phases))
+
+
+class Run(Generic[T]):
+    """A tracked loop. Made by `track`.
+
+    Attributes
+    ----------
+    step
+        Number of the step under way, counted from 0 over the whole job. A checkpoint made in its body resumes with
+        ``start_step=run.step + 1``.
+    epoch
+        Number of the epoch under way, from 0; with `total_steps`, of the pass, if the iterable has a length.
+    """
+
+    def __init__(
+        self, session: Session, iterable: Iterable[T], loop: "_Loop", start_step: int, phases: dict[str, Phase]
+    ) -> None:
+        plan = {name: (phase, _n_occurrences(phase, loop, start_step)) for name, phase in phases.items()}
+        course = Course(start_step, loop.total_steps, loop.length or 0 if loop.is_repeated else 0)
+        self.step = session.begin_loop(course, plan, continues=not loop.is_repeated)
+        self._first_step = self.step
+        self._session = session
+        self._iterable = iterable
+        self._loop = loop
+        self._enter_pass(self.step)
+
+    @property
+    def epoch_ended(self) -> bool:
+        """Whether the step under way is the last of its epoch; False if the iterable has no length."""
+        return self.step == self._last_step
+
+    def __len__(self) -> int:
+        """Steps that this loop takes."""
+        if self._loop.is_repeated:
+            return self._loop.total_steps - self._first_step
+        return len(self._iterable)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        session = self._session
+        session.start_training()
+        step = self._first_step
+        for batches in self._passes():
+            self._enter_pass(step)
+            for batch in batches:
+                self.step = step
+                session.step_open = True
+                try:
+                    yield batch
+                except GeneratorExit:
+                    session.leave_step()
+                    raise
+                if session.step_open:
+                    session.step_done()
+                step += 1
+                if session.stop_asked:
+                    stop.obey()
+
+    def _passes(self) -> Iterator[Iterable[T]]:
+        if not self._loop.is_repeated:
+            yield self._iterable
+        elif self._loop.length:
+            n_steps_skipped = self._first_step % self._loop.length
+            if n_steps_skipped:
+                yield islice(self._iterable, self._loop.length - n_steps_skipped)
+            n_epochs_left = (self._loop.total_steps - self._first_step) // self._loop.length
+            yield from repeat(self._iterable, n_epochs_left)
+
+    def _enter_pass(self, first_step: int) -> None:
+        length = self._loop.length
+        self.epoch = first_step // length if length else 0
+        if length and self._loop.is_repeated:
+            self._last_step = (self.epoch + 1) * length - 1
+        else:
+            self._last_step = first_step + length - 1 if length else -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """How a loop was declared. `length` None: the iterable does not say."""
+
+    total_steps: int
+    length: int | None
+    is_repeated: bool
+
+
+def _loop_of_epochs(epochs: int | None, length: int | None) -> _Loop:
+    if epochs is None:
+        raise invalid(
+            "`epochs` or `total_steps` must be given", "neither", _WHERE,
+            "Give epochs=10, or in nested loops total_steps=10 * len(loader).",
+        )  # fmt: skip
+    n_epochs = whole(epochs, "epochs", _WHERE)
+    if length is None:
+        raise invalid(
+            "with `epochs` the iterable must have a length", "one without", _WHERE,
+            "Give total_steps and loop over the epochs yourself.",
+        )  # fmt: skip
+    return _Loop(n_epochs * length, length, is_repeated=True)
+
+
+def _loop_of_steps(epochs: int | None, total_steps: int, length: int | None) -> _Loop:
+    if epochs is not None:
+        raise invalid(
+            "only one of `epochs` and `total_steps` must be given", f"{epochs=} and {total_steps=}", _WHERE,
+            "Leave one of them out.",
+        )  # fmt: skip
+    return _Loop(whole(total_steps, "total_steps", _WHERE), length, is_repeated=False)
+
+
+def _length(iterable: object) -> int | None:
+    """The length, where there is one: a loader over a stream has the method but not the answer."""
+    try:
+        return len(iterable)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _n_occurrences(phase: Phase, loop: _Loop, start_step: int) -> int | None:
+    """Occurrences still to come after `start_step`; None: nobody knows."""
+    if phase.count is not None:
+        return phase.count - phase.count * start_step // max(1, loop.total_steps)
+    if not loop.length:
+        return None
+    return -(-loop.total_steps // loop.length) - start_step // loop.length

@@ -1,0 +1,176 @@
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+import punctual
+from punctual.wire import Fault, Page, State
+
+
+class Unsized:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.n))
+
+
+def test_each_epoch_goes_through_the_iterable_again() -> None:
+    run = punctual.track([10, 20], epochs=3)
+    assert [(batch, run.step, run.epoch, run.epoch_ended) for batch in run] == [
+        (10, 0, 0, False), (20, 1, 0, True), (10, 2, 1, False), (20, 3, 1, True), (10, 4, 2, False), (20, 5, 2, True),
+    ]  # fmt: skip
+    assert len(run) == 6
+
+
+def test_a_step_is_done_when_the_loop_comes_back(page: Page) -> None:
+    seen = [page.pulse().n_steps for _ in punctual.track("abc", epochs=1)]
+    assert seen == [0, 1, 2]
+    assert page.pulse().n_steps == 3
+    assert page.pulse().stamp_ns >= 0 < page.pulse().cpu_ns
+
+
+def test_the_claim_says_what_is_declared(page: Page) -> None:
+    run = punctual.track("ab", epochs=5, start_step=3)
+    assert (page.claim().total_steps, page.claim().start_step, page.claim().state) == (10, 3, State.STARTING)
+    next(iter(run))
+    assert page.claim().state == State.TRAINING
+
+
+def test_it_has_landed_after_the_last_step(page: Page) -> None:
+    for _ in punctual.track("ab", epochs=2):
+        assert page.claim().state == State.TRAINING
+    assert (page.claim().state, page.claim().fault) == (State.LANDED, Fault.NONE)
+
+
+def test_nested_loops_continue_one_count(page: Page) -> None:
+    steps = []
+    for _ in range(3):
+        run = punctual.track("ab", total_steps=6)
+        steps += [(run.step, run.epoch, run.epoch_ended) for _ in run]
+    assert steps == [(0, 0, False), (1, 0, True), (2, 1, False), (3, 1, True), (4, 2, False), (5, 2, True)]
+    assert (page.pulse().n_steps, page.claim().state, page.claim().fault) == (6, State.LANDED, Fault.NONE)
+
+
+def test_total_steps_neither_cuts_nor_repeats(page: Page) -> None:
+    assert len(list(punctual.track(Unsized(3), total_steps=5))) == 3
+    assert page.claim().state == State.TRAINING
+
+
+@pytest.mark.parametrize(("start", "n_each_pass"), [(0, [3, 3]), (2, [1, 3]), (3, [3]), (5, [1]), (6, [])])
+def test_resuming_does_the_remaining_steps(page: Page, start: int, n_each_pass: list[int]) -> None:
+    passes: list[int] = []
+
+    class Loader:
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Iterator[int]:
+            passes.append(0)
+            for i in range(3):
+                passes[-1] += 1
+                yield i
+
+    run = punctual.track(Loader(), epochs=2, start_step=start)
+    assert len(run) == sum(n_each_pass)
+    assert [run.step for _ in run] == list(range(start, 6))
+    assert passes == n_each_pass
+    assert (page.pulse().n_steps, page.claim().state) == (6, State.LANDED)
+
+
+def test_resuming_with_total_steps_skips_nothing(page: Page) -> None:
+    assert len(list(punctual.track("abc", total_steps=10, start_step=7))) == 3
+    assert (page.pulse().n_steps, page.claim().state) == (10, State.LANDED)
+
+
+def test_a_loop_left_by_break_counts_the_step_it_was_left_in(page: Page) -> None:
+    for batch in punctual.track("abcd", epochs=1):
+        if batch == "c":
+            break
+    assert page.pulse().n_steps == 3
+
+
+def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: Page) -> None:
+    for i in punctual.track(count(), total_steps=4):
+        if i == 4:
+            break
+    assert (page.pulse().n_steps, page.claim().state, page.claim().fault) == (4, State.LANDED, Fault.NONE)
+
+
+def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: Page) -> None:
+    for batch in punctual.track("abc", epochs=1):
+        try:
+            assert batch != "b"
+        except AssertionError:
+            continue
+    assert page.pulse().n_steps == 3
+
+
+def test_an_exception_leaves_the_loop_unchanged(page: Page) -> None:
+    def fail_at(batch: str) -> None:
+        if batch == "b":
+            raise KeyError(batch)
+
+    with pytest.raises(KeyError):  # noqa: PT012
+        for batch in punctual.track("abc", epochs=1):
+            fail_at(batch)
+    assert page.claim().state == State.TRAINING
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ({"epochs": -1}, ("`epochs` must be 0 or more", "got -1", "`punctual.track`", "Give")),
+        ({"epochs": 1.5}, ("`epochs` must be a whole number", "got 1.5", "`punctual.track`", "int(")),
+        ({"total_steps": "9"}, ("`total_steps` must be a whole number", "got '9'", "`punctual.track`", "int(")),
+        ({"total_steps": 9, "start_step": -1}, ("`start_step` must be 0", "got -1", "`punctual.track`", "Give")),
+        ({"epochs": 2, "start_step": 7}, ("not be above the 6 steps", "step 7", "`punctual.track`", "whole job")),
+        ({}, ("`epochs` or `total_steps` must be given", "got neither", "`punctual.track`", "epochs=10")),
+        ({"epochs": 1, "total_steps": 3}, ("only one of", "epochs=1 and total_steps=3", "`punctual.track`", "Leave")),
+    ],
+)
+def test_a_wrong_argument_is_told_at_once(arguments: dict[str, object], parts: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as caught:
+        punctual.track("abc", **arguments)  # type: ignore[arg-type]
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_epochs_need_a_length() -> None:
+    with pytest.raises(ValueError, match="must have a length"):
+        punctual.track(Unsized(3), epochs=2)
+
+
+def test_zero_steps_are_a_fault_and_no_exception(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(punctual.track([], epochs=3)) == []
+    assert (page.claim().fault, page.claim().state) == (Fault.ZERO_STEPS, State.TRAINING)
+    assert "got 0 steps" in capsys.readouterr().err
+
+
+def test_more_steps_than_declared_are_a_fault_told_once(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(punctual.track(range(5), total_steps=3))) == 5
+    assert (page.claim().fault, page.claim().total_steps, page.pulse().n_steps) == (Fault.MORE_STEPS, 5, 5)
+    assert capsys.readouterr().err.count("must not take more than the 3 steps declared: got step 4 for") == 1
+
+
+def test_another_loop_comes_on_top(page: Page) -> None:
+    list(punctual.track("ab", epochs=2))
+    run = punctual.track("abc", epochs=1)
+    claim = page.claim()
+    assert (claim.fault, claim.total_steps, claim.state) == (Fault.MORE_STEPS, 7, State.TRAINING)
+    assert [(run.step, run.epoch_ended) for _ in run] == [(0, False), (1, False), (2, True)]
+    assert (page.pulse().n_steps, page.claim().state) == (7, State.LANDED)
+
+
+def test_without_punctual_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(list(punctual.track(range(5), total_steps=3))) == 5
+    list(punctual.track([], epochs=1))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_restarted_training_takes_the_page_over(page: Page, restart: Callable[[], None]) -> None:
+    list(punctual.track(range(4), total_steps=10))
+    restart()
+    run = punctual.track(range(6), total_steps=10, start_step=4)
+    assert (page.claim().state, page.claim().start_step) == (State.STARTING, 4)
+    list(run)
+    assert (page.pulse().n_steps, page.claim().state) == (10, State.LANDED)
