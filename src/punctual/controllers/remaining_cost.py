@@ -96,6 +96,9 @@ class RemainingCost:
         The same when only the quota steers.
     margin_least_s
         Least margin, seconds.
+    reserve_frac
+        Until pacing takes over the job aims this share of the deadline earlier still: pacing can hold back a job that
+        is early, but nothing can push one that is late at its ceiling.
     landing_s, landing_frac
         Pacing takes over this long before the end, or for this share of the deadline if that is longer.
     deadband_frac, deadband_unpaced_frac
@@ -127,6 +130,7 @@ class RemainingCost:
     margin_frac: float = 0.0004
     margin_unpaced_frac: float = 0.003
     margin_least_s: float = 0.03
+    reserve_frac: float = 0.005
     landing_s: float = 2.0
     landing_frac: float = 0.05
     deadband_frac: float = 0.05
@@ -142,7 +146,7 @@ class RemainingCost:
                     f"`{name}` must be above zero", f"{getattr(self, name)} s", "controller 'remaining-cost'",
                     "Give a positive number of seconds.",
                 )  # fmt: skip
-        for name in ("margin_frac", "margin_unpaced_frac", "landing_frac", "deadband_frac", "deadband_unpaced_frac"):
+        for name in ("margin_frac", "margin_unpaced_frac", "reserve_frac", "landing_frac", "deadband_frac", "deadband_unpaced_frac"):
             if not 0 <= getattr(self, name) < 0.5:
                 raise InvalidSpec(
                     f"`{name}` must be from 0 to below 0.5", str(getattr(self, name)), "controller 'remaining-cost'",
@@ -241,7 +245,8 @@ class RemainingCost:
             return ceiling, Reason("end", "the last unit of work may end at full speed")
         if state.front_loading:
             return ceiling, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
-        wanted = outlook.need_core_s / (state.delivery * outlook.time_s)
+        reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
+        wanted = outlook.need_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
         if state.line is not None and reading.can_cap:
             # The line does the fine work; the quota only keeps a little above it.
             final = outlook.time_s < max(4.0 * outlook.unit_wall_s, 0.3)
