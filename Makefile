@@ -20,7 +20,7 @@ demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute
 	$(BIN)/punctual demo
 
 test: $(VENV)/.for-dev ## all tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(VENV)/.for-dev ## style, types and layers
 	$(BIN)/ruff check $(SOURCES) docs

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob
 from punctual.core.control import Demand, Reading
 from punctual.core.events import (
@@ -50,7 +51,7 @@ class Wandering:
         return Demand(resources=Resources(cores=cores), next_tick_s=1.0, reason=reason), state + 1
 
 
-def share(snapshot: object, shares: list[float]) -> Plan:
+def share(snapshot: Snapshot, shares: list[float]) -> Plan:
     """A valid plan: jobs in order, each its floor if that fits, then a drawn share of what its node has left."""
     free = {node.id: node.capacity for node in snapshot.nodes}
     homes: dict[JobId, NodeId] = {}
@@ -196,9 +197,7 @@ class Hostile(RuleBasedStateMachine):
     def progress(self, data: st.DataObject, steps: int) -> None:
         job = data.draw(st.sampled_from(sorted(self.real)))
         self.tell(
-            ProgressReported(
-                at=self.now, job=job, steps_done=steps, steps_total=100, unit_at=self.now, used_core_s=1.0
-            )
+            ProgressReported(at=self.now, job=job, steps_done=steps, steps_total=100, unit_at=self.now, used_core_s=1.0)
         )
 
     @precondition(lambda self: self.real)

@@ -1,0 +1,14 @@
+"""What holds for all tests."""
+
+import pytest
+
+#: Tests of these folders start processes and watch them in real time.
+REAL_TIME = {"apps", "cli", "client", "executors"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that run in real time to one worker: two of them at once would take each other's processor."""
+    for item in items:
+        if REAL_TIME & set(item.path.parts) or item.get_closest_marker("cgroup"):
+            item.add_marker(pytest.mark.xdist_group("real-time"))
