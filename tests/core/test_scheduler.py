@@ -1,0 +1,289 @@
+"""Given these events, then these commands."""
+
+import pytest
+from tests.core.desk import A, B, HERE, Desk, cores, none, only
+
+from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
+from punctual.core.control import PacingLine
+from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.events import (
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    NodeJoined,
+    NodeLost,
+    PlanProposed,
+    SpecChanged,
+    StopRequested,
+    TimerFired,
+)
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+from punctual.core.scheduler import Scheduler
+
+
+def test_a_submitted_job_is_planned_and_launched(desk: Desk) -> None:
+    assert only(desk.submit(A), RequestPlan)
+    launch = only(desk.plan({A: cores(1.5)}), LaunchJob)
+    assert launch.grant == cores(1.5)
+    commands = desk.started(launch, at=0.1)
+    assert only(commands, SetTimer).key == "tick:a"
+    assert desk.scheduler.job(A).status == "running"
+    assert desk.scheduler.job(A).granted == cores(1.5)
+
+
+def test_a_changed_demand_asks_for_a_plan_and_an_equal_one_does_not(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 0.5
+    assert only(desk.tick(A, at=1.0), RequestPlan)
+    assert only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob).grant == cores(0.5)
+    assert none(desk.tick(A, at=1.5), RequestPlan)
+
+
+def test_the_reason_of_the_controller_travels_to_the_command(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 0.5
+    desk.tick(A, at=1.0)
+    assert only(desk.plan({A: cores(0.5)}), ResizeJob).reason.text == "the script wants 0.5"
+
+
+def test_a_grant_read_back_with_rounding_is_not_asked_again(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 1 / 3
+    desk.tick(A, at=1.0)
+    resize = only(desk.plan({A: cores(1 / 3)}), ResizeJob)
+    rounded = {HERE: Resources(cores=0.33335)}
+    desk.tell(GrantFailed(at=1.0, job=A, request=resize.request, granted=cores(2.0), cause="busy"))
+    again = only(desk.tell(TimerFired(at=2.0, key="retry:a")), ResizeJob)
+    resize = type(again)(at=2.0, job=A, request=again.request, grant=rounded, reason=again.reason)
+    assert desk.applied(resize, at=2.0) == []
+    assert desk.scheduler.job(A).granted == rounded
+    assert none(desk.tick(A, at=2.5), ResizeJob)
+
+
+def test_the_reading_shows_what_was_granted_not_what_was_asked(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 0.5
+    desk.tick(A, at=1.0)
+    desk.plan({A: cores(0.5)}, at=1.0)  # the resize is asked for and not answered
+    desk.tick(A, at=2.0)
+    assert desk.controller.readings[-1].granted == Resources(cores=2.0)
+    assert desk.controller.readings[-1].granted_core_s == pytest.approx(4.0)
+
+
+def test_a_failed_resize_waits_one_period(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 0.5
+    desk.tick(A, at=1.0)
+    resize = only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob)
+    failed = GrantFailed(at=1.1, job=A, request=resize.request, granted=cores(2.0), cause="no such file")
+    commands = desk.tell(failed)
+    assert none(commands, ResizeJob)
+    timer = only(commands, SetTimer)
+    assert timer.fire_at == pytest.approx(2.1)
+    assert none(desk.tick(A, at=1.5), ResizeJob)
+    assert only(desk.tell(TimerFired(at=timer.fire_at, key=timer.key)), ResizeJob).grant == cores(0.5)
+
+
+def test_a_resize_without_an_answer_is_asked_again(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 0.5
+    desk.tick(A, at=1.0)
+    first = only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob)
+    assert none(desk.tick(A, at=10.9), ResizeJob)
+    again = only(desk.tick(A, at=11.0), ResizeJob)
+    assert again.request > first.request
+
+
+def test_reserve_the_larger(desk: Desk) -> None:
+    """One job grows into what another gives up only when that is confirmed."""
+    desk.run(A, 1.5)
+    desk.run(B, 0.5)
+    desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))
+    commands = desk.plan({A: cores(0.5), B: cores(1.5)}, at=1.0)
+    shrink = only(commands, ResizeJob)
+    assert (shrink.job, shrink.grant) == (A, cores(0.5))
+    grow = only(desk.applied(shrink, at=1.2), ResizeJob)
+    assert (grow.job, grow.grant) == (B, cores(1.5))
+
+
+def test_a_shrink_that_failed_keeps_its_room(desk: Desk) -> None:
+    desk.run(A, 1.5)
+    desk.run(B, 0.5)
+    desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))
+    shrink = only(desk.plan({A: cores(0.5), B: cores(1.5)}, at=1.0), ResizeJob)
+    commands = desk.tell(GrantFailed(at=1.2, job=A, request=shrink.request, granted=cores(1.5), cause="busy"))
+    assert none(commands, ResizeJob)
+
+
+def test_one_plan_in_flight_and_the_next_at_once(desk: Desk) -> None:
+    assert only(desk.submit(A), RequestPlan)
+    assert none(desk.submit(B), RequestPlan)
+    commands = desk.plan({A: cores(1.0)})
+    assert only(commands, LaunchJob).job == A
+    assert only(commands, RequestPlan)
+
+
+def test_a_late_plan_is_used_for_the_jobs_that_remain(desk: Desk) -> None:
+    desk.run(A, 0.5)
+    desk.submit(B)
+    desk.tell(JobFinished(at=1.0, job=A, landed_at=1.0))
+    launch = only(desk.plan({A: cores(0.5), B: cores(1.5)}, at=2.0), LaunchJob)
+    assert launch.job == B
+
+
+def test_a_plan_does_not_touch_a_job_it_does_not_know(desk: Desk) -> None:
+    desk.submit(A)
+    desk.submit(B)
+    desk.plan({A: cores(1.0)})  # made before B was there, so it says nothing about B
+    launch = only(desk.plan({A: cores(1.0), B: cores(1.0)}), LaunchJob)
+    assert launch.job == B
+
+
+@pytest.mark.parametrize(
+    ("grant", "words"),
+    [
+        (cores(3.0), "over its ceiling"),
+        (cores(0.01), "under its floor"),
+        ({NodeId("here"): Resources(cores=1.5, gpus=1)}, "over its ceiling"),
+    ],
+)
+def test_an_invalid_plan_breaks_tests(desk: Desk, grant: dict[NodeId, Resources], words: str) -> None:
+    desk.submit(A)
+    with pytest.raises(InvariantBroken, match=words):
+        desk.plan({A: grant})
+
+
+def test_too_much_for_a_node_is_invalid(desk: Desk) -> None:
+    desk.submit(A)
+    desk.plan({A: cores(1.5)})
+    desk.submit(B)
+    with pytest.raises(InvariantBroken, match="on node 'here'"):
+        desk.plan({A: cores(1.5), B: cores(1.5)})
+
+
+def test_an_invalid_plan_is_refused_live_and_asked_again() -> None:
+    desk = Desk()
+    desk.scheduler = Scheduler({"scripted": desk.controller})
+    desk.tell(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
+    desk.submit(A)
+    commands = desk.plan({A: cores(9.0)})
+    assert only(commands, WarnUser).reason.code == "plan-refused"
+    assert none(commands, LaunchJob)
+    timer = only(commands, SetTimer)
+    assert only(desk.tell(TimerFired(at=timer.fire_at, key=timer.key)), RequestPlan)
+
+
+def test_a_policy_that_failed_is_told_and_asked_again() -> None:
+    desk = Desk()
+    desk.scheduler = Scheduler({"scripted": desk.controller})
+    desk.tell(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
+    desk.submit(A)
+    commands = desk.tell(PlanProposed(at=0.0, plan=None, cause="ran out of memory"))
+    assert "ran out of memory" in only(commands, WarnUser).reason.text
+
+
+def test_a_running_job_may_not_be_paused_unless_it_says_so(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.submit(B)
+    with pytest.raises(InvariantBroken, match="may not be paused"):
+        desk.plan({B: cores(1.0)})
+
+
+def test_a_moved_deadline_is_acted_on_at_once(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    spec = JobSpec(
+        id=A, ceiling=Resources(cores=2), floor=Resources(cores=0.1), deadline_s=50.0, controller="scripted"
+    )
+    timers = [c for c in desk.tell(SpecChanged(at=3.0, spec=spec)) if isinstance(c, SetTimer)]
+    assert [timer.fire_at for timer in timers] == [3.0]
+    desk.tick(A, at=3.0)
+    assert desk.controller.readings[-1].deadline_s == 50.0
+
+
+def test_stop_goes_to_the_executor_and_is_repeated(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    stop = only(desk.tell(StopRequested(at=1.0, job=A, cause="Ctrl-C")), StopJob)
+    assert stop.cause == "Ctrl-C"
+    assert none(desk.tick(A, at=2.0), StopJob)
+    assert only(desk.tick(A, at=11.0), StopJob)
+    desk.tell(JobFailed(at=12.0, job=A, cause="stopped"))
+    assert desk.scheduler.job(A).status == "failed"
+
+
+def test_a_queued_job_that_is_stopped_never_starts(desk: Desk) -> None:
+    desk.submit(A)
+    desk.tell(StopRequested(at=0.0, job=A, cause="Ctrl-C"))
+    assert none(desk.plan({}), LaunchJob)
+    assert desk.scheduler.job(A).status == "failed"
+
+
+def test_a_retryable_failure_launches_again_and_a_final_one_does_not(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.tell(JobFailed(at=1.0, job=A, cause="node", retryable=True))
+    assert desk.scheduler.job(A).status == "queued"
+    assert only(desk.plan({A: cores(1.0)}, at=2.0), LaunchJob)
+    desk.tell(JobFailed(at=2.0, job=A, cause="exit 1"))
+    assert desk.scheduler.job(A).status == "failed"
+
+
+def test_a_lost_node_takes_its_jobs_back_to_the_queue_and_old_answers_do_not_count(desk: Desk) -> None:
+    desk.submit(A)
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    desk.tell(NodeLost(at=1.0, node=HERE))
+    assert desk.scheduler.job(A).status == "queued"
+    desk.tell(JobStarted(at=1.1, job=A, request=launch.request, granted=launch.grant))
+    assert desk.scheduler.job(A).status == "queued"
+
+
+def test_a_landed_job_gets_its_ceiling_whatever_the_controller_says(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.controller.wanted = 0.2
+    desk.progress(A, at=50.0, steps=100, landed=True)
+    desk.tick(A, at=50.1)
+    assert desk.scheduler.demand(A).resources == Resources(cores=2.0)
+    assert desk.controller.readings == []
+
+
+def test_a_new_pacing_line_alone_is_sent_with_the_grant_in_force(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.wanted = 2.0
+    desk.controller.pacing = PacingLine(end_s=90.0, end_work=100.0, s_per_step=0.5)
+    commands = desk.tick(A, at=1.0)
+    assert none(commands, RequestPlan)
+    resize = only(commands, ResizeJob)
+    assert (resize.grant, resize.pacing) == (cores(2.0), desk.controller.pacing)
+
+
+def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    assert none(desk.tick(A, at=29.0), WarnUser)
+    assert only(desk.tick(A, at=31.0), WarnUser).reason.code == "no-progress"
+    assert none(desk.tick(A, at=61.0), WarnUser)
+
+
+def test_a_job_too_large_for_the_cluster_is_rejected(desk: Desk) -> None:
+    rejected = only(desk.submit(A, floor=3.0, ceiling=4.0), RejectJob)
+    assert "3 cores does not fit in the 2 cores" in rejected.reason.text
+
+
+def test_an_id_is_used_once(desk: Desk) -> None:
+    desk.submit(A)
+    with pytest.raises(InvalidSpec, match="must be new"):
+        desk.submit(A)
+
+
+def test_a_job_without_a_deadline_keeps_its_ceiling(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), controller="scripted")
+    desk.tell(SpecChanged(at=1.0, spec=spec))
+    desk.tick(A, at=1.0)
+    assert desk.scheduler.demand(A).reason.code == "no-deadline"
+
+
+def test_a_broken_invariant_tells_the_story() -> None:
+    broken = InvariantBroken("too much", ["first", "second"])
+    assert str(broken) == "too much\nLast messages:\n  first\n  second"
