@@ -1,0 +1,1 @@
+"""Effects on jobs: one executor a module, all with the same protocol."""

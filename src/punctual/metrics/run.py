@@ -1,0 +1,347 @@
+"""What one run came to, and its course over time, from the journal's messages.
+
+"Until landing" is the rule for every amount: what a process does after its last declared work (leaving) is not
+training, and it is given its ceiling for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeLost,
+    ProgressReported,
+    SpecChanged,
+)
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import TOLERANCE, total
+
+#: A point of a curve: seconds since submission, and a value.
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineSet:
+    """From instant `at` the deadline was `deadline_s` after submission; None: there was none."""
+
+    at: float
+    deadline_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """The user was first told `text` at instant `at`; `facts` are the numbers it rested on, as the forecast."""
+
+    at: float
+    code: str
+    text: str
+    facts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """One run in numbers.
+
+    Attributes
+    ----------
+    submitted_at, started_at, landed_at, ended_at
+        Instants in seconds; None: not yet, or never.
+    deadlines
+        The one declared, then each change, in order.
+    deadline_s
+        The last one in force before landing, in seconds from submission.
+    deviation_s, deviation_frac
+        Landing minus deadline: negative is early; as a fraction of `deadline_s`.
+    on_time
+        Landed at or before the deadline. A run that ended without landing is not; None: undecided, or no deadline.
+    steps_done, steps_total
+        As last reported.
+    used_core_s, granted_core_s
+        CPU used, and the integral of the granted cores, until landing.
+    n_resizes
+        Changes of the granted cores after the start and until landing; new pacing lines are not counted.
+    warnings
+        Each code once, when it was first told.
+    status, exit_code, cause
+        How the process ended; None and empty while it runs.
+    """
+
+    job: JobId
+    submitted_at: float
+    started_at: float | None
+    landed_at: float | None
+    ended_at: float | None
+    deadlines: tuple[DeadlineSet, ...]
+    deadline_s: float | None
+    deviation_s: float | None
+    deviation_frac: float | None
+    on_time: bool | None
+    steps_done: float
+    steps_total: float | None
+    used_core_s: float
+    granted_core_s: float
+    n_resizes: int
+    warnings: tuple[Warned, ...]
+    status: Literal["finished", "failed"] | None
+    exit_code: int | None
+    cause: str
+
+    def warned(self, code: str) -> Warned | None:
+        """The first warning with this code."""
+        return next((warning for warning in self.warnings if warning.code == code), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSeries:
+    """The course of one run; instants in seconds since submission.
+
+    Attributes
+    ----------
+    progress
+        Share of the declared steps that is done, 0 to 1.
+    grant
+        Cores held from that instant on.
+    usage
+        Cores used on average since the point before.
+    deadlines
+        Deadline in force from that instant on, in seconds since submission.
+    forecasts
+        Expected landing, in seconds since submission, wherever a reason named one.
+    """
+
+    progress: tuple[Point, ...]
+    grant: tuple[Point, ...]
+    usage: tuple[Point, ...]
+    deadlines: tuple[Point, ...]
+    forecasts: tuple[Point, ...]
+
+
+def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
+    """The numbers of `job` so far.
+
+    Raises
+    ------
+    InvalidSpec
+        No message says that the job was submitted.
+    """
+    return _summary(_read(messages, job))
+
+
+def series(messages: Iterable[Message], job: JobId) -> RunSeries:
+    """The course of `job` so far.
+
+    Raises
+    ------
+    InvalidSpec
+        No message says that the job was submitted.
+    """
+    course = _read(messages, job)
+    since = course.submitted_at
+    return RunSeries(
+        progress=tuple((one.at - since, _done_frac(one, course)) for one in course.readings),
+        grant=tuple((at - since, cores) for at, cores in course.grants),
+        usage=tuple(_usage(course)),
+        deadlines=tuple((one.at - since, one.deadline_s) for one in course.deadlines if one.deadline_s is not None),
+        forecasts=tuple((at - since, finish_s) for at, finish_s in course.forecasts),
+    )
+
+
+@dataclass(slots=True)
+class _Course:
+    """What the messages about one job say, put in order; one method a kind."""
+
+    job: JobId
+    submitted_at: float = 0.0
+    spec: JobSpec | None = None
+    started_at: float | None = None
+    ended: JobFinished | JobFailed | None = None
+    landing: ProgressReported | None = None
+    deadlines: list[DeadlineSet] = field(default_factory=list)
+    readings: list[ProgressReported] = field(default_factory=list)
+    #: What the job holds, and when that changed to how many cores.
+    granted: Allocation = field(default_factory=dict)
+    grants: list[Point] = field(default_factory=list)
+    forecasts: list[Point] = field(default_factory=list)
+    warnings: dict[str, Warned] = field(default_factory=dict)
+
+    def take(self, message: Message) -> None:
+        match message:
+            case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
+                self._declare(message)
+            case NodeLost():
+                self._lose(message)
+            case WarnUser() if message.job in (self.job, None):
+                self._warn(message)
+            case JobSubmitted() | SpecChanged() | WarnUser():
+                pass
+            case _ if getattr(message, "job", None) == self.job:
+                self._take_own(message)
+
+    def _take_own(self, message: Message) -> None:
+        match message:
+            case JobStarted():
+                self.started_at = message.at if self.started_at is None else self.started_at
+                self.ended = None
+                self._hold(message.at, message.granted)
+            case GrantApplied() | GrantFailed():
+                self._hold(message.at, message.granted)
+            case ProgressReported():
+                self._progress(message)
+            case LaunchJob() | ResizeJob():
+                self._forecast(message.at, message.reason.facts)
+            case JobFinished() | JobFailed():
+                self.ended = message
+                self._hold(message.at, {})
+
+    def _declare(self, event: JobSubmitted | SpecChanged) -> None:
+        if isinstance(event, JobSubmitted):
+            self.submitted_at = event.at
+        if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
+            self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
+        self.spec = event.spec
+
+    def _lose(self, event: NodeLost) -> None:
+        if event.node in self.granted:
+            self._hold(event.at, {node: amount for node, amount in self.granted.items() if node != event.node})
+
+    def _hold(self, at: float, granted: Allocation) -> None:
+        self.granted = granted
+        cores = total(granted.values()).cores
+        before = self.grants[-1][1] if self.grants else 0.0
+        if abs(cores - before) > TOLERANCE:
+            self.grants.append((at, cores))
+
+    def _progress(self, event: ProgressReported) -> None:
+        self.readings.append(event)
+        if event.landed and self.landing is None:
+            self.landing = event
+
+    def _warn(self, command: WarnUser) -> None:
+        reason = command.reason
+        warned = Warned(at=command.at, code=reason.code, text=reason.text, facts=reason.facts)
+        self.warnings.setdefault(reason.code, warned)
+        self._forecast(command.at, reason.facts)
+
+    def _forecast(self, at: float, facts: Mapping[str, float]) -> None:
+        finish_s = facts.get("finish_s", facts.get("earliest_finish_s"))
+        if finish_s is not None:
+            self.forecasts.append((at, finish_s))
+
+    def landed_at(self) -> float | None:
+        if isinstance(self.ended, JobFinished):
+            return self.ended.landed_at
+        return self.landing.unit_at if self.landing else None
+
+    def last_at(self) -> float:
+        """Until when amounts are counted: landing, otherwise the end, otherwise the last thing heard of."""
+        landed_at = self.landed_at()
+        if landed_at is not None:
+            return landed_at
+        if self.ended is not None:
+            return self.ended.at
+        return max([self.submitted_at, *(at for at, _ in self.grants[-1:]), *(one.at for one in self.readings[-1:])])
+
+
+def _read(messages: Iterable[Message], job: JobId) -> _Course:
+    course = _Course(job)
+    for message in messages:
+        course.take(message)
+    if course.spec is None:
+        raise InvalidSpec(
+            "the journal must hold the job's submission", "none", f"job '{job}'", "Name a job of this journal."
+        )
+    return course
+
+
+def _summary(course: _Course) -> RunSummary:
+    landed_at, deadline_s = course.landed_at(), _deadline_in_force(course)
+    deviation_s = None
+    if landed_at is not None and deadline_s is not None:
+        deviation_s = landed_at - course.submitted_at - deadline_s
+    failed = course.ended if isinstance(course.ended, JobFailed) else None
+    last = course.readings[-1] if course.readings else None
+    return RunSummary(
+        job=course.job,
+        submitted_at=course.submitted_at,
+        started_at=course.started_at,
+        landed_at=landed_at,
+        ended_at=course.ended.at if course.ended else None,
+        deadlines=tuple(course.deadlines),
+        deadline_s=deadline_s,
+        deviation_s=deviation_s,
+        deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
+        on_time=_on_time(deviation_s, deadline_s, ended=course.ended is not None),
+        steps_done=last.steps_done if last else 0.0,
+        steps_total=_steps_total(course),
+        used_core_s=_used_core_s(course),
+        granted_core_s=_granted_core_s(course),
+        n_resizes=_n_resizes(course),
+        warnings=tuple(course.warnings.values()),
+        status=None if course.ended is None else "failed" if failed else "finished",
+        exit_code=(failed.exit_code if failed else 0) if course.ended else None,
+        cause=failed.cause if failed else "",
+    )
+
+
+def _deadline_in_force(course: _Course) -> float | None:
+    """The last deadline set before landing: one moved afterwards says nothing about the run."""
+    last_at = course.last_at()
+    in_force = [one for one in course.deadlines if one.at <= last_at] or course.deadlines[:1]
+    return in_force[-1].deadline_s
+
+
+def _on_time(deviation_s: float | None, deadline_s: float | None, *, ended: bool) -> bool | None:
+    if deadline_s is None:
+        return None
+    if deviation_s is None:
+        return False if ended else None
+    return deviation_s <= 0
+
+
+def _steps_total(course: _Course) -> float | None:
+    reported = [one.steps_total for one in course.readings if one.steps_total is not None]
+    declared = course.spec.work_steps if course.spec else None
+    return reported[-1] if reported else declared
+
+
+def _used_core_s(course: _Course) -> float:
+    if course.landing is not None:
+        return course.landing.used_core_s - course.landing.in_flight_core_s
+    return course.readings[-1].used_core_s if course.readings else 0.0
+
+
+def _granted_core_s(course: _Course) -> float:
+    last_at = course.last_at()
+    held = [(min(at, last_at), cores) for at, cores in [*course.grants, (last_at, 0.0)]]
+    return sum((cores * (until - at) for (at, cores), (until, _) in pairwise(held)), 0.0)
+
+
+def _n_resizes(course: _Course) -> int:
+    """Changes between two amounts; starting, ending and starting again are none."""
+    until = course.last_at()
+    steps = [(before, after, at) for (_, before), (at, after) in pairwise(course.grants)]
+    return sum(1 for before, after, at in steps if before and after and at < until)
+
+
+def _done_frac(reading: ProgressReported, course: _Course) -> float:
+    steps_total = reading.steps_total or _steps_total(course)
+    return reading.steps_done / steps_total if steps_total else 0.0
+
+
+def _usage(course: _Course) -> Iterable[Point]:
+    for before, after in pairwise(course.readings):
+        # Readings that were taken at one instant, or of a process that was started again, give no rate.
+        if after.at > before.at and after.used_core_s >= before.used_core_s:
+            rate = (after.used_core_s - before.used_core_s) / (after.at - before.at)
+            yield after.at - course.submitted_at, rate

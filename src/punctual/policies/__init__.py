@@ -1,0 +1,1 @@
+"""Cluster allocation: one policy a file, each turning a snapshot into a plan."""

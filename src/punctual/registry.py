@@ -1,0 +1,95 @@
+"""Plug-ins by name: one file in the family's folder is one plug-in; other distributions add theirs by entry points.
+
+The file ``decor_pi.py`` of the family ``controllers`` holds the class ``DecorPi``, registered as ``"decor-pi"``.
+Nothing is imported before it is asked for.
+"""
+
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pkgutil import iter_modules
+
+from punctual.core.errors import InvalidSpec
+
+
+def names(family: str) -> list[str]:
+    """The registered names of `family` (``"controllers"``, ``"policies"``), in alphabetical order.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such family.
+    """
+    return sorted({*_own_names(family), *_foreign(family)})
+
+
+def load(family: str, name: str) -> type:
+    """The class registered as `name`. A name of ours cannot be taken over by another distribution.
+
+    Raises
+    ------
+    InvalidSpec
+        The family or the name is unknown, or the plug-in of another distribution cannot be imported.
+    """
+    if name in _own_names(family):
+        module = import_module(f"punctual.{family}.{name.replace('-', '_')}")
+        return _class_in(module, class_name(name))
+    entry_point = _foreign(family).get(name)
+    if entry_point is None:
+        raise _unknown(family, name)
+    return _load_foreign(family, entry_point)
+
+
+def class_name(name: str) -> str:
+    """``"decor-pi"`` → ``"DecorPi"``."""
+    return "".join(part.capitalize() for part in name.split("-"))
+
+
+def _own_names(family: str) -> list[str]:
+    package = find_spec(f"punctual.{family}") if family.isidentifier() else None
+    if package is None or package.submodule_search_locations is None:
+        raise InvalidSpec(
+            "a family of plug-ins must exist", f"'{family}'", "the registry", "Ask for 'controllers' or 'policies'."
+        )
+    modules = iter_modules(package.submodule_search_locations)
+    return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+
+
+def _foreign(family: str) -> dict[str, EntryPoint]:
+    return {entry_point.name: entry_point for entry_point in entry_points(group=f"punctual.{family}")}
+
+
+def _class_in(module: object, name: str) -> type:
+    found = getattr(module, name)
+    if not isinstance(found, type):
+        raise TypeError(f"{name} is no class")
+    return found
+
+
+def _load_foreign(family: str, entry_point: EntryPoint) -> type:
+    try:
+        found = entry_point.load()
+    except Exception as error:
+        raise _broken(family, entry_point, f"{type(error).__name__}: {error}") from error
+    if not isinstance(found, type):
+        raise _broken(family, entry_point, f"{found!r}, which is no class")
+    return found
+
+
+def _broken(family: str, entry_point: EntryPoint, got: str) -> InvalidSpec:
+    origin = entry_point.dist.name if entry_point.dist else entry_point.value
+    return InvalidSpec(
+        "a plug-in must be importable as a class", got, f"'{entry_point.name}' of punctual.{family}",
+        f"Repair or remove the distribution '{origin}'.",
+    )  # fmt: skip
+
+
+def _unknown(family: str, name: str) -> InvalidSpec:
+    known = names(family)
+    close = get_close_matches(name, known, n=1)
+    suggestion = f"Did you mean '{close[0]}'? " if close else ""
+    return InvalidSpec(
+        f"the name must be one of punctual.{family}", f"'{name}'", "the registry",
+        f"{suggestion}Known: {', '.join(known) or 'none'}.",
+    )  # fmt: skip

@@ -1,0 +1,185 @@
+"""A run's door for other terminals: one line of JSON in, one line of JSON out, over a Unix socket of mode 0600."""
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
+from stat import S_ISSOCK
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+
+from punctual.core.errors import InvalidSpec
+
+#: Gets a request, gives the answer; both are JSON objects. Called in a thread of its own. What it raises is sent.
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+_REQUEST_BYTES_MAX = 65536
+#: After which a client that says nothing is sent away, in seconds.
+_SILENCE_S = 10.0
+#: What the kernel takes as a socket's path, in bytes.
+_PATH_BYTES_MAX = 107
+
+
+class ControlFailed(Exception):
+    """Nobody answered, or the answer says that the request failed for a reason that is not the user's."""
+
+
+class ControlSocket:
+    """Answers requests from its creation to `close`, in threads of its own.
+
+    Parameters
+    ----------
+    path
+        Where the socket is made. A socket left behind by a process that is gone is replaced.
+
+    Raises
+    ------
+    InvalidSpec
+        Somebody answers there already, or `path` is another kind of file.
+    """
+
+    def __init__(self, path: Path, answer: Answer) -> None:
+        _make_room(path)
+        self._path = path
+        self._server = _Server(path, answer)
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="punctual-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and remove the socket; a second time, do nothing."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        self._path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+    """The answer to `request` of whoever listens at `path`.
+
+    Raises
+    ------
+    InvalidSpec
+        The request was refused as the user's mistake.
+    ControlFailed
+        Nobody answered in time, or answering failed.
+    """
+    try:
+        with _connected(path, timeout_s) as connection, connection.makefile("rw", encoding="utf-8") as lines:
+            lines.write(json.dumps(request) + "\n")
+            lines.flush()
+            line = lines.readline()
+    except OSError as error:
+        raise ControlFailed(f"no answer at {path}: {error.strerror or 'time-out'}") from error
+    return _opened(line, path)
+
+
+def _opened(line: str, path: Path) -> dict[str, Any]:
+    try:
+        envelope = json.loads(line)
+    except ValueError as error:
+        raise ControlFailed(f"no answer at {path}: the connection was closed") from error
+    if "refused" in envelope:
+        raise InvalidSpec(**envelope["refused"])
+    if "failed" in envelope:
+        raise ControlFailed(envelope["failed"])
+    answer: dict[str, Any] = envelope["answer"]
+    return answer
+
+
+class _Server(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+    block_on_close = False  # a silent client must not hold up the end of a run
+
+    def __init__(self, path: Path, answer: Answer) -> None:
+        self.answer = answer
+        with _short_enough(path) as address:
+            super().__init__(address, _Conversation)
+
+    def server_bind(self) -> None:
+        super().server_bind()
+        # Between bind and listen nobody can connect yet, so that there is no instant with a wider mode.
+        Path(str(self.server_address)).chmod(0o600)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away or was sent away is its own business."""
+
+
+class _Conversation(StreamRequestHandler):
+    timeout = _SILENCE_S
+    server: _Server
+
+    def handle(self) -> None:
+        line = self.rfile.readline(_REQUEST_BYTES_MAX)
+        if line:
+            self.wfile.write(json.dumps(_envelope(line, self.server.answer)).encode() + b"\n")
+
+
+def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            return {"failed": "a request must be a JSON object"}
+        return {"answer": answer(request)}
+    except InvalidSpec as error:
+        return {"refused": {"must": error.must, "got": error.got, "where": error.where, "remedy": error.remedy}}
+    except Exception as error:  # noqa: BLE001 -- the client is to learn of it, and the run must go on
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def _make_room(path: Path) -> None:
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not S_ISSOCK(mode):
+        raise _occupied(path, "another kind of file", "Remove the file.")
+    if _is_answered(path):
+        raise _occupied(path, "a socket that answers", "Wait for the run to end, or give this one another name.")
+    path.unlink(missing_ok=True)
+
+
+def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec("the control socket's place must be free", got, f"'{path}'", remedy)
+
+
+def _is_answered(path: Path) -> bool:
+    try:
+        with _connected(path, 1.0):
+            return True
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True  # whoever it is, it is alive: better to refuse than to take its place
+
+
+@contextmanager
+def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_enough(path) as address:
+        connection.settimeout(timeout_s)
+        connection.connect(address)
+        yield connection
+
+
+@contextmanager
+def _short_enough(path: Path) -> Iterator[str]:
+    """An address of `path` that the kernel takes, also where the path itself is too long."""
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,237 @@
+"""Where runs live on this machine.
+
+What lasts as long as the run (control socket, shared page, record of the process) is in the user's runtime folder;
+what stays (the journal, and the record again) is in the user's state folder. With `PUNCTUAL_HOME` set, both are below
+that folder.
+"""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+
+HOME_VARIABLE = "PUNCTUAL_HOME"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The places of one run."""
+
+    job: JobId
+    runtime_dir: Path
+    state_dir: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.runtime_dir / "control.sock"
+
+    @property
+    def page(self) -> Path:
+        return self.runtime_dir / "page"
+
+    @property
+    def journal(self) -> Path:
+        return self.state_dir / "journal.db"
+
+    def record(self) -> dict[str, Any]:
+        """What was written down about the run's process; empty if there is none or it cannot be read."""
+        return _read_record(self.runtime_dir) or _read_record(self.state_dir)
+
+    def is_live(self) -> bool:
+        """Whether the process that made this run is still there."""
+        return _is_live(_read_record(self.runtime_dir))
+
+
+def runtime_root() -> Path:
+    """The folder of all live runs; made, for its owner only, if it is missing."""
+    return _private(_root("runtime") / "live")
+
+
+def state_root() -> Path:
+    """The folder of all runs' journals; made, for its owner only, if it is missing."""
+    return _private(_root("state") / "runs")
+
+
+def create_run(job: JobId, facts: Mapping[str, Any] | None = None) -> Run:
+    """Make the places of a new run of this process.
+
+    The journal of an earlier run of the same name is kept under the name with a number added.
+
+    Parameters
+    ----------
+    facts
+        Kept in the run's record beside process id and its start (JSON values): command line, wall time.
+
+    Raises
+    ------
+    InvalidSpec
+        The name cannot be a file's name, or a live run has it.
+    """
+    _check_name(job)
+    run = _run(job)
+    record = json.dumps({**(facts or {}), "job": job, **_own_process()})
+    _claim(run, record)
+    _keep_earlier(run.state_dir)
+    run.state_dir.mkdir(mode=0o700)
+    (run.state_dir / "run.json").write_text(record)
+    return run
+
+
+def remove_live_places(run: Run) -> None:
+    """Remove what only a live run needs; its journal stays."""
+    shutil.rmtree(run.runtime_dir, ignore_errors=True)
+
+
+def live_runs() -> list[Run]:
+    """Runs whose process is there, by name."""
+    return [run for run in _runs_in(runtime_root()) if run.is_live()]
+
+
+def known_runs() -> list[Run]:
+    """All runs that have left a journal, by name."""
+    return _runs_in(state_root())
+
+
+def find_run(text: str | None, among: Iterable[Run]) -> Run:
+    """The run named `text`, or the only one whose name begins so; None: the only one there is.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such run, or more than one.
+    """
+    runs = list(among)
+    matching = [run for run in runs if run.job == text] or [run for run in runs if run.job.startswith(text or "")]
+    if len(matching) == 1:
+        return matching[0]
+    known = ", ".join(run.job for run in (matching or runs)) or "none"
+    said = "no name" if text is None else f"'{text}'"
+    raise InvalidSpec(
+        "the name must be that of exactly one run, or its beginning",
+        f"{said}, which fits {len(matching)} of {len(runs)}",
+        "the runs of this user",
+        f"Name one of: {known}.",
+    )
+
+
+def _run(job: JobId) -> Run:
+    return Run(job, runtime_root() / job, state_root() / job)
+
+
+def _runs_in(root: Path) -> list[Run]:
+    folders = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and _NAME.fullmatch(folder.name))
+    return [_run(JobId(name)) for name in folders]
+
+
+def _root(kind: str) -> Path:
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return Path(home).absolute() / kind
+    import platformdirs
+
+    # Without a login session there is no runtime folder of the user's own, and the place shared by all (/tmp) would
+    # have to be defended against the others.
+    if kind == "runtime" and os.environ.get("XDG_RUNTIME_DIR"):
+        return platformdirs.user_runtime_path("punctual")
+    return platformdirs.user_state_path("punctual")
+
+
+def _private(folder: Path) -> Path:
+    """`folder`, made if missing, and nobody else's."""
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for place in (folder.parent, folder):
+        _check_owner(place)
+    folder.chmod(0o700)
+    return folder
+
+
+def _check_owner(folder: Path) -> None:
+    for found in (folder.lstat(), folder.stat()):  # a link, and what it leads to
+        if found.st_uid == os.geteuid():
+            continue
+        raise InvalidSpec(
+            "the folder must belong to this user", f"one of user {found.st_uid}", f"'{folder}'",
+            f"Remove it, or set {HOME_VARIABLE} to a folder of your own.",
+        )  # fmt: skip
+
+
+def _check_name(job: JobId) -> None:
+    if not _NAME.fullmatch(job):
+        raise InvalidSpec(
+            "`name` must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit", repr(job),
+            f"job '{job}'", "Choose another name (`--name`).",
+        )  # fmt: skip
+
+
+def _claim(run: Run, record: str) -> None:
+    """Put the runtime folder, record included, in its place in one step: of two processes one gets the name."""
+    prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
+    try:
+        (prepared / "run.json").write_text(record)
+        while not _renamed(prepared, run.runtime_dir):
+            if run.is_live():
+                raise InvalidSpec(
+                    "`name` must be that of no live run", f"'{run.job}'", f"job '{run.job}'",
+                    f"Choose another name, or end that one first (`punctual stop {run.job}`).",
+                )  # fmt: skip
+            shutil.rmtree(run.runtime_dir, ignore_errors=True)
+    finally:
+        shutil.rmtree(prepared, ignore_errors=True)
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether `source` took the place of `target`; not if there is something in it."""
+    try:
+        source.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        return False
+    return True
+
+
+def _keep_earlier(folder: Path) -> None:
+    number = 1
+    while folder.exists():
+        kept = folder.with_name(f"{folder.name}.{number}")
+        if not kept.exists():
+            folder.rename(kept)
+        number += 1
+
+
+def _own_process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "start_ticks": _start_ticks(os.getpid())}
+
+
+def _is_live(record: Mapping[str, Any]) -> bool:
+    pid = record.get("pid")
+    return isinstance(pid, int) and _start_ticks(pid) == record.get("start_ticks", -1)
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Clock ticks from boot to the process's start, which tell it from a later one with the same number."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    state, *fields = status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+    return None if state in "ZX" else int(fields[18])
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / "run.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

@@ -1,0 +1,31 @@
+"""Which timer is due when."""
+
+from heapq import heappop, heappush
+
+
+class Timers:
+    """Instants by key; setting a key again replaces its instant."""
+
+    def __init__(self) -> None:
+        self._fire_at: dict[str, float] = {}
+        #: Holds replaced entries too; they are dropped when they come to the top.
+        self._heap: list[tuple[float, str]] = []
+
+    def set(self, key: str, fire_at: float) -> None:
+        self._fire_at[key] = fire_at
+        heappush(self._heap, (fire_at, key))
+
+    def next_at(self) -> float | None:
+        """Instant of the next timer; None: none is set."""
+        while self._heap and self._fire_at.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> list[str]:
+        """Take the keys that are due at instant `now`, the earliest first."""
+        due = []
+        while (fire_at := self.next_at()) is not None and fire_at <= now:
+            _, key = heappop(self._heap)
+            del self._fire_at[key]
+            due.append(key)
+        return due

@@ -1,0 +1,1 @@
+"""The journal: everything that happened, in order, kept in memory or in a file."""

@@ -1,0 +1,68 @@
+"""Messages as text and back, without loss.
+
+Writing walks the dataclasses by itself, because a run only writes and pydantic is slow to start; reading checks what
+it finds and uses pydantic. Infinite numbers are written as ``Infinity``. What a policy carries from plan to plan has
+to consist of numbers, text, booleans, None, lists and dictionaries with text as keys.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from punctual.core.commands import Command
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event
+from punctual.core.protocols import Message
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Command))}
+
+
+def kind_of(message: Message) -> str:
+    """The name under which messages of this kind are stored."""
+    return type(message).__name__
+
+
+def encode(message: Message) -> str:
+    """The fields of `message` as JSON."""
+    return json.dumps(message, default=_as_dict, separators=(",", ":"))
+
+
+def decode(kind: str, text: str) -> Message:
+    """The message that `encode` wrote.
+
+    Raises
+    ------
+    InvalidSpec
+        `kind` is unknown, or `text` is no message of this kind.
+    """
+    if kind not in _KINDS:
+        raise InvalidSpec(
+            "a message must be of a known kind", f"'{kind}'", "a journal",
+            "Read it with the version of Punctual that wrote it.",
+        )  # fmt: skip
+    try:
+        return cast(Message, _adapter(kind).validate_python(json.loads(text)))
+    except ValueError as error:
+        raise InvalidSpec(
+            f"the text must hold a {kind}", repr(text[:200]), "a journal", f"The file may be damaged ({error})."
+        ) from error
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a journal cannot keep {type(value).__name__}: {value!r}")
+
+
+@cache
+def _adapter(kind: str) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(_KINDS[kind])

@@ -1,0 +1,22 @@
+"""A journal in memory, for tests and simulation."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from punctual.core.protocols import Message
+
+
+class MemoryJournal:
+    """Keeps the messages themselves; may be read while it is written."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+
+    def append(self, messages: Iterable[Message]) -> int:
+        # One list operation, so that a reader in another thread sees all of them or none.
+        self._messages += tuple(messages)
+        return len(self._messages)
+
+    def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
+        first = max(sequence, 1)
+        return enumerate(islice(self._messages, first - 1, len(self._messages)), start=first)
