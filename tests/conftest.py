@@ -1,6 +1,10 @@
 """What holds for all tests."""
 
+from pathlib import Path
+
 import pytest
+
+TESTS = Path(__file__).parent
 
 #: Tests of these folders start processes and watch them in real time.
 REAL_TIME = {"apps", "cli", "client", "executors"}
@@ -10,5 +14,5 @@ REAL_TIME = {"apps", "cli", "client", "executors"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that run in real time to one worker: two of them at once would take each other's processor."""
     for item in items:
-        if REAL_TIME & set(item.path.parts) or item.get_closest_marker("cgroup"):
+        if item.path.relative_to(TESTS).parts[0] in REAL_TIME or item.get_closest_marker("cgroup"):
             item.add_marker(pytest.mark.xdist_group("real-time"))
