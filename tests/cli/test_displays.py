@@ -93,17 +93,18 @@ class TestView:
 
 
 class TestLines:
-    def tell(self, capsys: pytest.CaptureFixture[str], *messages: Message, quiet: bool = False) -> list[str]:
+    def tell(self, *messages: Message, quiet: bool = False) -> list[str]:
         picture = folded(at=0.0)
-        lines = Lines(picture, "actuator cgroup-v1", quiet=quiet)
+        told: list[str] = []
+        lines = Lines(picture, lambda: "actuator cgroup-v1", told.append, quiet=quiet)
         for message in messages:
             picture.fold(message)
             lines.tell(message)
-        return [line.split(" punctual: ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+        return [line.split(" punctual: ", 1)[1] for line in told]
 
-    def test_grant_changes_are_told_when_large_and_not_too_often(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_grant_changes_are_told_when_large_and_not_too_often(self) -> None:
         told = self.tell(
-            capsys, started(0.1), resize(5.0, 1.2), granted(5.0, 1.2), granted(6.0, 0.6), granted(9.0, 1.21),
+            started(0.1), resize(5.0, 1.2), granted(5.0, 1.2), granted(6.0, 0.6), granted(9.0, 1.21),
             granted(19.0, 0.6),
         )  # fmt: skip
         assert told[0].startswith("started job train-3f2a, actuator cgroup-v1; deadline ")
@@ -112,9 +113,9 @@ class TestLines:
             "grant 0.60 cores: 34.2 core-seconds are left",
         ]
 
-    def test_deadline_warnings_and_landing_are_told_once(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_deadline_warnings_and_landing_are_told_once(self) -> None:
         told = self.tell(
-            capsys, deadline(10.0, 50.0), warning(11.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
+            deadline(10.0, 50.0), warning(11.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
             progressed(50.9, 1000, 9.0, landed=True), GrantFailed(at=9.0, job=JOB, request=2, granted={}, cause="busy"),
         )  # fmt: skip
         assert told[0].endswith("50.0s after the start")
@@ -124,14 +125,14 @@ class TestLines:
             "WARNING: the grant could not be changed: busy",
         ]
 
-    def test_quiet_leaves_warnings(self, capsys: pytest.CaptureFixture[str]) -> None:
-        told = self.tell(capsys, started(0.1), warning(1.0, "infeasible"), quiet=True)
+    def test_quiet_leaves_warnings(self) -> None:
+        told = self.tell(started(0.1), warning(1.0, "infeasible"), quiet=True)
         assert told == ["WARNING: text of infeasible"]
 
 
 def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     picture = folded(at=100.0)
-    lines = JsonLines(picture, {"controller": "remaining-cost"})
+    lines = JsonLines(picture, lambda: {"controller": "remaining-cost"})
     for message in (
         started(100.1), progressed(101.0, 5, 1.0), progressed(101.1, 6, 1.1), resize(102.0, 1.0), granted(102.0, 1.0),
         deadline(103.0, 50.0), warning(104.0, "infeasible"),

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from punctual.cli._picture import Picture
@@ -24,9 +24,9 @@ def write(kind: str, fields: Mapping[str, Any]) -> None:
 class JsonLines:
     """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
 
-    def __init__(self, picture: Picture, started: Mapping[str, Any]) -> None:
+    def __init__(self, picture: Picture, facts: Callable[[], Mapping[str, Any]]) -> None:
         self._picture = picture
-        self._started = started
+        self._facts = facts
         self._progress_at = float("-inf")
 
     def tell(self, message: Message) -> None:
@@ -35,7 +35,7 @@ class JsonLines:
         match message:
             case JobStarted():
                 fields = {"deadline_s": picture.spec.deadline_s, "grant_cores": picture.granted_cores}
-                write("started", {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._started, **fields})
+                write("started", {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
                 write("progress", {"elapsed_s": elapsed_s, **standing(picture)})

@@ -1,6 +1,6 @@
 """Plain lines with times, for logs and pipes."""
 
-import sys
+from collections.abc import Callable
 
 from punctual.cli._picture import Picture
 from punctual.cli._when import Now
@@ -15,11 +15,33 @@ GRANT_QUIET_S = 3.0
 
 
 class Lines:
-    """Writes a line for what a person would want in a log; standard error, because standard output is the job's."""
+    """Writes a line for what a person would want in a log.
 
-    def __init__(self, picture: Picture, how: str, quiet: bool = False) -> None:
+    Parameters
+    ----------
+    how
+        Says how the job is steered; asked at its start.
+    write
+        Gets each line, without its end.
+    grants
+        Whether changes of the grant are told.
+    quiet
+        Tell warnings only.
+    """
+
+    def __init__(
+        self,
+        picture: Picture,
+        how: Callable[[], str],
+        write: Callable[[str], None],
+        *,
+        grants: bool = True,
+        quiet: bool = False,
+    ) -> None:
         self._picture = picture
         self._how = how
+        self._write = write
+        self._grants = grants
         self._quiet = quiet
         self._told_cores = 0.0
         self._told_at = 0.0
@@ -29,8 +51,7 @@ class Lines:
         """Write the line for `message`, if it is worth one; the picture has it already."""
         line = self._line(message)
         if line and (not self._quiet or isinstance(message, WarnUser)):
-            sys.stderr.write(f"{clock(Now.read().wall_of(message.at))} punctual: {line}\n")
-            sys.stderr.flush()
+            self._write(f"{clock(Now.read().wall_of(message.at))} punctual: {line}")
 
     def _line(self, message: Message) -> str:
         match message:
@@ -44,7 +65,7 @@ class Lines:
                 return f"WARNING: the grant could not be changed: {cause}"
             case StopJob(cause=cause):
                 return f"stopping the job: {cause}"
-            case GrantApplied(at=at):
+            case GrantApplied(at=at) if self._grants:
                 return self._granted(at)
             case ProgressReported(landed=True):
                 return self._landed()
@@ -52,7 +73,7 @@ class Lines:
 
     def _started(self) -> str:
         self._told_cores = self._picture.granted_cores
-        return f"started job {self._picture.spec.id}, {self._how}; {self._deadline('deadline')}"
+        return f"started job {self._picture.spec.id}, {self._how()}; {self._deadline('deadline')}"
 
     def _deadline(self, prefix: str) -> str:
         at, seconds = self._picture.deadline_at, self._picture.spec.deadline_s

@@ -1,0 +1,206 @@
+"""A run put together: scheduler, executor, planner, journal, loop and control socket around one job."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from punctual import registry
+from punctual.cli._capacity import FLOOR_CORES, usable_cores
+from punctual.cli._door import Door
+from punctual.cli._picture import Picture
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted, NodeJoined, StopRequested, TimerFired
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.core.scheduler import Scheduler
+from punctual.executors.local import LocalExecutor, Program
+from punctual.runtime import paths
+from punctual.runtime.clock import MonotonicClock
+from punctual.runtime.control_socket import ControlSocket
+from punctual.runtime.loop import Runtime
+from punctual.runtime.planner import InlinePlanner
+from punctual.store.sqlite import SqliteJournal
+
+DEFAULT_CONTROLLER = "remaining-cost"
+
+_HERE = NodeId("local")
+
+
+class Display(Protocol):
+    """Shows what happens; called in the loop's thread, after the picture has taken the message in."""
+
+    def tell(self, message: Message) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a user wants run, and how.
+
+    Attributes
+    ----------
+    argv
+        The program and its arguments.
+    started_at
+        Instant from which the deadline counts.
+    deadline_s
+        Seconds from `started_at`; None: no deadline.
+    on_output
+        Gets what the job writes; None: the job writes where this process does.
+    """
+
+    argv: tuple[str, ...]
+    started_at: float
+    deadline_s: float | None = None
+    floor_cores: float | None = None
+    ceiling_cores: float | None = None
+    controller: str = DEFAULT_CONTROLLER
+    margin_frac: float | None = None
+    actuator: str = "auto"
+    progress_pattern: str | None = None
+    n_steps: int | None = None
+    name: str | None = None
+    on_output: Callable[[bytes], None] | None = None
+
+
+class LiveRun:
+    """One job with everything around it; enter it, add displays, `drive` it.
+
+    Leaving it ends whatever is left of the job and removes all that only a running job needs.
+    """
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._ending = ExitStack()
+        self._displays: list[Display] = []
+        self._abandoned = False
+        self._submitted = False
+        capacity_cores = usable_cores()
+        self._capacity = Resources(capacity_cores)
+        self.job = JobId(wishes.name or _new_name(wishes.argv))
+        self.picture = Picture(
+            spec=_spec(wishes, self.job, capacity_cores), submitted_at=wishes.started_at, steps_total=wishes.n_steps
+        )
+        controller = registry.load("controllers", wishes.controller)()
+        self._scheduler = Scheduler({wishes.controller: controller})
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            self.places = paths.create_run(self.job, {"argv": self._wishes.argv, "wall": _wall_text()})
+            opened.callback(paths.remove_live_places, self.places)
+            self._journal = opened.enter_context(SqliteJournal(self.places.journal))
+            self.executor = opened.enter_context(self._make_executor())
+            self._runtime = self._make_runtime()
+            door = Door(lambda: self.picture, self._runtime.post, self.facts)
+            opened.enter_context(ControlSocket(self.places.socket, door.answer))
+            self._ending = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.close()
+
+    def show(self, display: Display) -> None:
+        """Let `display` see each message."""
+        self._displays.append(display)
+
+    def drive(self) -> None:
+        """Run the job to its end."""
+        self._runtime.post(NodeJoined(at=time.monotonic(), node=_HERE, capacity=self._capacity))
+        self._runtime.post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
+        self._runtime.run(lambda: self._abandoned or self._ended())
+
+    def _ended(self) -> bool:
+        """Whether the job has ended; one that was stopped before its launch ends without a message."""
+        ended = ("finished", "failed")
+        return self._submitted and self._scheduler.job(self.job).status in ended
+
+    def stop(self, cause: str) -> None:
+        """Ask the job to end; may be called from a signal's code."""
+        self._runtime.post(StopRequested(at=time.monotonic(), job=self.job, cause=cause))
+
+    def abandon(self, cause: str) -> None:
+        """End the job at once, without a checkpoint; may be called from a signal's code."""
+        self._abandoned = True
+        self.stop(cause)  # wakes the loop, which then finds that it is to leave
+
+    def messages(self) -> list[Message]:
+        """The journal up to now."""
+        return [message for _, message in self._journal.read_from(1)]
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change while the job runs."""
+        return {"controller": self._wishes.controller, "actuator": self.executor.actuator_name(self.job)}
+
+    def how(self) -> str:
+        """How the job is steered, in words."""
+        return f"controller {self._wishes.controller}, actuator {self.executor.actuator_name(self.job)}"
+
+    def _make_executor(self) -> LocalExecutor:
+        wishes = self._wishes
+        program = Program(
+            argv=wishes.argv, progress_pattern=wishes.progress_pattern, on_output=wishes.on_output,
+            submitted_at=wishes.started_at,
+        )  # fmt: skip
+        return LocalExecutor(
+            {self.job: program}, node=_HERE, actuator=wishes.actuator, runtime_dir=self.places.runtime_dir,
+            clock=MonotonicClock(),
+        )  # fmt: skip
+
+    def _make_runtime(self) -> Runtime:
+        planner = InlinePlanner(registry.load("policies", "proportional")())
+        return Runtime(
+            self._scheduler, self.executor, planner, self._journal, MonotonicClock(), listeners=[self._listen]
+        )
+
+    def _listen(self, message: Message) -> None:
+        self.picture.fold(message)
+        if isinstance(message, TimerFired):
+            demand = self._scheduler.demand(self.job)
+            self.picture.forecast = demand.forecast if demand else None
+        self._submitted |= isinstance(message, JobSubmitted)
+        for display in self._displays:
+            display.tell(message)
+
+
+def _new_name(argv: Sequence[str]) -> str:
+    """The script's name and four characters more: `train-3f2a`."""
+    words = [word for word in argv if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    module = argv[argv.index("-m") + 1].rpartition(".")[2] if "-m" in argv[:-1] else None
+    stem = module or Path((scripts or words or ["job"])[0]).stem
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._") or "job"
+    return f"{cleaned[:40]}-{secrets.token_hex(2)}"
+
+
+def _spec(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec:
+    ceiling_cores = capacity_cores if wishes.ceiling_cores is None else wishes.ceiling_cores
+    if ceiling_cores > capacity_cores:
+        raise InvalidSpec(
+            "`--cores` must not ask for more than there is", f"{ceiling_cores:g} cores",
+            f"this machine, of which this process may use {capacity_cores:g}",
+            f"Lower the ceiling (`--cores {capacity_cores:g}`), or leave it out.",
+        )  # fmt: skip
+    floor_cores = min(FLOOR_CORES, ceiling_cores) if wishes.floor_cores is None else wishes.floor_cores
+    return JobSpec(
+        id=job,
+        ceiling=Resources(ceiling_cores),
+        floor=Resources(floor_cores),
+        work_steps=wishes.n_steps,
+        deadline_s=wishes.deadline_s,
+        controller=wishes.controller,
+        margin_frac=wishes.margin_frac,
+    )
+
+
+def _wall_text() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,144 @@
+"""From wishes to an exit status: displays, signals, the run itself, and what is said at its end."""
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from punctual.cli._compose import LiveRun, Wishes
+from punctual.cli._errors import tell_user
+from punctual.cli._plot import check_can_plot
+from punctual.cli._report import as_fields, draw, paragraph
+from punctual.cli._screens import Screen, screen_for
+from punctual.core.errors import InvalidSpec
+from punctual.core.protocols import Message
+from punctual.metrics.run import RunSummary, summarize
+
+EXIT_USER_ERROR = 2
+EXIT_MISSED = 75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a run is shown and judged."""
+
+    as_json: bool = False
+    strict: bool = False
+    report: Path | None = None
+    quiet: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to, with all of its messages; `received`: the signal that ended it."""
+
+    run: LiveRun
+    messages: list[Message]
+    summary: RunSummary
+    faults: tuple[InvalidSpec, ...]
+    received: int | None
+
+    def exit_code(self, *, strict: bool) -> int:
+        """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
+        if self.received is not None:
+            return 128 + self.received
+        if self.summary.status != "finished":
+            return _shell_code(self.summary.exit_code)
+        if self.faults:
+            return EXIT_USER_ERROR
+        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+
+
+class Interrupts:
+    """The first signal asks the job to end, the second ends it."""
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+        self.received: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        if self.received is None:
+            self.received = number
+            self._run.stop(name)
+        else:
+            self._run.abandon(name)
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+
+
+def drive(wishes: Wishes, manner: Manner) -> int:
+    """Run what is wished for, show it, report it; the exit status of the command.
+
+    Raises
+    ------
+    InvalidSpec
+        When it cannot be run as wished; nothing was started then.
+    """
+    if manner.report is not None:
+        check_can_plot(manner.report)
+    screen = screen_for(as_json=manner.as_json, quiet=manner.quiet)
+    outcome = carry_out(wishes, screen)
+    exit_code = outcome.exit_code(strict=manner.strict)
+    if manner.report is not None:
+        draw(manner.report, outcome.messages, outcome.run.job)
+    for fault in outcome.faults:
+        tell_user(fault)
+    bad = exit_code != 0 or outcome.summary.on_time is False
+    screen.conclude(_last_words(outcome, manner), _report(outcome, exit_code), bad=bad)
+    return exit_code
+
+
+def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
+    """Run the job to its end; when this returns, nothing of it is left but the journal."""
+    with LiveRun(replace(wishes, on_output=screen.on_output)) as run:
+        interrupts = Interrupts(run)
+        screen.open(run)
+        try:
+            with interrupts.caught():
+                run.drive()
+        finally:
+            screen.close()
+        messages, faults = run.messages(), tuple(run.executor.faults(run.job))
+    return Outcome(
+        run=run, messages=messages, summary=summarize(messages, run.job), faults=faults, received=interrupts.received
+    )
+
+
+def _last_words(outcome: Outcome, manner: Manner) -> str:
+    where = f"Why it got what it got: punctual why {outcome.run.job}; journal: {outcome.run.places.journal}"
+    report = f"; report: {manner.report}" if manner.report is not None else ""
+    return f"{paragraph(outcome.summary)} {where}{report}."
+
+
+def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
+    """The last object of `--json`; the job's own exit status is beside the command's."""
+    summary = outcome.summary
+    return {
+        **as_fields(summary),
+        **outcome.run.facts(),
+        "steps": summary.steps_done,
+        "controller_cpu_s": time.process_time(),
+        "job_exit_code": summary.exit_code,
+        "exit_code": exit_code,
+        "faults": [str(fault) for fault in outcome.faults],
+        "journal": str(outcome.run.places.journal),
+    }
+
+
+def _shell_code(exit_code: int | None) -> int:
+    """A status as shells say it: 128 and the signal for a job that was killed."""
+    if exit_code is None:
+        return 1
+    return 128 - exit_code if exit_code < 0 else exit_code or 1

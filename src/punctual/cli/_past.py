@@ -1,0 +1,36 @@
+"""Runs as their journals tell them, whether they still run or not."""
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.runtime.paths import Run, find_run, known_runs, live_runs
+from punctual.store.sqlite import SqliteJournal
+
+
+def some_run(text: str | None) -> Run:
+    """The run that `text` names or begins; None: the only one that runs, or else the only one there is."""
+    live = live_runs()
+    return find_run(None, live) if text is None and live else find_run(text, known_runs())
+
+
+def messages_of(run: Run) -> list[Message]:
+    """All messages of the run's journal, oldest first."""
+    with SqliteJournal(run.journal, read_only=True) as journal:
+        return [message for _, message in journal.read_from(1)]
+
+
+def job_in(messages: list[Message]) -> JobId:
+    """The job that a run's journal is about: the run's folder is renamed when its name is used again, the job is not.
+
+    Raises
+    ------
+    InvalidSpec
+        When the run ended before its job was submitted.
+    """
+    for message in messages:
+        if isinstance(message, JobSubmitted):
+            return message.spec.id
+    raise InvalidSpec(
+        "a run must have begun to be told about", "a journal without a job", "the run", "Name another run."
+    )

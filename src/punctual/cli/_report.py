@@ -1,0 +1,128 @@
+"""What is said of a run at its end: a paragraph for people, an object for machines, and the plot."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from punctual.cli import _plot
+from punctual.cli._words import cores, short, steps
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.metrics.run import Point, RunSummary, series, summarize
+
+#: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
+_WINDOW_FRAC = 0.01
+_WINDOW_S = 0.5
+
+
+def paragraph(summary: RunSummary) -> str:
+    """The run in plain words."""
+    return " ".join([_outcome(summary), _amounts(summary), *_changes(summary)])
+
+
+def _outcome(summary: RunSummary) -> str:
+    if summary.status == "failed":
+        return f"The job failed ({summary.cause}) at {steps(summary.steps_done, summary.steps_total)}."
+    if summary.landed_at is None or summary.deadline_s is None or summary.deviation_s is None:
+        ended_s = (summary.landed_at or summary.ended_at or summary.submitted_at) - summary.submitted_at
+        return f"Landed after {short(ended_s)}; there was no deadline."
+    side = "after" if summary.deviation_s > 0 else "before"
+    share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
+    verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
+    return f"{verdict} {share} = {short(abs(summary.deviation_s))} {side} the deadline of {short(summary.deadline_s)}."
+
+
+def _amounts(summary: RunSummary) -> str:
+    used, granted = summary.used_core_s, summary.granted_core_s
+    resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
+    return f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
+
+
+def _changes(summary: RunSummary) -> list[str]:
+    changes = [
+        f"The deadline was set to {short(one.deadline_s)} at {short(one.at - summary.submitted_at)}."
+        for one in summary.deadlines[1:]
+        if one.deadline_s is not None
+    ]
+    infeasible = summary.warned("infeasible")
+    if infeasible is not None:
+        changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
+    return changes
+
+
+def as_fields(summary: RunSummary) -> dict[str, Any]:
+    """Everything of the summary in plain fields; instants also as seconds since the start of the command."""
+    landed_at, ended_at = summary.landed_at, summary.ended_at
+    return {
+        **asdict(summary),
+        "landed_s": None if landed_at is None else landed_at - summary.submitted_at,
+        "ended_s": None if ended_at is None else ended_at - summary.submitted_at,
+    }
+
+
+def draw(path: Path, messages: Sequence[Message], job: JobId) -> None:
+    """Write the report of `job` to `path`."""
+    summary = summarize(messages, job)
+    _plot.save(
+        path, curves(messages, summary), title=f"{job}: {_title(summary)}", paragraph=paragraph(summary),
+        table=table(summary),
+    )  # fmt: skip
+
+
+def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
+    """What the plot shows."""
+    course = series(messages, summary.job)
+    last_at = max([summary.submitted_at, *(message.at for message in messages)])
+    ended_s = (summary.ended_at or last_at) - summary.submitted_at
+    ceiling_cores = max((amount for _, amount in course.grant), default=1.0)
+    return _plot.Curves(
+        progress=course.progress,
+        grant=[point for point in course.grant if point[1] > 0],
+        usage=_smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s)),
+        deadlines=course.deadlines,
+        landed_s=None if summary.landed_at is None else summary.landed_at - summary.submitted_at,
+        ended_s=ended_s,
+        ceiling_cores=ceiling_cores,
+    )
+
+
+def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:
+    """Means over at least `window_s`; a point's value holds since the point before it."""
+    smooth: list[Point] = []
+    before_s = from_s = usage[0][0] if usage else 0.0
+    core_s = 0.0
+    for at_s, amount in usage[1:]:
+        core_s += amount * (at_s - before_s)
+        before_s = at_s
+        if at_s - from_s >= window_s:
+            smooth.append((at_s, core_s / (at_s - from_s)))
+            from_s, core_s = at_s, 0.0
+    return smooth
+
+
+def table(summary: RunSummary) -> dict[str, str]:
+    """The run in numbers, for the page."""
+    rows = {
+        "deadline": "none" if summary.deadline_s is None else f"{summary.deadline_s:.1f} s after the start",
+        "landed": "no" if summary.landed_at is None else f"{summary.landed_at - summary.submitted_at:.2f} s",
+        "deviation": "-" if summary.deviation_s is None else f"{summary.deviation_s:+.3f} s",
+        "steps": steps(summary.steps_done, summary.steps_total).removeprefix("step "),
+        "used": f"{summary.used_core_s:.2f} core-seconds",
+        "granted": f"{summary.granted_core_s:.2f} core-seconds",
+        "resizes": str(summary.n_resizes),
+        "exit": "-" if summary.exit_code is None else str(summary.exit_code),
+    }
+    if summary.landed_at is not None and summary.landed_at > summary.submitted_at:
+        mean = summary.used_core_s / (summary.landed_at - summary.submitted_at)
+        rows["mean usage"] = cores(mean)
+    return rows
+
+
+def _title(summary: RunSummary) -> str:
+    if summary.status == "failed":
+        return "failed"
+    if summary.deviation_s is None or summary.deadline_s is None:
+        return "no deadline"
+    side = "after" if summary.deviation_s > 0 else "before"
+    return f"landed {short(abs(summary.deviation_s))} {side} its deadline of {short(summary.deadline_s)}"

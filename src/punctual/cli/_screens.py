@@ -1,0 +1,121 @@
+"""The three ways a run is shown: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from punctual.cli import _json_lines
+from punctual.cli._compose import LiveRun
+from punctual.cli._lines import Lines
+
+
+class Screen(Protocol):
+    """Shows a run.
+
+    Attributes
+    ----------
+    on_output
+        Gets what the job writes; None: the job writes where this process does.
+    """
+
+    on_output: Callable[[bytes], None] | None
+
+    def open(self, run: LiveRun) -> None:
+        """Begin to show `run`."""
+        ...
+
+    def close(self) -> None:
+        """Stop showing it; the terminal is as it was."""
+        ...
+
+    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+        """Say what the run came to, for people or for machines; `bad`: quiet or not, it must be said."""
+        ...
+
+
+def screen_for(*, as_json: bool, quiet: bool) -> Screen:
+    """The way that suits what the user asked for and where standard output leads."""
+    if as_json:
+        return JsonScreen()
+    if sys.stdout.isatty() and not quiet:
+        return LiveScreen()
+    return PlainScreen(quiet=quiet)
+
+
+class PlainScreen:
+    """Lines on standard error; the job keeps standard output and standard error as they are."""
+
+    on_output: Callable[[bytes], None] | None = None
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def open(self, run: LiveRun) -> None:
+        run.show(Lines(run.picture, run.how, _to_stderr, quiet=self._quiet))
+
+    def close(self) -> None:
+        """There is nothing to put back."""
+
+    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+        if bad or not self._quiet:
+            _to_stderr(f"punctual: {text}")
+
+
+class JsonScreen:
+    """Objects on standard output; what the job writes goes to standard error."""
+
+    def __init__(self) -> None:
+        self.on_output: Callable[[bytes], None] | None = _pass_on
+
+    def open(self, run: LiveRun) -> None:
+        run.show(_json_lines.JsonLines(run.picture, run.facts))
+
+    def close(self) -> None:
+        """There is nothing to put back."""
+
+    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+        _json_lines.write("report", {**report, "text": text})
+
+
+class LiveScreen:
+    """A panel under the job's output. Changes of the grant are in the panel and not told one by one."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        from punctual.cli._view import View
+
+        self._console = Console()
+        self._run: LiveRun | None = None
+        self._view = View(self._glance, self._title, self._console)
+        self.on_output: Callable[[bytes], None] | None = self._view.write
+
+    def open(self, run: LiveRun) -> None:
+        self._run = run
+        run.show(Lines(run.picture, run.how, self._say, grants=False))
+        self._view.start()
+
+    def close(self) -> None:
+        self._view.stop()
+
+    def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
+        self._console.print(text, style="bold red" if bad else "bold", highlight=False, markup=False)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, style="dim", highlight=False, markup=False)
+
+    def _glance(self) -> Any:
+        return self._run.picture if self._run else None
+
+    def _title(self) -> str:
+        return f"{self._run.job} · {' · '.join(map(str, self._run.facts().values()))}" if self._run else ""
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _pass_on(output: bytes) -> None:
+    sys.stderr.buffer.write(output)
+    sys.stderr.buffer.flush()

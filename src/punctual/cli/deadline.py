@@ -1,0 +1,35 @@
+"""`punctual deadline`: change your mind while the job runs."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from punctual.cli._door import move_deadline, running
+from punctual.cli._words import clock, short
+from punctual.core.errors import InvalidSpec
+
+#: `-30s` is an amount, not an option.
+SETTINGS = {"ignore_unknown_options": True}
+
+
+def deadline(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[JOB] WHEN",
+            help="WHEN is 90s (from now), +10m or -30s (moves the present deadline), or 18:00. "
+            "JOB may be left out if only one runs, and may be shortened.",
+        ),
+    ],
+) -> None:
+    """Change the deadline of a running job."""
+    if len(words) > 2:
+        raise InvalidSpec(
+            "`punctual deadline` takes a job and a time", f"{len(words)} words", f"'{' '.join(words)}'",
+            "Put a time with a space in quotes: `punctual deadline JOB '2026-12-01 18:00'`.",
+        )  # fmt: skip
+    run = running(words[0] if len(words) == 2 else None)
+    answer = move_deadline(run, words[-1])
+    wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
+    typer.echo(f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}")

@@ -1,0 +1,75 @@
+"""`punctual run`: a program and its deadline."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from punctual.cli._compose import DEFAULT_CONTROLLER, Wishes
+from punctual.cli._drive import Manner, drive
+from punctual.cli._when import Now, deadline_s, process_started_at
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import parse_cores_range
+
+#: What follows the program's name is the program's, also without `--` before it.
+SETTINGS = {"allow_interspersed_args": False}
+
+ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
+
+
+def run(
+    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.")],
+    deadline: Annotated[
+        str | None,
+        typer.Option(help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."),
+    ] = None,
+    cores: Annotated[
+        str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
+    ] = None,
+    controller: Annotated[str, typer.Option(help="See `punctual controllers`.")] = DEFAULT_CONTROLLER,
+    margin: Annotated[
+        str | None,
+        typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"),
+    ] = None,
+    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    progress_regex: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")] = False,
+) -> None:
+    """Run a program so that it ends at its deadline, on the fewest cores that do it."""
+    started_at = process_started_at()
+    floor_cores, ceiling_cores = parse_cores_range(cores) if cores else (None, None)
+    wishes = Wishes(
+        argv=tuple(program),
+        started_at=started_at,
+        deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline else None,
+        floor_cores=floor_cores,
+        ceiling_cores=ceiling_cores,
+        controller=controller,
+        margin_frac=_share(margin) if margin else None,
+        actuator=actuator,
+        progress_pattern=progress_regex,
+        n_steps=steps,
+        name=name,
+    )
+    raise typer.Exit(drive(wishes, Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
+
+
+def _share(text: str) -> float:
+    """`0.1%` and `0.001` are the same share."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    if not found:
+        raise InvalidSpec(
+            "a margin must be a share of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
+        )
+    return float(found[1]) / (100 if found[2] else 1)
