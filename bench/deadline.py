@@ -1,0 +1,340 @@
+"""Does a training land on its deadline? Three applications, four controllers, five kinds of disturbance, for real.
+
+A *block* is one application at one ratio of deadline to fastest time under one condition; the four controllers run it
+one after the other, in an order drawn per block, so that each sees the same machine. Blocks are drawn in an order that
+covers all combinations as evenly as possible, so a run that is cut off (`--minutes`) is still balanced. Each lane is
+one CPU; with `--lanes 2` two blocks run side by side, and each is the other's noisy neighbour.
+
+Every run is written to `bench/results/deadline.json` when it ends; `--resume` goes on after the last one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results" / "deadline.json"
+PUNCTUAL = [sys.executable, "-m", "punctual"]
+
+APPS = ("vision", "language", "speech")
+RATIOS = (1.3, 1.5, 2.0, 4.0)
+CONTROLLERS = ("remaining-cost", "proportional-integral", "decor-pi", "constant")
+#: Conditions, and the ratios at which the deadline can still be met under them.
+CONDITIONS = {
+    "undisturbed": RATIOS,
+    "CPU hog for a third": RATIOS,
+    "deadline to 0.8 D at 30 %": (1.5, 2.0, 4.0),
+    "deadline to 1.5 D at 30 %": RATIOS,
+    "step cost x1.8 half-way": (2.0, 4.0),
+}
+N_EPOCHS = 4
+CHANGE_AT_FRAC = 0.3
+TARGET_FRAC, TARGET_LONG_FRAC = 0.002, 0.0006
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run to be made. `deadline_s` is the one given at the start."""
+
+    app: str
+    ratio: float
+    condition: str
+    controller: str
+    deadline_s: float
+    repeat: int = 0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What an application costs at full speed, from two calibration runs: start-up, and one step with its share of
+    evaluation and checkpoints."""
+
+    startup_s: float
+    step_s: float
+
+    def n_epoch_steps(self, fastest_s: float) -> int:
+        """Steps per epoch with which the fastest run takes `fastest_s`."""
+        return max(2, round((fastest_s - self.startup_s) / (N_EPOCHS * self.step_s)))
+
+    def fastest_s(self, n_epoch_steps: int) -> float:
+        return self.startup_s + N_EPOCHS * n_epoch_steps * self.step_s
+
+
+class Lane:
+    """One CPU on which runs are made, one at a time."""
+
+    def __init__(self, cpu: int, home: Path) -> None:
+        self.cpu = cpu
+        self._home = home
+        self._busy = threading.Lock()
+
+    def run(self, cell: Cell, n_epoch_steps: int, *, cores: str = "0.05..1") -> dict[str, object]:
+        """Make one run; what its report says. Waits for the lane."""
+        with self._busy:
+            return self._run(cell, n_epoch_steps, cores)
+
+    def _run(self, cell: Cell, n_epoch_steps: int, cores: str) -> dict[str, object]:
+        name = f"bench-{self.cpu}-{time.monotonic_ns()}"
+        with tempfile.TemporaryDirectory(dir=self._home) as folder:
+            controller = "decor-pi" if cell.controller == "constant" else cell.controller
+            command = [
+                "taskset", "-c", str(self.cpu), *PUNCTUAL, "run", "--json", "--name", name, "--cores", cores,
+                "--controller", controller, *(["--deadline", f"{cell.deadline_s:.3f}s"] if cell.deadline_s else []),
+                "--", *self._program(cell, n_epoch_steps, folder),
+            ]  # fmt: skip
+            begun = time.monotonic()
+            job = subprocess.Popen(
+                command, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            stop = threading.Event()
+            disturber = threading.Thread(target=self._disturb, args=(cell, name, begun, stop))
+            disturber.start()
+            output, _ = job.communicate()
+            stop.set()
+            disturber.join()
+        return _report(output, job.returncode)
+
+    def _program(self, cell: Cell, n_epoch_steps: int, folder: str) -> list[str]:
+        program = [
+            sys.executable, "-m", f"punctual.apps.{cell.app}", "--epochs", str(N_EPOCHS),
+            "--steps-per-epoch", str(n_epoch_steps), "--threads", "1", "--checkpoint-dir", folder,
+        ]  # fmt: skip
+        if cell.condition.startswith("step cost"):
+            program += ["--step-cost-factor", "1.8", "--step-cost-change-at", "0.5"]
+        return program
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {"PUNCTUAL_HOME": str(self._home)}
+
+    def _disturb(self, cell: Cell, name: str, begun: float, stop: threading.Event) -> None:
+        if cell.condition.startswith("CPU hog"):
+            self._hog(begun + cell.deadline_s / 3, begun + 2 * cell.deadline_s / 3, stop)
+        elif cell.condition.startswith("deadline to"):
+            factor = float(cell.condition.split()[2])
+            change_s = (factor - 1.0) * cell.deadline_s
+            if not stop.wait(begun + CHANGE_AT_FRAC * cell.deadline_s - time.monotonic()):
+                change = [*PUNCTUAL, "deadline", name, f"{change_s:+.3f}s"]
+                subprocess.run(change, env=self._environment(), stdout=subprocess.DEVNULL, check=True)
+
+    def _hog(self, from_at: float, until_at: float, stop: threading.Event) -> None:
+        if stop.wait(from_at - time.monotonic()):
+            return
+        hog = subprocess.Popen(["taskset", "-c", str(self.cpu), sys.executable, "-c", "while True: pass"])
+        try:
+            stop.wait(until_at - time.monotonic())
+        finally:
+            hog.send_signal(signal.SIGKILL)
+            hog.wait()
+
+
+def _report(output: str, exit_code: int) -> dict[str, object]:
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    reports = [line for line in lines if line.get("type") == "report"]
+    if not reports or exit_code:
+        raise SystemExit(f"a run failed with exit code {exit_code}:\n{output[-2000:]}")
+    return reports[-1]
+
+
+def calibrate(lane: Lane, app: str) -> Profile:
+    """Two runs at full speed, a short and a longer one: the difference is what steps cost."""
+    cell = Cell(app, 0.0, "undisturbed", "decor-pi", 0.0)
+    few, many = 20, 100
+    landed = {n: float(str(lane.run(cell, n)["landed_s"])) for n in (few, many)}
+    step_s = (landed[many] - landed[few]) / (N_EPOCHS * (many - few))
+    return Profile(startup_s=landed[few] - N_EPOCHS * few * step_s, step_s=step_s)
+
+
+def blocks(deadline_s: float, seed: int) -> list[tuple[str, float, str]]:
+    """All combinations, in an order of which every prefix is about balanced over apps, ratios and conditions."""
+    rng = random.Random(seed)
+    left = [(app, ratio, name) for name, ratios in CONDITIONS.items() for ratio in ratios for app in APPS]
+    rng.shuffle(left)
+    done: list[tuple[str, float, str]] = []
+    while left:
+        counts = [sum(1 for other in done if other[i] == block[i]) for block in left for i in range(3)]
+        loads = [sum(counts[k * 3 : k * 3 + 3]) for k in range(len(left))]
+        done.append(left.pop(loads.index(min(loads))))
+    return done
+
+
+def constant_cores(profile: Profile, n_epoch_steps: int, deadline_s: float) -> float:
+    """The fraction that a user would choose who had profiled the job: all its work, evenly until the deadline."""
+    return min(1.0, profile.fastest_s(n_epoch_steps) / deadline_s)
+
+
+def run_block(
+    lane: Lane, block: tuple[str, float, str], profile: Profile, deadline_s: float, seed: int,
+    controllers: tuple[str, ...] = CONTROLLERS,
+) -> Iterator[dict[str, object]]:  # fmt: skip
+    """The block's runs, the controllers in an order drawn for it."""
+    app, ratio, condition = block
+    n_epoch_steps = profile.n_epoch_steps(deadline_s / ratio)
+    drawn = random.Random(f"{block} {seed}")
+    for controller in drawn.sample(controllers, len(controllers)):
+        cell = Cell(app, ratio, condition, controller, deadline_s, seed)
+        cores = "0.05..1"
+        if controller == "constant":
+            fraction = constant_cores(profile, n_epoch_steps, deadline_s)
+            cores = f"{fraction:.4f}..{fraction:.4f}"
+        report = lane.run(cell, n_epoch_steps, cores=cores)
+        yield {**asdict(cell), **_kept(report), "cpu": lane.cpu, "n_epoch_steps": n_epoch_steps}
+
+
+def _kept(report: dict[str, object]) -> dict[str, object]:
+    names = (
+        "deviation_frac", "deviation_s", "landed_s", "used_core_s", "granted_core_s", "n_resizes", "warnings",
+        "controller_cpu_s", "actuator", "submitted_at", "ended_s",
+    )  # fmt: skip
+    kept = {name: report.get(name) for name in names}
+    return kept | {"final_deadline_s": report.get("deadline_s")}
+
+
+class Record:
+    """All runs made so far, on disk after each."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.content: dict[str, list[dict[str, object]] | object] = {"runs": [], "profiles": {}}
+        if resume and path.exists():
+            self.content = json.loads(path.read_text())
+
+    @property
+    def runs(self) -> list[dict[str, object]]:
+        return self.content["runs"]  # type: ignore[return-value]
+
+    def has(self, cell_block: tuple[str, float, str], deadline_s: float, seed: int) -> bool:
+        key = (*cell_block, deadline_s, seed)
+        return any((r["app"], r["ratio"], r["condition"], r["deadline_s"], r["repeat"]) == key for r in self.runs)
+
+    def add(self, run: dict[str, object]) -> None:
+        with self._lock:
+            self.runs.append(run)
+            self.save()
+
+    def save(self) -> None:
+        scratch = self._path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(self.content, indent=1))
+        scratch.replace(self._path)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A block with the deadline it runs under and the controllers that run it."""
+
+    block: tuple[str, float, str]
+    deadline_s: float
+    repeat: int = 0
+    controllers: tuple[str, ...] = CONTROLLERS
+
+
+def full_programme(deadline_s: float, seed: int) -> list[Work]:
+    """Long jobs and infeasible deadlines are spread evenly between the blocks of the main table."""
+    main = [Work(block, deadline_s) for block in blocks(deadline_s, seed)]
+    long = [Work((app, 2.0, "undisturbed"), 300.0, 0, ("remaining-cost",)) for app in APPS]
+    infeasible = [Work((app, 0.8, "infeasible"), deadline_s, i, ("remaining-cost",)) for i in range(2) for app in APPS]
+    every = max(1, len(main) // (len(long) + len(infeasible)))
+    extra = [one for pair in itertools.zip_longest(infeasible, long) for one in pair if one]
+    programme: list[Work] = []
+    for i, work in enumerate(main):
+        programme.append(work)
+        if i % every == every - 1 and extra:
+            programme.append(extra.pop(0))
+    return programme + extra
+
+
+def carry_out(works: list[Work], lanes: list[Lane], profiles: dict[str, Profile], record: Record, until_at: float) -> None:
+    """Work through the list on all lanes until the list or the time is at its end."""
+    queue = iter([work for work in works if not record.has(work.block, work.deadline_s, work.repeat)])
+    lock = threading.Lock()
+
+    def drive(lane: Lane) -> None:
+        while time.monotonic() < until_at:
+            with lock:
+                work = next(queue, None)
+            if work is None:
+                return
+            profile = profiles[work.block[0]]
+            for run in run_block(lane, work.block, profile, work.deadline_s, work.repeat, work.controllers):
+                record.add(run)
+                print(_line(run), flush=True)
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for done in [pool.submit(drive, lane) for lane in lanes]:
+            done.result()
+
+
+def _line(run: dict[str, object]) -> str:
+    deviation = float(str(run["deviation_frac"]))
+    return (
+        f"{run['app']:9} {run['ratio']:4} {run['condition']:26} {run['controller']:22} {deviation:+8.3%}"
+        f"  used {run['used_core_s']:6.2f} granted {run['granted_core_s']:6.2f} resizes {run['n_resizes']}"
+    )
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as home:
+        lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[: options.lanes]]
+        if options.quick:
+            raise SystemExit(quick(lanes))
+        full(lanes, options)
+
+
+def full(lanes: list[Lane], options: argparse.Namespace) -> None:
+    record = Record(RESULTS, resume=options.resume)
+    until_at = time.monotonic() + options.minutes * 60
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        found = pool.map(calibrate, itertools.cycle(lanes), APPS)
+        profiles = dict(zip(APPS, found, strict=True))
+    record.content["profiles"] = {app: asdict(profile) for app, profile in profiles.items()}
+    record.save()
+    print(json.dumps(record.content["profiles"]), flush=True)
+    carry_out(full_programme(options.deadline, options.seed), lanes, profiles, record, until_at)
+
+
+def quick(lanes: list[Lane]) -> int:
+    """One short job under two controllers, side by side."""
+    deadline_s = 26.0
+    profile = calibrate(lanes[0], "vision")
+    works = [("remaining-cost",), ("decor-pi",)]
+
+    def one(i: int) -> dict[str, object]:
+        lane = lanes[i % len(lanes)]
+        return next(run_block(lane, ("vision", 2.0, "undisturbed"), profile, deadline_s, 0, works[i]))
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        ours, theirs = pool.map(one, range(2))
+    for run in (ours, theirs):
+        print(_line(run))
+    deviation = abs(float(str(ours["deviation_frac"])))
+    print(f"remaining-cost: |finish - D| / D = {deviation:.3%}, target {TARGET_FRAC:.1%} (for jobs of 45 to 90 s)")
+    return int(deviation > TARGET_FRAC)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short job under two controllers, under 50 s")
+    parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
+    parser.add_argument("--deadline", type=float, default=48.0, help="seconds, of the main table's jobs")
+    parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--resume", action="store_true", help="keep the runs that are there and make the others")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
