@@ -25,7 +25,7 @@ test: $(VENV)/.for-dev ## all tests
 lint: $(VENV)/.for-dev ## style, types and layers
 	$(BIN)/ruff check $(SOURCES) docs
 	$(BIN)/ruff format --check $(SOURCES) docs
-	$(BIN)/mypy
+	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.for-dev ## what `make lint` complains about and a program can repair
