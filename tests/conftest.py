@@ -3,8 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 TESTS = Path(__file__).parent
+
+# Before Python 3.12 the explain phase traces every line: it turns the failure of a long test into a timeout.
+settings.register_profile("punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None)
+settings.load_profile("punctual")
 
 #: Tests of these folders start processes and watch them in real time.
 REAL_TIME = {"apps", "cli", "client", "executors"}
