@@ -94,11 +94,13 @@ def _surprise(innovation: float, variance: float) -> int:
 
 def _drifted(cost: Cost, sample_s: float, wall_s: float) -> Cost:
     """The slow mean and the spread around it, averaged over what was seen and at most `MEAN_S`."""
+    if wall_s <= 0.0:
+        return cost
     seen_s = cost.seen_s + wall_s
-    share = min(1.0, wall_s / min(MEAN_S, max(seen_s, wall_s)))
+    share = min(1.0, wall_s / min(MEAN_S, seen_s))
     deviation = log(max(sample_s, 1e-9) / cost.mean_s)
     # The first seconds say little about the spread: it starts at 10 % and is only ever forgotten at the slow rate.
     spread_share = min(1.0, wall_s / MEAN_S)
     spread_frac = sqrt((1.0 - spread_share) * cost.spread_frac**2 + spread_share * deviation**2)
-    mean_s = cost.mean_s + share * (sample_s - cost.mean_s)
+    mean_s = max(cost.mean_s + share * (sample_s - cost.mean_s), 1e-12)
     return replace(cost, mean_s=mean_s, spread_frac=spread_frac, seen_s=seen_s)

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field, replace
 
 from punctual.controllers import _cost
+from punctual.controllers._base import LEAST_CORES, check_above_zero, check_fraction, core_bounds, wanted
 from punctual.controllers._cost import Cost
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
-from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
-from punctual.core.resources import Resources
 from punctual.core.story import Reason
 
 #: A cost sample needs at least this much CPU, because the clocks behind it tick.
@@ -140,18 +139,16 @@ class RemainingCost:
     tick_least_s: float = 0.1
 
     def __post_init__(self) -> None:
-        for name in ("margin_least_s", "landing_s", "tick_s", "tick_least_s"):
-            if getattr(self, name) <= 0:
-                raise InvalidSpec(
-                    f"`{name}` must be above zero", f"{getattr(self, name)} s", "controller 'remaining-cost'",
-                    "Give a positive number of seconds.",
-                )  # fmt: skip
-        for name in ("margin_frac", "margin_unpaced_frac", "reserve_frac", "landing_frac", "deadband_frac", "deadband_unpaced_frac"):
-            if not 0 <= getattr(self, name) < 0.5:
-                raise InvalidSpec(
-                    f"`{name}` must be from 0 to below 0.5", str(getattr(self, name)), "controller 'remaining-cost'",
-                    "Give a share, as 0.001.",
-                )  # fmt: skip
+        where = "controller 'remaining-cost'"
+        check_above_zero(
+            where, margin_least_s=self.margin_least_s, landing_s=self.landing_s, risk_sigmas=self.risk_sigmas,
+            tick_s=self.tick_s, tick_least_s=self.tick_least_s,
+        )  # fmt: skip
+        check_fraction(
+            where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
+            reserve_frac=self.reserve_frac, landing_frac=self.landing_frac, deadband_frac=self.deadband_frac,
+            deadband_unpaced_frac=self.deadband_unpaced_frac,
+        )  # fmt: skip
 
     def init(self, spec: JobSpec) -> State:
         return State()
@@ -160,14 +157,14 @@ class RemainingCost:
         """The demand after `reading`, and the state for the next one."""
         state = _learn(state, reading)
         if state.cost is None or reading.steps_total is None:
-            return self._warm_up(state, reading)
+            return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)
         state = _judge(state, reading, outlook)
         state = replace(state, front_loading=self._front_loading(state, outlook), deadline_s=reading.deadline_s)
         state = replace(state, line=self._line(state, reading, outlook))
         cores, reason = self._cores(spec, state, reading, outlook)
         demand = Demand(
-            resources=replace(reading.ceiling, cores=cores),
+            resources=wanted(spec, reading, cores),
             next_tick_s=self._period_s(outlook),
             reason=reason,
             pacing=state.line,
@@ -175,15 +172,16 @@ class RemainingCost:
         )
         return demand, replace(state, demanded_cores=cores)
 
-    def _warm_up(self, state: State, reading: Reading) -> tuple[Demand, State]:
+    def _warm_up(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
         if reading.steps_done <= 0:
             reason = Reason("start-up", "the job starts up at its ceiling: no step has been reported yet")
         elif reading.steps_total is None:
             reason = Reason("no-total", "the number of steps is not known, so the job runs at its ceiling")
         else:
             reason = Reason("warm-up", "the first steps are timed at the ceiling")
-        demand = Demand(resources=reading.ceiling, next_tick_s=self.tick_least_s * 2.0, reason=reason)
-        return demand, replace(state, demanded_cores=reading.ceiling.cores)
+        resources = wanted(spec, reading, reading.ceiling.cores)
+        demand = Demand(resources=resources, next_tick_s=self.tick_least_s * 2.0, reason=reason)
+        return demand, replace(state, demanded_cores=resources.cores)
 
     def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
         if spec.margin_frac is not None:
@@ -199,7 +197,7 @@ class RemainingCost:
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
         credit_s = min(reading.in_flight_core_s, step_s * max(1.0, *state.phase_steps.values(), 1.0))
         work_left = max(0.0, work_total - work_done)
-        usable_cores = min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores)
+        usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
             work_left=work_left,
@@ -238,26 +236,30 @@ class RemainingCost:
         return PacingLine(end_s=outlook.aim_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
-        ceiling, floor = reading.ceiling.cores, spec.floor.cores
+        least, most = core_bounds(spec, reading)
         if not state.feasible:
-            return ceiling, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
+            return most, Reason("infeasible", "the deadline cannot be met: the job runs at its ceiling")
         if outlook.time_s <= 0.0 or outlook.work_left <= 0.0:
-            return ceiling, Reason("end", "the last unit of work may end at full speed")
+            return most, Reason("end", "the last unit of work may end at full speed")
         if state.front_loading:
-            return ceiling, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
-        reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
-        wanted = outlook.need_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
-        if state.line is not None and reading.can_cap:
-            # The line does the fine work; the quota only keeps a little above it.
-            final = outlook.time_s < max(4.0 * outlook.unit_wall_s, 0.3)
-            wanted = ceiling if final else 1.1 * wanted + 0.02
-        if wanted > 0.97 * outlook.usable_cores:
-            return ceiling, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
-        wanted = min(max(wanted, floor), ceiling)
+            return most, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
+        needed = self._needed_cores(state, reading, outlook)
+        if needed > 0.97 * outlook.usable_cores:
+            return most, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
         last, band = state.demanded_cores, self.deadband_frac if reading.can_pace else self.deadband_unpaced_frac
-        if last is not None and abs(wanted - last) <= band * last:
-            wanted = last
-        return wanted, _reason("track", f"{wanted:.2f} cores bring the job to its deadline", outlook)
+        if last is not None and abs(needed - last) <= band * last:
+            needed = last
+        cores = min(max(needed, least), most)
+        return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
+
+    def _needed_cores(self, state: State, reading: Reading, outlook: _Outlook) -> float:
+        if state.line is None or not reading.can_cap:
+            reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
+            return outlook.need_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
+        # The line does the fine work; the quota only keeps a little above it, and opens for the last units.
+        if outlook.time_s < max(4.0 * outlook.unit_wall_s, 0.3):
+            return reading.ceiling.cores
+        return 1.1 * outlook.need_core_s / (state.delivery * outlook.time_s) + 0.02
 
     def _period_s(self, outlook: _Outlook) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.tick_s)
@@ -334,7 +336,11 @@ def _learn(state: State, reading: Reading) -> State:
     steps = reading.steps_done - mark.steps
     if in_phase:
         state = _learn_phases(state, reading, mark)
-    elif steps > 0 and core_s >= (_SAMPLE_CORE_S if state.cost else _first_sample_core_s(core_s / steps)):
+    elif (
+        steps > 0
+        and core_s / steps > 1e-12
+        and core_s >= (_SAMPLE_CORE_S if state.cost else _first_sample_core_s(core_s / steps))
+    ):
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
     else:
         return state

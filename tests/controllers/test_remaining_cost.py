@@ -1,0 +1,158 @@
+"""Whether `remaining-cost` lands where it says, on the simulated plant, and each ingredient of its law."""
+
+from dataclasses import replace
+
+import pytest
+
+from punctual.controllers import _cost
+from punctual.controllers.remaining_cost import RemainingCost
+from punctual.core.control import PhaseProgress, Reading
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.testing.plant import STEADY, Contention, Noise, Run, Training, World, job_spec, run_closed_loop
+
+DEADLINE_S = 60.0
+SEEDS = range(8)
+
+
+def training(ratio: float, noise: Noise = Noise(), **changes: object) -> Training:
+    """A job whose expected fastest time is the deadline over `ratio`."""
+    base = Training(**changes)
+    per_epoch_s = (DEADLINE_S / ratio / noise.mean_factor - base.startup_core_s) / base.n_epochs
+    phases_s = sum(phase.n_units * phase.unit_core_s for phase in base.phases)
+    return replace(base, epoch_steps=int((per_epoch_s - phases_s) / base.step_core_s))
+
+
+def runs(work: Training, world: World) -> list[Run]:
+    return [run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, seed=seed) for seed in SEEDS]
+
+
+@pytest.mark.parametrize("ratio", [1.3, 1.5, 2.0, 4.0])
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(can_pace=True),
+        World(can_pace=True, contention=(Contention(from_s=20.0, until_s=40.0, delivered_frac=0.85),)),
+        World(can_pace=True, deadline_changes=((18.0, 90.0),)),
+        World(can_pace=True, can_cap=False),
+    ],
+    ids=["undisturbed", "contention", "deadline moved", "pacing alone"],
+)
+def test_lands_on_time_and_within_a_thousandth(ratio: float, world: World) -> None:
+    for run in runs(training(ratio), world):
+        assert run.on_time
+        assert abs(run.deviation_frac) < 0.001
+
+
+@pytest.mark.parametrize("ratio", [1.3, 2.0, 4.0])
+def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float) -> None:
+    for run in runs(training(ratio), World(can_pace=False)):
+        assert -0.01 < run.deviation_frac <= 0.0
+
+
+def test_a_dearer_step_that_nobody_declared_is_at_most_two_percent_late_at_twice_the_fastest_time() -> None:
+    work = training(2.0, cost_change_at_frac=0.5, cost_change_factor=1.8)
+    for run in runs(work, World(can_pace=True)):
+        assert run.deviation_frac < 0.02
+
+
+def test_makes_fewer_resizes_than_seconds() -> None:
+    for run in runs(training(2.0), World(can_pace=True)):
+        assert run.n_resizes < DEADLINE_S
+
+
+def test_grants_little_more_than_is_used() -> None:
+    for run in runs(training(2.0), World(can_pace=True)):
+        assert run.granted_core_s < 1.03 * run.used_core_s
+
+
+def test_a_single_thread_under_two_cores_still_lands() -> None:
+    work = training(1.5)
+    spec = replace(job_spec(work, DEADLINE_S), ceiling=Resources(cores=2.0))
+    run = run_closed_loop(RemainingCost(), work, world=World(can_pace=True), deadline_s=DEADLINE_S, spec=spec, seed=3)
+    assert run.on_time
+    assert abs(run.deviation_frac) < 0.001
+
+
+def test_an_impossible_deadline_is_announced_at_once_with_the_true_finish() -> None:
+    world = World(noise=STEADY, can_pace=True)
+    work = training(0.8, STEADY)
+    run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, seed=0)
+    told = [(reading, demand) for reading, demand in run.ticks if demand.forecast and not demand.forecast.feasible]
+    reading, demand = told[0]
+    assert reading.elapsed_s < 5.0
+    assert demand.forecast is not None
+    assert demand.forecast.earliest_finish_s == pytest.approx(run.landed_s, rel=0.03)
+    assert all(demand.resources == reading.ceiling for reading, demand in told)
+
+
+@pytest.mark.parametrize("ratio", [1.3, 2.0])
+def test_no_false_alarm(ratio: float) -> None:
+    for run in runs(training(ratio), World(can_pace=True)):
+        assert all(demand.forecast is None or demand.forecast.feasible for _, demand in run.ticks)
+
+
+SPEC = JobSpec(id=JobId("a"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=100.0)
+
+
+def reading(elapsed_s: float, steps: float, core_s: float, **changes: object) -> Reading:
+    base = Reading(
+        elapsed_s=elapsed_s, deadline_s=100.0, granted=Resources(cores=1.0), granted_core_s=elapsed_s,
+        used_core_s=core_s, in_flight_core_s=0.0, unit_at_s=elapsed_s, steps_done=steps, steps_total=1000.0,
+        ceiling=Resources(cores=1.0),
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def test_the_demand_is_the_formula_of_the_derivation() -> None:
+    """u = (c (V_total - V) - a) / (eta (D - m - t)), with one cost seen and nothing else known."""
+    controller = RemainingCost(margin_unpaced_frac=0.01)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
+    demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, in_flight_core_s=0.0))
+    cost_s, left = 1.0 / 50, 940.0
+    assert demand.resources.cores == pytest.approx(cost_s * left / (100.0 * 0.99 - 5.0))
+
+
+def test_the_unit_in_flight_is_credited() -> None:
+    controller = RemainingCost(margin_unpaced_frac=0.01)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
+    demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.01, in_flight_core_s=0.01))
+    assert demand.resources.cores == pytest.approx((0.02 * 940 - 0.01) / (100.0 * 0.99 - 5.0))
+
+
+def test_declared_phases_are_work() -> None:
+    controller = RemainingCost(margin_unpaced_frac=0.01)
+    phase = PhaseProgress(name="evaluate", units_planned=10, units_done=0, cost_steps=20.0)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0, phases=(phase,)))
+    demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, phases=(phase,)))
+    assert demand.resources.cores == pytest.approx(0.02 * (940 + 200) / (100.0 * 0.99 - 5.0))
+
+
+def test_a_rehearsal_tells_what_a_phase_costs() -> None:
+    controller = RemainingCost(margin_unpaced_frac=0.01)
+    phase = PhaseProgress(name="evaluate", units_planned=10, units_done=0, units_measured=2, core_s=0.2, wall_s=0.2)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0, phases=(phase,)))
+    demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, phases=(phase,)))
+    assert demand.resources.cores == pytest.approx(0.02 * (940 + 10 * 5) / (100.0 * 0.99 - 5.0))
+
+
+def test_the_forecast_of_the_cost_returns_to_the_mean() -> None:
+    cost = replace(_cost.first(0.02, 50), now_s=0.03)
+    assert cost.forecast_s(0.01) == pytest.approx(0.03, rel=0.01)
+    assert cost.forecast_s(5.0) == pytest.approx(0.02 + 0.01 * (1 - 2.718281828**-1))
+    assert cost.forecast_s(1e6) == pytest.approx(0.02, rel=0.01)
+
+
+def test_two_surprises_in_a_row_reopen_the_filter_and_one_does_not() -> None:
+    cost = _cost.first(0.02, 50)
+    for _ in range(30):
+        cost = _cost.updated(cost, 0.02, 25, 0.5, 0.5)
+    once = _cost.updated(cost, 0.036, 25, 0.9, 0.9)
+    twice = _cost.updated(once, 0.036, 25, 0.9, 0.9)
+    assert once.now_s < 0.03
+    assert twice.now_s == pytest.approx(0.036, rel=0.03)
