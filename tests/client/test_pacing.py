@@ -2,7 +2,10 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 import punctual
+from punctual.client import pacing
 from punctual.client.pacing import work_steps
 from punctual.client.record import PhaseRecord
 from punctual.wire import Orders, Page
@@ -36,12 +39,22 @@ def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable
     assert page.pulse().stamp_ns >= orders.end_ns
 
 
-def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None]) -> None:
-    pace(0.1, 1, (1.0,))
+def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+
+    def sleep(duration_s: float) -> None:
+        slept_s.append(duration_s)
+        time.sleep(duration_s)
+
+    monkeypatch.setattr(pacing, "sleep", sleep)
+    begun_ns = time.monotonic_ns()
+    pace(0.2, 1, (1.0,))
     with punctual.phase("evaluate"):
         pass
+    elapsed_ns = time.monotonic_ns() - begun_ns
     assert page.pulse().stamp_ns >= page.orders().end_ns
-    assert page.phases()[0].wall_ns < 50_000_000
+    assert sum(slept_s) > 0
+    assert page.phases()[0].wall_ns + sum(slept_s) * 1e9 <= elapsed_ns
 
 
 def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:

@@ -106,7 +106,21 @@ def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: Page) -> N
     assert page.pulse().n_steps == 3
 
 
-def test_an_exception_leaves_the_loop_unchanged(page: Page) -> None:
+def test_an_iterable_shorter_than_it_says_keeps_its_epochs_apart() -> None:
+    class Short:
+        def __len__(self) -> int:
+            return 3
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(range(2))
+
+    run = punctual.track(Short(), epochs=2)
+    assert [(run.step, run.epoch, run.epoch_ended) for _ in run] == [
+        (0, 0, False), (1, 0, False), (2, 1, False), (3, 1, False),
+    ]  # fmt: skip
+
+
+def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
     def fail_at(batch: str) -> None:
         if batch == "b":
             raise KeyError(batch)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Generic, TypeVar
 
 from punctual.client import stop
@@ -86,7 +86,8 @@ class Run(Generic[T]):
         self._session = session
         self._iterable = iterable
         self._loop = loop
-        self._enter_pass(self.step)
+        self.epoch = self.step // loop.length if loop.length else 0
+        self._last_step = -1
 
     @property
     def epoch_ended(self) -> bool:
@@ -103,8 +104,8 @@ class Run(Generic[T]):
         session = self._session
         session.start_training()
         step = self._first_step
-        for batches in self._passes():
-            self._enter_pass(step)
+        for self.epoch, n_steps, batches in self._passes():
+            self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
                 session.step_open = True
@@ -119,23 +120,18 @@ class Run(Generic[T]):
                 if session.stop_asked:
                     stop.obey()
 
-    def _passes(self) -> Iterator[Iterable[T]]:
+    def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
+        """Each pass's epoch, its steps (0: not known) and its batches."""
+        length = self._loop.length or 0
         if not self._loop.is_repeated:
-            yield self._iterable
-        elif self._loop.length:
-            n_steps_skipped = self._first_step % self._loop.length
-            if n_steps_skipped:
-                yield islice(self._iterable, self._loop.length - n_steps_skipped)
-            n_epochs_left = (self._loop.total_steps - self._first_step) // self._loop.length
-            yield from repeat(self._iterable, n_epochs_left)
-
-    def _enter_pass(self, first_step: int) -> None:
-        length = self._loop.length
-        self.epoch = first_step // length if length else 0
-        if length and self._loop.is_repeated:
-            self._last_step = (self.epoch + 1) * length - 1
-        else:
-            self._last_step = first_step + length - 1 if length else -1
+            yield self.epoch, length, self._iterable
+        elif length:
+            i_epoch, n_steps_done = divmod(self._first_step, length)
+            if n_steps_done:
+                yield i_epoch, length - n_steps_done, islice(self._iterable, length - n_steps_done)
+                i_epoch += 1
+            for i in range(i_epoch, self._loop.total_steps // length):
+                yield i, length, self._iterable
 
 
 @dataclass(frozen=True, slots=True)

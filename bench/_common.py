@@ -1,0 +1,32 @@
+"""What the benchmarks share: the option, the table, the file of results, the last line."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """A command line with `--quick`, to which a benchmark adds its own options."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--quick", action="store_true", help="fewer repetitions: for a look, not for the record")
+    return made
+
+
+def write_results(name: str, results: object) -> Path:
+    """Write bench/results/NAME.json."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return path
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns as wide as their widest cell; all but the first to the right."""
+    cells = [[str(cell) for cell in row] for row in [heads, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(heads))]
+    for row in cells:
+        rest = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("  ".join([row[0].ljust(widths[0]), *rest]).rstrip())
