@@ -104,7 +104,8 @@ class Run(Generic[T]):
         session = self._session
         session.start_training()
         step = self._first_step
-        for self.epoch, n_steps, batches in self._passes():
+        for i_epoch, n_steps, batches in self._passes():
+            self.epoch = i_epoch
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
