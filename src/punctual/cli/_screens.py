@@ -28,6 +28,10 @@ class Screen(Protocol):
         """Stop showing it; the terminal is as it was."""
         ...
 
+    def say(self, line: str) -> None:
+        """Tell people something that is not about the job itself."""
+        ...
+
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         """Say what the run came to, for people or for machines; `bad`: quiet or not, it must be said."""
         ...
@@ -56,6 +60,10 @@ class PlainScreen:
     def close(self) -> None:
         """There is nothing to put back."""
 
+    def say(self, line: str) -> None:
+        if not self._quiet:
+            _to_stderr(line)
+
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         if bad or not self._quiet:
             _to_stderr(f"punctual: {text}")
@@ -72,6 +80,9 @@ class JsonScreen:
 
     def close(self) -> None:
         """There is nothing to put back."""
+
+    def say(self, line: str) -> None:
+        """Machines are told of the job alone."""
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         _json_lines.write("report", {**report, "text": text})
@@ -92,7 +103,7 @@ class LiveScreen:
 
     def open(self, run: LiveRun) -> None:
         self._run = run
-        run.show(Lines(run.picture, run.how, self._say, grants=False))
+        run.show(Lines(run.picture, run.how, self.say, grants=False))
         self._view.start()
 
     def close(self) -> None:
@@ -101,7 +112,7 @@ class LiveScreen:
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         self._console.print(text, style="bold red" if bad else "bold", highlight=False, markup=False)
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
 
     def _glance(self) -> Any:

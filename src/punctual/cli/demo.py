@@ -1,27 +1,29 @@
 """`punctual demo`: a real training lands on a deadline that moves while it runs."""
 
-import shutil
+import secrets
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event as Signal
-from threading import Thread
+from threading import Timer
 
 import typer
 
+from punctual.cli._capacity import usable_cores
 from punctual.cli._compose import LiveRun, Wishes
 from punctual.cli._door import move_deadline
 from punctual.cli._drive import Outcome, carry_out
 from punctual.cli._errors import tell_user
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
-from punctual.cli._when import process_started_at
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
+from punctual.runtime.control_socket import ControlFailed
 
 FOLDER = Path("demo")
 
@@ -70,27 +72,98 @@ def _check_extras() -> None:
 
 def calibrate() -> Speed:
     """Run the app for a few steps without a deadline and see what it takes."""
-    with _checkpoints() as folder:
-        argv = _argv(folder, n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS)
-        wishes = Wishes(argv=argv, started_at=process_started_at())
-        outcome = carry_out(wishes, PlainScreen(quiet=True))
+    outcome = _train(PlainScreen(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
     if outcome.summary.status != "finished":
         raise InvalidSpec(
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
             "Run `python -m punctual.apps.vision --epochs 1` to see what is wrong.",
         )  # fmt: skip
-    return speed_in(outcome.messages, outcome.summary.started_at or 0.0)
+    return speed_in(outcome.messages, outcome.summary.started_at or outcome.summary.submitted_at)
 
 
-def speed_in(messages: list[Message], started_at: float) -> Speed:
-    """What the app took, from the messages of a run at full speed."""
-    readings = [message for message in messages if isinstance(message, ProgressReported)]
-    stepping = [one for one in readings if one.steps_done > 0]
-    first, last = stepping[0], next(one for one in stepping if one.steps_done == stepping[-1].steps_done)
-    n_steps = max(1.0, last.steps_done - first.steps_done)
-    step_s = (last.unit_at - first.unit_at) / n_steps
+def speed_in(messages: Sequence[Message], started_at: float) -> Speed:
+    """What the app took, from the messages of a run at full speed.
+
+    Only readings between the first and the last step count: the stamp after the last step is that of an evaluation.
+    """
+    readings = [one for one in messages if isinstance(one, ProgressReported)]
+    stepping = [one for one in readings if 0 < one.steps_done < (one.steps_total or 0.0)]
+    first, last = stepping[0], stepping[-1]
+    step_s = (last.unit_at - first.unit_at) / max(1.0, last.steps_done - first.steps_done)
     phases = next((one.phases for one in reversed(messages) if isinstance(one, PhaseReported)), ())
-    epoch_end_s = sum(one.wall_s / max(1, one.units_measured) * one.units_done for one in phases)
     return Speed(
-        start_s=first.unit_at - started_at - first.steps_done * step_s, step_s=step_s, epoch_end_s=epoch_end_s
+        start_s=first.unit_at - started_at - first.steps_done * step_s,
+        step_s=step_s,
+        epoch_end_s=sum(one.wall_s / max(1, one.units_measured) * one.units_done for one in phases),
     )
+
+
+def pick_steps(speed: Speed) -> int:
+    """Steps per epoch, so that the whole job at full speed takes the deadline over the slack."""
+    fastest_s = _DEADLINE_S / _SLACK - speed.start_s - _N_EPOCHS * speed.epoch_end_s
+    return max(20, round(fastest_s / _N_EPOCHS / speed.step_s))
+
+
+def land(steps_per_epoch: int) -> Outcome:
+    """Train on the deadline, which another thread tightens half-way."""
+    screen = _Tightening(screen_for(as_json=False, quiet=False))
+    return _train(screen, n_epochs=_N_EPOCHS, steps_per_epoch=steps_per_epoch, name="demo", deadline_s=_DEADLINE_S)
+
+
+def _train(
+    screen: Screen, *, n_epochs: int, steps_per_epoch: int, name: str, deadline_s: float | None = None
+) -> Outcome:
+    with tempfile.TemporaryDirectory(prefix="punctual-demo-") as checkpoints:
+        argv = (
+            sys.executable, "-m", "punctual.apps.vision", "--epochs", str(n_epochs),
+            "--steps-per-epoch", str(steps_per_epoch), "--checkpoint-dir", checkpoints,
+        )  # fmt: skip
+        # The app computes in one thread: more than one core would be of no use to it.
+        wishes = Wishes(
+            argv=argv, started_at=time.monotonic(), deadline_s=deadline_s, name=f"{name}-{secrets.token_hex(2)}",
+            ceiling_cores=min(1.0, usable_cores()),
+        )  # fmt: skip
+        return carry_out(wishes, screen)
+
+
+class _Tightening:
+    """A screen that also changes its mind about the deadline, as a user at another terminal would."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._timer: Timer | None = None
+        self.on_output = screen.on_output
+        self.say = screen.say
+        self.conclude = screen.conclude
+
+    def open(self, run: LiveRun) -> None:
+        self._screen.open(run)
+        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, [run])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._screen.close()
+
+    def _tighten(self, run: LiveRun) -> None:
+        change = f"-{_TIGHTEN_BY_FRAC * _DEADLINE_S:.0f}s"
+        self._screen.say(f"$ punctual deadline {run.job} {change}")
+        try:
+            move_deadline(run.places, change)
+        except (InvalidSpec, ControlFailed) as error:  # the job landed just now, or is being stopped
+            self._screen.say(str(error))
+
+
+def _conclude(outcome: Outcome) -> int:
+    """Draw the run and say what it came to; 0 only if it landed on time."""
+    exit_code = outcome.exit_code(strict=True)
+    for fault in outcome.faults:
+        tell_user(fault)
+    typer.echo(paragraph(outcome.summary))
+    for suffix in (".html", ".png"):
+        path = FOLDER / f"report{suffix}"
+        draw(path, outcome.messages, outcome.run.job)
+        typer.echo(f"report: {path}")
+    return exit_code

@@ -1,0 +1,133 @@
+"""Small training programs for the tests, and the command line as a user has it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Steps of 10 ms of CPU time: a step of the programs below.
+SPIN = """
+import time
+def step(seconds=0.01):
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+"""
+
+TRACKED = (
+    SPIN
+    + """
+import sys, punctual
+n = int(sys.argv[1])
+for i in punctual.track(range(n), total_steps=n):
+    step()
+print("trained", n, flush=True)
+"""
+)
+
+STOPPABLE = (
+    SPIN
+    + """
+import pathlib, sys, punctual
+@punctual.on_stop
+def save():
+    pathlib.Path(sys.argv[1]).write_text("saved")
+for i in punctual.track(range(5000), total_steps=5000):
+    step()
+"""
+)
+
+PRINTING = (
+    SPIN
+    + """
+n = 150
+for i in range(n):
+    step()
+    print(f"step {i + 1}/{n}", flush=True)
+"""
+)
+
+FAILING = "import sys; sys.exit(7)"
+SILENT = SPIN + "step(0.3)"
+ZERO_STEPS = "import punctual\nfor i in punctual.track([], total_steps=0): pass"
+FEWER_STEPS = SPIN + "import punctual\nfor i in punctual.track(range(20), total_steps=40): step()"
+MORE_STEPS = SPIN + "import punctual\nfor i in punctual.track(range(40), total_steps=20): step()"
+
+
+class Terminal:
+    """Runs `punctual` in a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self._environment = {**os.environ, "PUNCTUAL_HOME": str(self.home)}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def script(self, text: str, name: str = "train.py") -> list[str]:
+        """The command that runs `text` as a script."""
+        path = self.folder / name
+        path.write_text(text)
+        return [sys.executable, str(path)]
+
+    def punctual(self, *arguments: str, timeout_s: float = 45.0) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            self._argv(arguments), env=self._environment, cwd=self.folder, capture_output=True, text=True,
+            timeout=timeout_s, check=False,
+        )  # fmt: skip
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command; `close` ends it if the test does not."""
+        process = subprocess.Popen(
+            self._argv(arguments), env=self._environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._started.append(process)
+        return process
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """What `punctual ps` says."""
+        listed = self.punctual("ps", "--json")
+        assert listed.returncode == 0, listed.stderr
+        return [json.loads(line) for line in listed.stdout.splitlines()]
+
+    def wait_for_job(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The one running job, once `holds` is true of it."""
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            found = [job for job in self.jobs() if holds(job)]
+            if found:
+                return found[0]
+            time.sleep(0.1)
+        raise AssertionError("the job never came so far")
+
+    def left_behind(self) -> list[str]:
+        """What a run should have removed: sockets, pages, groups."""
+        live = self.home / "runtime" / "live"
+        files = [str(path) for path in live.rglob("*")] if live.exists() else []
+        return files
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(20)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    def _argv(self, arguments: tuple[str, ...]) -> list[str]:
+        return [sys.executable, "-m", "punctual", *arguments]
+
+
+def objects(output: str) -> list[dict[str, Any]]:
+    """The JSON lines in `output`."""
+    return [json.loads(line) for line in output.splitlines()]

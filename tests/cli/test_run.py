@@ -1,0 +1,176 @@
+"""`punctual run` and what other terminals say to it, end to end in real time. Bounds are wide: other work may run."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.programs import (
+    FAILING,
+    FEWER_STEPS,
+    MORE_STEPS,
+    PRINTING,
+    SILENT,
+    STOPPABLE,
+    TRACKED,
+    ZERO_STEPS,
+    Terminal,
+    objects,
+)
+
+pytestmark = pytest.mark.xdist_group("real time")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.close()
+    assert terminal.left_behind() == []
+
+
+def assert_four_parts(text: str) -> None:
+    for part in ("error: ", "got:", "for:", "to do:"):
+        assert part in text
+    assert "Traceback" not in text
+
+
+def test_it_lands_near_its_deadline_and_says_so_in_json(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--deadline", "6s", "--json", "--", *terminal.script(TRACKED), "150")
+    assert done.returncode == 0, done.stderr
+    assert "trained 150" in done.stderr
+    told = objects(done.stdout)
+    kinds = [line["type"] for line in told]
+    assert kinds[0] == "started"
+    assert kinds[-1] == "report"
+    assert {"progress", "grant"} <= set(kinds)
+    report = told[-1]
+    assert report["deadline_s"] == pytest.approx(6.0)
+    assert abs(report["deviation_frac"]) < 0.15
+    assert report["steps"] == 150
+    assert report["exit_code"] == report["job_exit_code"] == 0
+    assert report["controller"] == "remaining-cost"
+    assert report["actuator"] in ("cgroup-v2", "cgroup-v1", "pacing")
+    assert 0 < report["controller_cpu_s"] < 6
+    assert report["job"].startswith("train-")
+
+
+def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
+    run = terminal.start("run", "--deadline", "30s", "--json", "--name", "mine", "--", *terminal.script(TRACKED), "200")
+    job = terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    assert (job["job"], job["state"]) == ("mine", "running")
+    assert job["left_s"] > 15
+    refused = terminal.punctual("deadline", "mine", "-40s")
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr)
+    moved = terminal.punctual("deadline", "5s")
+    assert moved.returncode == 0, moved.stderr
+    assert moved.stdout.startswith("mine: the deadline is now ")
+    output, _ = run.communicate(timeout=40)
+    report = objects(output)[-1]
+    assert any(line["type"] == "deadline" for line in objects(output))
+    assert report["deadline_s"] < 25
+    assert abs(report["deviation_s"]) < 3
+    why = terminal.punctual("why", "mine", "--last", "100")
+    assert why.returncode == 0, why.stderr
+    assert "the deadline was changed" in why.stdout
+    assert "asked to resize to" in why.stdout
+
+
+def test_stop_ends_the_job_and_lets_it_save(terminal: Terminal) -> None:
+    saved = terminal.folder / "saved"
+    run = terminal.start("run", "--", *terminal.script(STOPPABLE), str(saved))
+    job = terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    assert job["left_s"] is None
+    assert terminal.punctual("ps").stdout.splitlines()[1].startswith("train-")
+    assert terminal.punctual("stop", job["job"][:5]).returncode == 0
+    run.communicate(timeout=30)
+    assert run.returncode == 143
+    assert saved.read_text() == "saved"
+    assert "asked to stop" in terminal.punctual("why").stdout
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_lets_the_job_save_first(terminal: Terminal, number: signal.Signals, code: int) -> None:
+    saved = terminal.folder / "saved"
+    run = terminal.start("run", "--deadline", "50s", "--", *terminal.script(STOPPABLE), str(saved))
+    terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    run.send_signal(number)
+    run.communicate(timeout=30)
+    assert run.returncode == code
+    assert saved.read_text() == "saved"
+
+
+def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--", *terminal.script(FAILING))
+    assert done.returncode == 7
+    assert "The job failed" in done.stderr
+
+
+def test_a_missed_deadline_is_told_and_strict_makes_it_a_failure(terminal: Terminal) -> None:
+    command = ("run", "--deadline", "1500ms", "--cores", "0.1..0.5", "--strict", "--", *terminal.script(TRACKED), "100")
+    done = terminal.punctual(*command)
+    assert done.returncode == 75, done.stderr
+    assert "Deadline missed" in done.stderr
+    assert "trained 100" in done.stdout
+
+
+def test_output_is_read_for_progress(terminal: Terminal) -> None:
+    command = terminal.script(PRINTING)
+    done = terminal.punctual("run", "--deadline", "6s", "--json", "--progress-regex", "auto", "--", *command)
+    assert done.returncode == 0, done.stderr
+    report = objects(done.stdout)[-1]
+    assert report["steps"] == report["steps_total"] == 150
+    assert abs(report["deviation_frac"]) < 0.2
+
+
+@pytest.mark.parametrize("program", [SILENT, ZERO_STEPS, FEWER_STEPS, MORE_STEPS])
+def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, program: str) -> None:
+    done = terminal.punctual("run", "--deadline", "5s", "--", *terminal.script(program))
+    assert done.returncode == 2, done.stderr
+    assert_four_parts(done.stderr)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--deadline", "2020-01-01 10:00"],
+        ["--deadline", "soon"],
+        ["--cores", "1000"],
+        ["--cores", "2..1"],
+        ["--controller", "remaning-cost"],
+        ["--margin", "much"],
+        ["--actuator", "magic"],
+        ["--steps", "0"],
+        ["--name", "../up"],
+        ["--report", "out.pdf"],
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_run_is_refused_before_anything_starts(terminal: Terminal, options: list[str]) -> None:
+    done = terminal.punctual("run", *options, "--", *terminal.script(TRACKED), "5")
+    assert done.returncode == 2
+    assert_four_parts(done.stderr)
+    assert "trained" not in done.stdout
+
+
+def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:
+    terminal.start("run", "--name", "mine", "--", *terminal.script(STOPPABLE), str(terminal.folder / "saved"))
+    terminal.wait_for_job(lambda job: True)
+    done = terminal.punctual("run", "--name", "mine", "--", *terminal.script(TRACKED, "other.py"), "5")
+    assert done.returncode == 2
+    assert_four_parts(done.stderr)
+    assert terminal.punctual("stop").returncode == 0
+
+
+def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> None:
+    done = terminal.punctual(
+        "run", "--deadline", "4s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<svg" in (terminal.folder / "out.html").read_text()
+    again = terminal.punctual("report", "mine", "--out", "out.png")
+    assert again.returncode == 0, again.stderr
+    assert (terminal.folder / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert again.stdout.partition(" Why")[0].split("\n")[0] in done.stderr
