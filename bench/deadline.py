@@ -157,7 +157,7 @@ def calibrate(lane: Lane, app: str) -> Profile:
     return Profile(startup_s=landed[few] - N_EPOCHS * few * step_s, step_s=step_s)
 
 
-def blocks(deadline_s: float, seed: int) -> list[tuple[str, float, str]]:
+def blocks(seed: int) -> list[tuple[str, float, str]]:
     """All combinations, in an order of which every prefix is about balanced over apps, ratios and conditions."""
     rng = random.Random(seed)
     left = [(app, ratio, name) for name, ratios in CONDITIONS.items() for ratio in ratios for app in APPS]
@@ -243,7 +243,7 @@ class Work:
 
 def full_programme(deadline_s: float, seed: int) -> list[Work]:
     """Long jobs and infeasible deadlines are spread evenly between the blocks of the main table."""
-    main = [Work(block, deadline_s) for block in blocks(deadline_s, seed)]
+    main = [Work(block, deadline_s) for block in blocks(seed)]
     long = [Work((app, 2.0, "undisturbed"), 300.0, 0, ("remaining-cost",)) for app in APPS]
     infeasible = [Work((app, 0.8, "infeasible"), deadline_s, i, ("remaining-cost",)) for i in range(2) for app in APPS]
     every = max(1, len(main) // (len(long) + len(infeasible)))
@@ -256,7 +256,9 @@ def full_programme(deadline_s: float, seed: int) -> list[Work]:
     return programme + extra
 
 
-def carry_out(works: list[Work], lanes: list[Lane], profiles: dict[str, Profile], record: Record, until_at: float) -> None:
+def carry_out(
+    works: list[Work], lanes: list[Lane], profiles: dict[str, Profile], record: Record, until_at: float
+) -> None:
     """Work through the list on all lanes until the list or the time is at its end."""
     queue = iter([work for work in works if not record.has(work.block, work.deadline_s, work.repeat)])
     lock = threading.Lock()

@@ -1,6 +1,7 @@
 """Whether `remaining-cost` lands where it says, on the simulated plant, and each ingredient of its law."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,10 @@ DEADLINE_S = 60.0
 SEEDS = range(8)
 
 
-def training(ratio: float, noise: Noise = Noise(), **changes: object) -> Training:
+NOISE = Noise()
+
+
+def training(ratio: float, noise: Noise = NOISE, **changes: Any) -> Training:
     """A job whose expected fastest time is the deadline over `ratio`."""
     base = Training(**changes)
     per_epoch_s = (DEADLINE_S / ratio / noise.mean_factor - base.startup_core_s) / base.n_epochs
@@ -96,7 +100,7 @@ def test_no_false_alarm(ratio: float) -> None:
 SPEC = JobSpec(id=JobId("a"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=100.0)
 
 
-def reading(elapsed_s: float, steps: float, core_s: float, **changes: object) -> Reading:
+def reading(elapsed_s: float, steps: float, core_s: float, **changes: Any) -> Reading:
     base = Reading(
         elapsed_s=elapsed_s, deadline_s=100.0, granted=Resources(cores=1.0), granted_core_s=elapsed_s,
         used_core_s=core_s, in_flight_core_s=0.0, unit_at_s=elapsed_s, steps_done=steps, steps_total=1000.0,

@@ -1,5 +1,7 @@
 """A scheduler to talk to in short words."""
 
+from typing import TypeVar
+
 from punctual.core.commands import Command, LaunchJob, ResizeJob
 from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.events import (
@@ -18,6 +20,8 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.story import Reason
+
+C = TypeVar("C")
 
 HERE = NodeId("here")
 A, B = JobId("a"), JobId("b")
@@ -41,9 +45,7 @@ class Scripted:
     def step(self, spec: JobSpec, state: None, reading: Reading) -> tuple[Demand, None]:
         self.readings.append(reading)
         reason = Reason("scripted", f"the script wants {self.wanted:g}")
-        demand = Demand(
-            resources=Resources(cores=self.wanted), next_tick_s=0.5, reason=reason, pacing=self.pacing
-        )
+        demand = Demand(resources=Resources(cores=self.wanted), next_tick_s=0.5, reason=reason, pacing=self.pacing)
         return demand, None
 
 
@@ -100,7 +102,7 @@ class Desk:
         return {job.spec.id: job.granted for job in self.scheduler.snapshot(0.0).jobs if job.granted}
 
 
-def only(commands: list[Command], kind: type) -> Command:
+def only(commands: list[Command], kind: type[C]) -> C:
     """The one command of `kind`."""
     found = [command for command in commands if isinstance(command, kind)]
     assert len(found) == 1, commands

@@ -1,12 +1,13 @@
 """Given these events, then these commands."""
 
 import pytest
-from tests.core.desk import A, B, HERE, Desk, cores, none, only
+from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import (
+    GrantApplied,
     GrantFailed,
     JobFailed,
     JobFinished,
@@ -20,7 +21,6 @@ from punctual.core.events import (
 )
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec
-from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 
@@ -58,8 +58,7 @@ def test_a_grant_read_back_with_rounding_is_not_asked_again(desk: Desk) -> None:
     rounded = {HERE: Resources(cores=0.33335)}
     desk.tell(GrantFailed(at=1.0, job=A, request=resize.request, granted=cores(2.0), cause="busy"))
     again = only(desk.tell(TimerFired(at=2.0, key="retry:a")), ResizeJob)
-    resize = type(again)(at=2.0, job=A, request=again.request, grant=rounded, reason=again.reason)
-    assert desk.applied(resize, at=2.0) == []
+    assert desk.tell(GrantApplied(at=2.0, job=A, request=again.request, granted=rounded)) == []
     assert desk.scheduler.job(A).granted == rounded
     assert none(desk.tick(A, at=2.5), ResizeJob)
 
@@ -165,6 +164,14 @@ def test_too_much_for_a_node_is_invalid(desk: Desk) -> None:
         desk.plan({A: cores(1.5), B: cores(1.5)})
 
 
+def test_a_plan_made_before_capacity_changed_is_dropped_and_another_requested(desk: Desk) -> None:
+    desk.submit(A)
+    desk.tell(NodeJoined(at=0.5, node=HERE, capacity=Resources(cores=1)))
+    commands = desk.plan({A: cores(2.0)}, at=1.0)
+    assert none(commands, LaunchJob)
+    assert only(commands, RequestPlan)
+
+
 def test_an_invalid_plan_is_refused_live_and_asked_again() -> None:
     desk = Desk()
     desk.scheduler = Scheduler({"scripted": desk.controller})
@@ -195,9 +202,7 @@ def test_a_running_job_may_not_be_paused_unless_it_says_so(desk: Desk) -> None:
 
 def test_a_moved_deadline_is_acted_on_at_once(desk: Desk) -> None:
     desk.run(A, 1.0)
-    spec = JobSpec(
-        id=A, ceiling=Resources(cores=2), floor=Resources(cores=0.1), deadline_s=50.0, controller="scripted"
-    )
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), floor=Resources(cores=0.1), deadline_s=50.0, controller="scripted")
     timers = [c for c in desk.tell(SpecChanged(at=3.0, spec=spec)) if isinstance(c, SetTimer)]
     assert [timer.fire_at for timer in timers] == [3.0]
     desk.tick(A, at=3.0)

@@ -10,9 +10,7 @@ from punctual.core.job import JobSpec
 from punctual.core.ledger import larger
 from punctual.core.resources import NOTHING, Resources, total
 
-amounts = st.builds(
-    Resources, cores=st.floats(0, 1e4), gpus=st.integers(0, 64), memory_bytes=st.integers(0, 2**40)
-)
+amounts = st.builds(Resources, cores=st.floats(0, 1e4), gpus=st.integers(0, 64), memory_bytes=st.integers(0, 2**40))
 
 
 @given(one=amounts, other=amounts)

@@ -1,5 +1,7 @@
-"""Cost of a unit of work, in core-seconds, from noisy samples: a scalar Kalman filter that notices when the world
-has changed, beside a slow mean that says where the cost tends to return to."""
+"""Cost of a step, in core-seconds, from noisy samples.
+
+A scalar Kalman filter that notices when the world has changed, beside a slow mean to which the cost tends to return.
+"""
 
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt

@@ -170,6 +170,8 @@ class Scheduler:
         self._plan_due = False
         self._plan_in_flight = False
         self._plan_retry_at = 0.0
+        #: Revision in force when capacity last changed: an older plan that does not fit is nobody's fault.
+        self._capacity_revision = 0
         self._carry: object = None
         self._folds: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
@@ -330,7 +332,7 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
-        self._plan_due = True
+        self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
         for id in self._ledger.lose(event.node):
@@ -339,6 +341,10 @@ class Scheduler:
             job.applied = None
             if not self._ledger.holds(id) and job.status != "queued":
                 self._requeue(job, event.at)
+        self._capacity_changed()
+
+    def _capacity_changed(self) -> None:
+        self._capacity_revision = self._revision
         self._plan_due = True
 
     def _spec_changed(self, event: SpecChanged) -> None:
@@ -363,7 +369,9 @@ class Scheduler:
         self._plan_in_flight = False
         broken = event.cause if event.plan is None else self._broken(event.plan)
         if event.plan is None or broken:
-            self._refuse(broken, event.at)
+            outdated = event.plan is not None and event.plan.revision <= self._capacity_revision
+            if not outdated:  # otherwise another one is due already
+                self._refuse(broken, event.at)
             return
         self._carry = event.plan.carry
         for job in self._known_to(event.plan):
@@ -563,7 +571,11 @@ class Scheduler:
         amount, spec = total(grant.values()), job.spec
         if not amount:
             running = job.status in ("running", "starting")
-            return f"nothing for job '{spec.id}', which runs and may not be paused" if running and not spec.preemptible else ""
+            return (
+                f"nothing for job '{spec.id}', which runs and may not be paused"
+                if running and not spec.preemptible
+                else ""
+            )
         if not amount.fits_in(spec.ceiling):
             return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
         if not spec.floor.fits_in(amount):
