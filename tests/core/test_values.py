@@ -1,11 +1,13 @@
 """The small values: amounts, specifications, errors."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.ledger import larger
 from punctual.core.resources import NOTHING, Resources, total
@@ -38,8 +40,9 @@ def test_total_of_many() -> None:
 
 
 def test_larger_joins_nodes() -> None:
-    one, other = {"a": Resources(cores=1)}, {"a": Resources(cores=0.5, gpus=1), "b": Resources(cores=2)}
-    assert larger(one, other) == {"a": Resources(cores=1, gpus=1), "b": Resources(cores=2)}
+    a, b = NodeId("a"), NodeId("b")
+    one, other = {a: Resources(cores=1)}, {a: Resources(cores=0.5, gpus=1), b: Resources(cores=2)}
+    assert larger(one, other) == {a: Resources(cores=1, gpus=1), b: Resources(cores=2)}
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0])
@@ -61,8 +64,8 @@ def test_an_amount_is_finite_and_not_negative(amount: float) -> None:
         ("margin_frac", 0.7, "`margin` must be from 0"),
     ],
 )
-def test_a_bad_specification_says_four_things(field: str, value: object, words: str) -> None:
-    fields: dict[str, object] = {"id": JobId("resnet-7"), "ceiling": Resources(cores=2), field: value}
+def test_a_bad_specification_says_four_things(field: str, value: Any, words: str) -> None:
+    fields: dict[str, Any] = {"id": JobId("resnet-7"), "ceiling": Resources(cores=2), field: value}
     with pytest.raises(InvalidSpec, match=words) as caught:
         JobSpec(**fields)
     assert all([caught.value.must, caught.value.got, caught.value.where, caught.value.remedy])
