@@ -29,7 +29,8 @@ class Plan:
     objective
         Value of this plan in the unit of `bound`.
     carry
-        Handed back in the next snapshot.
+        Handed back in the next snapshot. Made of numbers, text, booleans, None, lists and dictionaries with text as
+        keys, because the journal has to give it back as it was.
     """
 
     revision: int

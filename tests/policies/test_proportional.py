@@ -1,0 +1,202 @@
+"""The policy `proportional`: its formula, its bounds and where jobs are placed."""
+
+from math import fsum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec, JobStatus, JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources, total
+from punctual.policies.proportional import Proportional, fill
+
+ROOMY = Resources(cores=100.0, gpus=100, memory_bytes=1 << 40)
+
+
+def view(
+    name: str,
+    demand: Resources | float,
+    *,
+    floor: Resources | float = 0.0,
+    ceiling: Resources | float = ROOMY,
+    on: str | None = None,
+    submitted_at: float = 0.0,
+    status: JobStatus | None = None,
+    preemptible: bool = False,
+) -> JobView:
+    spec = JobSpec(id=JobId(name), floor=amount(floor), ceiling=amount(ceiling), preemptible=preemptible)
+    granted = {} if on is None else {NodeId(on): Resources(cores=0.5)}
+    return JobView(
+        spec=spec,
+        status=status or ("running" if on else "queued"),
+        submitted_at=submitted_at,
+        done_steps=0.0,
+        demand=amount(demand),
+        granted=granted,
+    )
+
+
+def amount(given: Resources | float) -> Resources:
+    return given if isinstance(given, Resources) else Resources(cores=given)
+
+
+def plan(jobs: list[JobView], *, carry: object = None, **capacities: Resources | float) -> Plan:
+    nodes = tuple(Node(NodeId(name), amount(capacity)) for name, capacity in capacities.items())
+    return Proportional().allocate(Snapshot(at=1.0, revision=3, nodes=nodes, jobs=tuple(jobs), carry=carry))
+
+
+def cores(plan: Plan) -> dict[str, float]:
+    return {job: total(grant.values()).cores for job, grant in plan.grants.items()}
+
+
+def nodes(plan: Plan) -> dict[str, list[str]]:
+    return {job: list(grant) for job, grant in plan.grants.items()}
+
+
+def test_demands_that_fit_are_granted() -> None:
+    made = plan([view("a", 0.5, on="n"), view("b", 1.25, on="n")], n=2.0)
+    assert cores(made) == {"a": 0.5, "b": 1.25}
+    assert made.reasons[JobId("a")].code == "as-demanded"
+    assert made.revision == 3
+
+
+def test_demands_that_do_not_fit_are_scaled_by_one_factor() -> None:
+    made = plan([view("a", 3.0, on="n"), view("b", 1.0, on="n")], n=2.0)
+    assert cores(made) == {"a": 1.5, "b": 0.5}
+    assert made.reasons[JobId("a")].code == "scaled"
+    assert made.reasons[JobId("a")].facts == {"demand_cores": 3.0, "granted_cores": 1.5, "node_cores": 2.0}
+
+
+def test_floors_hold_and_the_others_share_the_rest() -> None:
+    made = plan([view("a", 4.0, on="n"), view("b", 1.0, floor=1.0, on="n")], n=2.0)
+    assert cores(made) == {"a": 1.0, "b": 1.0}
+
+
+def test_ceilings_hold() -> None:
+    assert cores(plan([view("a", 8.0, ceiling=1.5, on="n")], n=4.0)) == {"a": 1.5}
+
+
+def test_a_running_job_that_demands_nothing_keeps_a_little() -> None:
+    assert cores(plan([view("a", 0.0, on="n")], n=1.0)) == {"a": 0.01}
+
+
+def test_a_job_whose_ceiling_has_no_cores() -> None:
+    gpu = Resources(gpus=1)
+    made = plan([view("a", gpu, ceiling=gpu, on="n"), view("b", 3.0, on="n")], n=Resources(cores=2.0, gpus=1))
+    assert made.grants[JobId("a")] == {"n": gpu}
+    assert cores(made)["b"] == 2.0
+
+
+def test_a_running_job_stays_on_its_node() -> None:
+    made = plan([view("a", 2.0, on="small"), view("b", 2.0, on="small")], small=1.0, large=64.0)
+    assert nodes(made) == {"a": ["small"], "b": ["small"]}
+
+
+def test_queued_jobs_go_where_demands_leave_most() -> None:
+    made = plan(
+        [view("old", 3.0, on="m"), view("a", 1.0, submitted_at=1.0), view("b", 1.0, submitted_at=2.0)], m=4, n=3
+    )
+    assert nodes(made) == {"old": ["m"], "a": ["n"], "b": ["n"]}
+
+
+def test_a_job_waits_while_its_floor_does_not_fit_and_a_smaller_one_may_pass() -> None:
+    jobs = [
+        view("runs", 1.0, floor=1.0, on="n"),
+        view("large", 2.0, floor=1.5, submitted_at=1.0),
+        view("small", 2.0, floor=0.5, submitted_at=2.0),
+    ]
+    made = plan(jobs, n=2.0)
+    assert cores(made) == {"runs": 1.0, "small": 1.0}
+    assert made.reasons[JobId("large")].code == "waits"
+    assert made.reasons[JobId("large")].facts["floor_cores"] == 1.5
+    assert made.status == "feasible"
+
+
+def test_jobs_submitted_first_are_placed_first() -> None:
+    made = plan(
+        [view("late", 1.0, floor=1.0, submitted_at=2.0), view("early", 1.0, floor=1.0, submitted_at=1.0)], n=1.0
+    )
+    assert cores(made) == {"early": 1.0}
+
+
+def test_a_starting_job_stays_where_the_last_plan_put_it() -> None:
+    starting = view("a", 1.0, status="starting")
+    assert nodes(plan([starting], carry={"a": "small"}, small=1.0, large=8.0)) == {"a": ["small"]}
+    assert nodes(plan([starting], carry={"a": "gone"}, small=1.0, large=8.0)) == {"a": ["large"]}
+
+
+def test_carries_where_jobs_lie() -> None:
+    assert plan([view("a", 1.0)], n=2.0).carry == {"a": "n"}
+
+
+def test_running_floors_that_no_longer_fit_make_the_plan_infeasible() -> None:
+    jobs = [view("a", 1.0, floor=0.5, on="n"), view("b", 1.0, floor=0.5, on="n", submitted_at=1.0)]
+    assert plan(jobs, n=0.75).status == "infeasible"
+
+
+def test_a_job_that_may_be_paused_gives_way() -> None:
+    jobs = [
+        view("a", 1.0, floor=0.5, on="n"),
+        view("b", 1.0, floor=0.5, on="n", submitted_at=1.0, preemptible=True),
+    ]
+    made = plan(jobs, n=0.75)
+    assert made.status == "feasible"
+    assert cores(made) == {"a": 0.75}
+
+
+def test_gpus_and_memory_are_given_whole_or_not_at_all() -> None:
+    jobs = [
+        view("a", Resources(1.0, 3, 10), on="n"),
+        view("b", Resources(1.0, 2, 10), floor=Resources(0.5, 1, 0), on="n", submitted_at=1.0),
+    ]
+    made = plan(jobs, n=Resources(1.0, 4, 15))
+    assert made.grants[JobId("a")] == {"n": Resources(0.5, 3, 10)}
+    assert made.grants[JobId("b")] == {"n": Resources(0.5, 1, 0)}
+
+
+def test_missing_gpus_are_said() -> None:
+    made = plan([view("a", Resources(1.0, 3), on="n")], n=Resources(2.0, 2))
+    assert made.reasons[JobId("a")].code == "not-whole"
+    assert made.reasons[JobId("a")].facts["missing_gpus"] == 3.0
+
+
+@pytest.mark.parametrize("least_cores", [0.0, -1.0, float("inf"), float("nan")])
+def test_refuses_a_least_share_of_nothing(least_cores: float) -> None:
+    with pytest.raises(InvalidSpec, match="least_cores"):
+        Proportional(least_cores=least_cores)
+
+
+@st.composite
+def overloads(draw: st.DrawFn) -> tuple[list[float], list[float], float]:
+    """Demands, floors below them, and a capacity between the two sums."""
+    demands = draw(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=12))
+    floors = [demand * draw(st.floats(0.0, 1.0)) for demand in demands]
+    between = draw(st.floats(0.0, 1.0))
+    return demands, floors, fsum(floors) + between * (fsum(demands) - fsum(floors))
+
+
+@given(overloads())
+def test_fill_obeys_its_formula(overload: tuple[list[float], list[float], float]) -> None:
+    demands, floors, capacity = overload
+    grants = fill(demands, floors, capacity)
+    assert fsum(grants) == pytest.approx(capacity)
+    scale = bisected_scale(demands, floors, capacity)
+    expected = [max(floor, scale * demand) for demand, floor in zip(demands, floors, strict=True)]
+    assert grants == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def bisected_scale(demands: list[float], floors: list[float], capacity: float) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        filled = fsum(max(floor, middle * demand) for demand, floor in zip(demands, floors, strict=True))
+        low, high = (middle, high) if filled <= capacity else (low, middle)
+    return low
+
+
+def test_fill_without_jobs() -> None:
+    assert fill([], [], 1.0) == []

@@ -1,0 +1,123 @@
+"""Requests over the socket, and who may be where."""
+
+import json
+import socket
+import stat
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask
+
+
+def echo(request: dict[str, Any]) -> dict[str, Any]:
+    return {"you said": request}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "control.sock"
+
+
+def test_answers(path: Path) -> None:
+    with ControlSocket(path, echo):
+        assert ask(path, {"verb": "größe", "n": 1}) == {"you said": {"verb": "größe", "n": 1}}
+        assert ask(path, {}) == {"you said": {}}
+
+
+def test_is_for_its_owner_only_and_goes_with_the_run(path: Path) -> None:
+    with ControlSocket(path, echo):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.exists()
+    with pytest.raises(ControlFailed, match="no answer"):
+        ask(path, {})
+
+
+def test_a_refusal_keeps_its_four_parts(path: Path) -> None:
+    refusal = InvalidSpec("`deadline` must be later than now", "10 s ago", "job 'a'", "Give a later one.")
+
+    def refuse(request: dict[str, Any]) -> dict[str, Any]:
+        raise refusal
+
+    with ControlSocket(path, refuse), pytest.raises(InvalidSpec) as caught:
+        ask(path, {})
+    assert str(caught.value) == str(refusal)
+    assert caught.value.remedy == "Give a later one."
+
+
+def test_a_failure_is_told_and_survived(path: Path) -> None:
+    def fail(request: dict[str, Any]) -> dict[str, Any]:
+        if request:
+            return request
+        raise KeyError("nothing")
+
+    with ControlSocket(path, fail):
+        with pytest.raises(ControlFailed, match="KeyError"):
+            ask(path, {})
+        assert ask(path, {"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize("line", [b"no json\n", b"[]\n", b"\xff\n"])
+def test_a_request_that_is_none_is_answered_with_a_failure(path: Path, line: bytes) -> None:
+    with ControlSocket(path, echo):
+        with socket.socket(socket.AF_UNIX) as client, client.makefile("rwb") as lines:
+            client.connect(str(path))
+            lines.write(line)
+            lines.flush()
+            assert "failed" in json.loads(lines.readline())
+        assert ask(path, {}) == {"you said": {}}
+
+
+def test_a_client_that_says_nothing_holds_up_nobody(path: Path) -> None:
+    with ControlSocket(path, echo), socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(path))
+        assert ask(path, {}) == {"you said": {}}
+
+
+def test_a_slow_answer_is_given_up_on(path: Path) -> None:
+    may_answer = Event()
+
+    def wait(request: dict[str, Any]) -> dict[str, Any]:
+        may_answer.wait(30.0)
+        return {}
+
+    with ControlSocket(path, wait):
+        with pytest.raises(ControlFailed, match="no answer"):
+            ask(path, {}, timeout_s=0.05)
+        may_answer.set()
+
+
+def test_a_socket_left_behind_is_replaced(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    with ControlSocket(path, echo):
+        assert ask(path, {}) == {"you said": {}}
+
+
+def test_a_socket_that_answers_is_not(path: Path) -> None:
+    with ControlSocket(path, echo):
+        with pytest.raises(InvalidSpec, match="a socket that answers"):
+            ControlSocket(path, echo)
+        assert ask(path, {}) == {"you said": {}}
+
+
+def test_another_file_is_left_alone(path: Path) -> None:
+    path.write_text("mine")
+    with pytest.raises(InvalidSpec, match="another kind of file"):
+        ControlSocket(path, echo)
+    assert path.read_text() == "mine"
+
+
+def test_a_long_path(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 20) / ("longer" * 20)
+    folder.mkdir(parents=True)
+    path = folder / "control.sock"
+    n_open = len(list(Path("/proc/self/fd").iterdir()))
+    with ControlSocket(path, echo):
+        assert ask(path, {"a": 1}) == {"you said": {"a": 1}}
+    assert not path.exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= n_open

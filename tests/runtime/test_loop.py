@@ -1,0 +1,253 @@
+"""The loop: its order, its timers and what it survives."""
+
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+
+from punctual.core.cluster import Snapshot
+from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, WarnUser
+from punctual.core.control import Demand, Reading
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    Event,
+    JobFinished,
+    JobSubmitted,
+    NodeJoined,
+    PlanProposed,
+    ProgressReported,
+    TimerFired,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.plan import Plan
+from punctual.core.protocols import Executor, Message, Policy, Sink
+from punctual.core.resources import Resources
+from punctual.core.scheduler import Scheduler
+from punctual.core.story import Reason
+from punctual.executors.dry_run import DryRun
+from punctual.policies.proportional import Proportional
+from punctual.runtime.clock import MonotonicClock, WaitingClock
+from punctual.runtime.loop import Runtime
+from punctual.runtime.planner import InlinePlanner
+from punctual.store.memory import MemoryJournal
+from punctual.testing.clock import FakeClock
+
+JOB = JobId("a")
+NODE = NodeId("n")
+
+
+class Steady:
+    """A controller that wants one core, once a second."""
+
+    def init(self, spec: JobSpec) -> None:
+        return None
+
+    def step(self, spec: JobSpec, state: None, reading: Reading) -> tuple[Demand, None]:
+        return Demand(resources=Resources(1.0), next_tick_s=1.0, reason=Reason("steady", "one core")), None
+
+
+class Bench:
+    """A runtime with everything that can be looked at."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy | None = None,
+        executor: Executor | None = None,
+        clock: WaitingClock | None = None,
+        listeners: tuple[Callable[[Message], None], ...] = (),
+    ) -> None:
+        self.journal = MemoryJournal()
+        self.heard: list[Message] = []
+        self.runtime = Runtime(
+            Scheduler({"steady": Steady()}),
+            executor or DryRun(steps_per_core_s=10.0),
+            InlinePlanner(policy or Proportional()),
+            self.journal,
+            clock or FakeClock(),
+            listeners=(*listeners, self.heard.append),
+        )
+
+    def submit(self, *, floor_cores: float = 0.05, work_steps: float = 50.0, at: float = 0.0) -> None:
+        self.runtime.post(NodeJoined(at=at, node=NODE, capacity=Resources(2.0)))
+        spec = JobSpec(
+            id=JOB, ceiling=Resources(8.0), floor=Resources(floor_cores), work_steps=work_steps, deadline_s=60.0,
+            controller="steady",
+        )  # fmt: skip
+        self.runtime.post(JobSubmitted(at=at, spec=spec))
+
+    def run_until(self, kind: type) -> None:
+        self.runtime.run(lambda: any(isinstance(message, kind) for message in self.heard))
+
+    def messages(self) -> list[Message]:
+        return [message for _, message in self.journal.read_from(1)]
+
+
+def test_runs_a_job_to_its_end() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.run_until(JobFinished)
+    finished = bench.messages()[-1]
+    # Two cores for the first quarter of a second, then one: 50 steps at 10 a core-second.
+    assert isinstance(finished, JobFinished)
+    assert finished.landed_at == pytest.approx(4.75)
+    assert finished.at == pytest.approx(5.25)
+
+
+def test_listeners_hear_exactly_what_the_journal_holds() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.run_until(JobFinished)
+    assert bench.heard == bench.messages()
+
+
+def test_a_message_is_in_the_journal_before_anybody_acts_on_it() -> None:
+    bench = Bench()
+    unwritten: list[Message] = []
+
+    class Watching(DryRun):
+        def perform(self, command: Command, sink: Sink) -> None:
+            if command not in bench.messages():
+                unwritten.append(command)
+            super().perform(command, sink)
+
+    def watch(message: Message) -> None:
+        if message not in bench.messages():
+            unwritten.append(message)
+
+    bench = Bench(executor=Watching(steps_per_core_s=10.0), listeners=(watch,))
+    bench.submit()
+    bench.run_until(JobFinished)
+    assert unwritten == []
+    assert any(isinstance(message, ResizeJob) for message in bench.messages())
+
+
+def test_a_fresh_reading_comes_before_each_tick() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.run_until(JobFinished)
+    events = [message for message in bench.messages() if isinstance(message, Event)]
+    ticks = [i for i, event in enumerate(events) if isinstance(event, TimerFired) and event.key == f"tick:{JOB}"]
+    assert len(ticks) > 3
+    for i in ticks[:-1]:
+        reading = events[i - 1]
+        assert isinstance(reading, ProgressReported)
+        assert reading.at == events[i].at
+
+
+def test_timers_that_are_no_ticks_ask_for_no_reading() -> None:
+    class Counting(DryRun):
+        n_observed = 0
+
+        def observe(self, at: float, sink: Sink) -> None:
+            self.n_observed += 1
+            super().observe(at, sink)
+
+    executor = Counting()
+    bench = Bench(executor=executor)
+    bench.submit()
+    bench.run_until(JobFinished)
+    fired = [message.key for message in bench.messages() if isinstance(message, TimerFired)]
+    assert executor.n_observed in (fired.count(f"tick:{JOB}"), fired.count(f"tick:{JOB}") + 1)
+
+
+def test_a_failing_listener_is_logged_and_nobody_else_suffers(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(message: Message) -> None:
+        raise RuntimeError("the view is broken")
+
+    bench = Bench(listeners=(fail,))
+    bench.submit()
+    bench.run_until(JobFinished)
+    assert bench.heard == bench.messages()
+    assert "a listener failed on JobSubmitted" in caplog.text
+
+
+def test_a_policy_that_fails_becomes_an_event_and_is_asked_again() -> None:
+    class Stumbling:
+        n_calls = 0
+
+        def allocate(self, snapshot: Snapshot) -> Plan:
+            self.n_calls += 1
+            if self.n_calls == 1:
+                raise ZeroDivisionError("no shares")
+            return Proportional().allocate(snapshot)
+
+    bench = Bench(policy=Stumbling())
+    bench.submit()
+    bench.run_until(JobFinished)
+    plans = [message for message in bench.messages() if isinstance(message, PlanProposed)]
+    assert plans[0] == PlanProposed(at=0.0, plan=None, cause="ZeroDivisionError: no shares")
+    assert any(isinstance(message, WarnUser) for message in bench.messages())
+    assert any(isinstance(message, LaunchJob) for message in bench.messages())
+
+
+def test_what_is_for_the_user_does_not_reach_the_executor() -> None:
+    class Recording(DryRun):
+        def __init__(self) -> None:
+            super().__init__()
+            self.performed: list[Command] = []
+
+        def perform(self, command: Command, sink: Sink) -> None:
+            self.performed.append(command)
+            super().perform(command, sink)
+
+    executor = Recording()
+    bench = Bench(executor=executor)
+    bench.submit(floor_cores=3.0)
+    bench.run_until(RejectJob)
+    assert any(isinstance(message, RejectJob) for message in bench.heard)
+    assert executor.performed == []
+
+
+def test_bad_input_leaves_no_trace_in_the_journal() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.submit()
+    with pytest.raises(InvalidSpec, match="`id` must be new"):
+        bench.run_until(JobFinished)
+    assert sum(isinstance(message, JobSubmitted) for message in bench.messages()) == 1
+
+
+def test_an_event_from_another_thread_wakes_the_loop() -> None:
+    bench = Bench(clock=MonotonicClock())
+    event = NodeJoined(at=0.0, node=NODE, capacity=Resources(1.0))
+    sender = Thread(target=bench.runtime.post, args=(event,))
+    sender.start()
+    bench.run_until(NodeJoined)
+    sender.join()
+    assert bench.messages() == [event]
+
+
+def test_the_monotonic_clock_wakes_for_timers() -> None:
+    bench = Bench(clock=MonotonicClock())
+    bench.submit(work_steps=10.0, at=MonotonicClock().now())
+    bench.run_until(JobFinished)
+    set_timers = [message for message in bench.messages() if isinstance(message, SetTimer)]
+    first = next(timer for timer in set_timers if timer.key == f"tick:{JOB}")
+    fired = next(message for message in bench.messages() if isinstance(message, TimerFired))
+    assert fired.key == first.key
+    assert fired.at >= first.fire_at
+
+
+def test_a_fake_clock_says_when_a_loop_would_wait_for_ever() -> None:
+    with pytest.raises(RuntimeError, match="no timer is set"):
+        Bench().run_until(JobFinished)
+
+
+def test_does_nothing_when_the_end_is_already_there() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.runtime.run(lambda: True)
+    assert bench.messages() == []
+
+
+def test_the_plan_is_made_of_the_revision_that_was_asked_for() -> None:
+    bench = Bench()
+    bench.submit()
+    bench.run_until(JobFinished)
+    asked = [message.revision for message in bench.messages() if isinstance(message, RequestPlan)]
+    given = [
+        message.plan.revision for message in bench.messages() if isinstance(message, PlanProposed) and message.plan
+    ]
+    assert asked == given

@@ -1,0 +1,74 @@
+"""Messages survive being written."""
+
+import json
+from math import inf
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, PlanProposed, TimerFired
+from punctual.core.ids import JobId, NodeId
+from punctual.core.plan import Plan
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.store.codec import decode, encode, kind_of
+from punctual.testing.messages import KINDS, messages, messages_of
+
+
+def round_trip(message: Message) -> Message:
+    return decode(kind_of(message), encode(message))
+
+
+@given(messages())
+@settings(deadline=None, max_examples=300)
+def test_any_message(message: Message) -> None:
+    assert round_trip(message) == message
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_kind(kind: type) -> None:
+    @given(messages_of(kind))
+    @settings(deadline=None, max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+    def check(message: Message) -> None:
+        again = round_trip(message)
+        assert again == message
+        assert type(again) is kind
+
+    check()
+
+
+def test_nested_values_are_what_they_were() -> None:
+    grant = {NodeId("n"): Resources(cores=0.1, gpus=2, memory_bytes=1 << 40)}
+    reasons = {JobId("j"): Reason("scaled", "…", {"earliest_finish_s": inf, "late_s": -inf})}
+    plan = Plan(revision=7, grants={JobId("j"): grant}, reasons=reasons, status="partial", carry={"a": [1, None, "x"]})
+    again = round_trip(PlanProposed(at=1.5, plan=plan))
+    assert isinstance(again, PlanProposed)
+    assert again.plan == plan
+
+
+def test_text_that_is_no_unicode() -> None:
+    message = JobFailed(at=1.0, job=JobId("j"), cause="no file '\udcff'")
+    assert round_trip(message) == message
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="'JobDreamt'"):
+        decode("JobDreamt", "{}")
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"at":"soon","key":"k"}', "[]", "null"])
+def test_a_damaged_message_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="TimerFired"):
+        decode("TimerFired", text)
+
+
+def test_what_cannot_be_kept_is_refused_when_it_is_written() -> None:
+    plan = Plan(revision=1, grants={}, carry=object())
+    with pytest.raises(TypeError, match="cannot keep object"):
+        encode(PlanProposed(at=0.0, plan=plan))
+
+
+def test_the_text_is_json() -> None:
+    assert json.loads(encode(TimerFired(at=0.5, key="k"))) == {"at": 0.5, "key": "k"}

@@ -1,0 +1,138 @@
+"""All journals run one kit; the file also survives what happens to files and processes."""
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.protocols import Journal
+from punctual.store.memory import MemoryJournal
+from punctual.store.sqlite import SCHEMA_VERSION, SqliteJournal
+from punctual.testing.journal_kit import JournalConformance, ticks
+
+
+class TestMemoryJournal(JournalConformance):
+    @pytest.fixture
+    def journal(self) -> Journal:
+        return MemoryJournal()
+
+
+class TestSqliteJournal(JournalConformance):
+    @pytest.fixture
+    def journal(self, tmp_path: Path) -> Iterator[Journal]:
+        with SqliteJournal(tmp_path / "journal.db") as journal:
+            yield journal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_goes_on_where_it_stopped(path: Path) -> None:
+    with SqliteJournal(path) as journal:
+        journal.append(ticks(2))
+    with SqliteJournal(path) as journal:
+        assert journal.append(ticks(1, first=2)) == 3
+        assert [message for _, message in journal.read_from(1)] == ticks(3)
+
+
+def test_is_for_its_owner_only(path: Path) -> None:
+    with SqliteJournal(path) as journal:
+        journal.append(ticks(1))
+        modes = {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == {0o600}
+
+
+def test_is_read_by_another_connection_while_it_is_written(path: Path) -> None:
+    with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
+        journal.append(ticks(2))
+        assert [number for number, _ in reader.read_from(1)] == [1, 2]
+        journal.append(ticks(1))
+        assert [number for number, _ in reader.read_from(3)] == [3]
+
+
+def test_reading_does_not_write(path: Path) -> None:
+    with SqliteJournal(path):
+        pass
+    with SqliteJournal(path, read_only=True) as reader, pytest.raises(sqlite3.OperationalError, match="readonly"):
+        reader.append(ticks(1))
+
+
+def test_two_writers_share_one_sequence(path: Path) -> None:
+    with SqliteJournal(path) as one, SqliteJournal(path) as other:
+        one.append(ticks(1))
+        other.append(ticks(1))
+        assert one.append(ticks(1)) == 3
+
+
+def test_a_missing_file_is_not_made_by_reading(path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="must exist"):
+        SqliteJournal(path, read_only=True)
+    assert not path.exists()
+
+
+def test_another_version_is_refused(path: Path) -> None:
+    SqliteJournal(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    for read_only in (True, False):
+        with pytest.raises(InvalidSpec, match=f"version {SCHEMA_VERSION + 1}"):
+            SqliteJournal(path, read_only=read_only)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_other_files_are_refused_and_left_alone(path: Path, read_only: bool) -> None:
+    path.write_text("a text, long enough to be looked at as a database file, and yet none. " * 20)
+    before = path.read_bytes()
+    with pytest.raises(InvalidSpec, match="journal of Punctual"):
+        SqliteJournal(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    with pytest.raises(InvalidSpec, match="another SQLite database"):
+        SqliteJournal(path)
+    assert path.read_bytes() == before
+
+
+WRITER = """
+    import sys
+    from pathlib import Path
+    from punctual.store.sqlite import SqliteJournal
+    from punctual.testing.journal_kit import ticks
+
+    journal = SqliteJournal(Path(sys.argv[1]))
+    while True:
+        print(journal.append(ticks(7)), flush=True)
+"""
+
+
+@pytest.mark.parametrize("n_appends", [1, 40])
+def test_survives_a_kill_in_the_middle_of_writing(path: Path, n_appends: int) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", dedent(WRITER), str(path)], stdout=subprocess.PIPE, text=True
+    )  # fmt: skip
+    with writer:
+        assert writer.stdout is not None
+        confirmed = [int(writer.stdout.readline()) for _ in range(n_appends)][-1]
+        os.kill(writer.pid, signal.SIGKILL)
+        confirmed = max([confirmed, *(int(line) for line in writer.stdout if line.endswith("\n"))])
+    with SqliteJournal(path) as journal:
+        found = [number for number, _ in journal.read_from(1)]
+        assert found == list(range(1, len(found) + 1))
+        assert len(found) >= confirmed, "what was confirmed is there"
+        assert len(found) % 7 == 0, "an append is there wholly or not at all"
+        assert journal.append(ticks(1)) == len(found) + 1
