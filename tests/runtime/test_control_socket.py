@@ -112,6 +112,13 @@ def test_another_file_is_left_alone(path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+def test_closing_twice(path: Path) -> None:
+    door = ControlSocket(path, echo)
+    door.close()
+    door.close()
+    assert not path.exists()
+
+
 def test_a_long_path(tmp_path: Path) -> None:
     folder = tmp_path / ("long" * 20) / ("longer" * 20)
     folder.mkdir(parents=True)

@@ -1,7 +1,7 @@
 """The conformance kit of policies: subclass it, say how yours is made, and inherit the tests."""
 
-from copy import deepcopy
 import json
+from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from random import Random
 from typing import Any
