@@ -1,0 +1,206 @@
+"""What enforces a grant, and the choice of it."""
+
+import math
+import os
+import re
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+
+#: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
+PERIOD_US = 20_000
+#: The kernel takes no shorter quota.
+QUOTA_US_MIN = 1_000
+
+#: Folder around the groups of all jobs, in each hierarchy.
+FOLDER = "punctual"
+
+
+class Unusable(Exception):
+    """The actuator cannot be used here.
+
+    Parameters
+    ----------
+    why
+        As a clause, with the file that decides it.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """The files of a group that the keeper must know; see `punctual.executors.local.keeper.Errand`."""
+
+    entrances: tuple[Path, ...] = ()
+    lift: tuple[tuple[Path, str], ...] = ()
+    usage_file: Path | None = None
+    remove_dirs: tuple[Path, ...] = ()
+
+
+class Group(Protocol):
+    """One job under an actuator."""
+
+    @property
+    def footprint(self) -> Footprint: ...
+
+    def grant(self, cores: float) -> float:
+        """Put `cores` in force and return what is, as read back; raises `OSError`."""
+        ...
+
+    def granted_cores(self) -> float:
+        """What is in force, as read back; raises `OSError`."""
+        ...
+
+    def used_core_s(self) -> float:
+        """CPU time of all the job's processes up to now; raises `OSError` when the group is gone."""
+        ...
+
+    def final_core_s(self, usage: str, core_s: float) -> float:
+        """CPU time from what the keeper reports at the end: the usage file's text, and its own count."""
+        ...
+
+    def processes(self) -> list[int]:
+        """Who is in the group now, as far as is known."""
+        ...
+
+
+class Actuator(Protocol):
+    """A way to enforce grants on this machine."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def can_cap(self) -> bool:
+        """Whether a grant is a limit; if not, only pacing slows the job."""
+        ...
+
+    def check(self) -> None:
+        """Raise `Unusable` if it cannot be used here."""
+        ...
+
+    def keeper_prefix(self) -> Sequence[str]:
+        """What the keeper's command line begins with."""
+        ...
+
+    def open(self, job: JobId, keeper_pid: int) -> Group:
+        """Make the group of a job that is about to start under this keeper; raises `OSError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The actuator, and in a sentence why it is this one."""
+
+    actuator: Actuator
+    reason: str
+
+
+def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
+    """The first usable candidate, or the one named.
+
+    Parameters
+    ----------
+    name
+        ``auto``, or the name of a candidate; of several with that name the first usable one.
+    candidates
+        In order of preference.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none of that name, or it cannot be used here.
+    """
+    asked = [one for one in candidates if name in ("auto", one.name)]
+    if not asked:
+        known = ", ".join(dict.fromkeys(one.name for one in candidates))
+        raise InvalidSpec(
+            "`actuator` must be the name of one", repr(name), "this machine", f"Use `auto`, or one of: {known}."
+        )
+    obstacles: list[str] = []
+    for actuator in asked:
+        try:
+            actuator.check()
+        except Unusable as unusable:
+            obstacles.append(f"{actuator.name}: {unusable}")
+            continue
+        return Choice(actuator, _reason(actuator, name, obstacles))
+    raise InvalidSpec(
+        f"`actuator` must be usable: '{name}'", "; ".join(obstacles), "this machine",
+        "Allow writing there, or use `--actuator auto`, which falls back on pacing.",
+    )  # fmt: skip
+
+
+def _reason(actuator: Actuator, name: str, obstacles: Sequence[str]) -> str:
+    if name != "auto":
+        return f"{actuator.name} was asked for."
+    if not obstacles:
+        return f"{actuator.name} is the first choice, and usable."
+    return f"{actuator.name} is the first that is usable ({'; '.join(obstacles)})."
+
+
+def quota_us(cores: float, n_cpus: int) -> int | None:
+    """The quota of a period that gives `cores`; None: none is needed.
+
+    It is rounded down, so that the grants of several jobs never add up to more than was shared out.
+    """
+    if cores >= n_cpus:
+        return None
+    return max(QUOTA_US_MIN, math.floor(cores * PERIOD_US + 1e-6))
+
+
+def group_name(job: JobId) -> str:
+    """A folder's name for the job, unlike any other; begins with the id of this process, see `remove_abandoned`."""
+    return f"{os.getpid()}-{re.sub(r'[^A-Za-z0-9._-]', '_', job)[:64]}-{secrets.token_hex(3)}"
+
+
+def make_dir(folder: Path) -> None:
+    """Make `folder` and the one around it, which another job's end may remove at any moment."""
+    for _ in range(5):
+        try:
+            folder.mkdir(parents=True)
+        except FileNotFoundError:
+            continue
+        return
+    folder.mkdir(parents=True)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove empty groups under `parent` whose Punctual and keeper were both killed."""
+    if not parent.is_dir():
+        return
+    for folder in parent.iterdir():
+        pid = folder.name.partition("-")[0]
+        if folder.is_dir() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            remove_dir(folder)
+    remove_dir(parent)
+
+
+def remove_dir(folder: Path) -> None:
+    """Remove a control group if nobody needs it."""
+    with suppress(OSError):  # processes or groups in it, or gone already
+        folder.rmdir()
+
+
+def try_out(actuator: Actuator) -> None:
+    """Make a group and limit it: what the system's files say of rights does not tell whether that works.
+
+    Raises
+    ------
+    Unusable
+        The system refused something; names the file.
+    """
+    try:
+        group = actuator.open(JobId("try"), os.getpid())
+        try:
+            group.grant(0.5)
+        finally:
+            for folder in group.footprint.remove_dirs:
+                remove_dir(folder)
+    except OSError as error:
+        raise Unusable(f"'{error.filename}' cannot be used ({error.strerror})") from None

@@ -1,0 +1,112 @@
+"""Control groups version 1: the CPU quota of the `cpu` controller, usage from `cpuacct`."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from punctual.core.ids import JobId
+from punctual.executors.local.actuator import (
+    FOLDER,
+    PERIOD_US,
+    Footprint,
+    Unusable,
+    group_name,
+    make_dir,
+    quota_us,
+    remove_abandoned,
+    try_out,
+)
+from punctual.executors.local.mounts import hierarchy
+
+#: Weight of a job against what else runs, of which each process counts 1024.
+_SHARES = 8192
+
+
+class CgroupV1:
+    """CPU quotas, where the `cpu` and `cpuacct` hierarchies may be written to.
+
+    Parameters
+    ----------
+    cpu, cpuacct
+        Folders below which groups are made; None: that hierarchy is not mounted.
+    """
+
+    name = "cgroup-v1"
+    can_cap = True
+
+    def __init__(self, cpu: Path | None, cpuacct: Path | None, n_cpus: int | None = None) -> None:
+        self._cpu = cpu
+        self._cpuacct = cpuacct
+        self._n_cpus = n_cpus or os.cpu_count() or 1
+
+    @classmethod
+    def found(cls) -> "CgroupV1":
+        """The hierarchies of this machine, below the groups this process is in."""
+        cpu, cpuacct = hierarchy("cpu"), hierarchy("cpuacct")
+        return cls(None if cpu is None else cpu.own, None if cpuacct is None else cpuacct.own)
+
+    def check(self) -> None:
+        for controller, folder in (("cpu", self._cpu), ("cpuacct", self._cpuacct)):
+            if folder is None:
+                raise Unusable(f"no '{controller}' hierarchy is mounted")
+            remove_abandoned(folder / FOLDER)
+        try_out(self)
+
+    def keeper_prefix(self) -> Sequence[str]:
+        return ()
+
+    def open(self, job: JobId, keeper_pid: int) -> "CgroupV1Group":
+        assert self._cpu is not None
+        assert self._cpuacct is not None
+        name = group_name(job)
+        # One folder where both controllers share a hierarchy.
+        folders = tuple(dict.fromkeys(parent.resolve() / FOLDER / name for parent in (self._cpu, self._cpuacct)))
+        for folder in folders:
+            make_dir(folder)
+        _protect(folders[0].parent, self._n_cpus)
+        _protect(folders[0], 1)
+        return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
+
+
+class CgroupV1Group:
+    """A job's group in both hierarchies; see `punctual.executors.local.actuator.Group`."""
+
+    def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int) -> None:
+        self._n_cpus = n_cpus
+        self._quota = cpu / "cpu.cfs_quota_us"
+        self._period = cpu / "cpu.cfs_period_us"
+        self._members = cpu / "cgroup.procs"
+        folders = tuple(dict.fromkeys((cpu, cpuacct)))
+        self._usage = cpuacct / "cpuacct.usage"
+        self.footprint = Footprint(
+            entrances=tuple(folder / "cgroup.procs" for folder in folders),
+            lift=((self._quota, "-1"),),
+            usage_file=self._usage,
+            remove_dirs=(*folders, *(folder.parent for folder in folders)),
+        )
+        self._period.write_text(str(PERIOD_US))
+
+    def grant(self, cores: float) -> float:
+        quota = quota_us(cores, self._n_cpus)
+        text = "-1" if quota is None else str(quota)
+        if self._quota.read_text().strip() != text:
+            self._quota.write_text(text)
+        return self.granted_cores()
+
+    def granted_cores(self) -> float:
+        quota = int(self._quota.read_text())
+        return float(self._n_cpus) if quota < 0 else quota / int(self._period.read_text())
+
+    def used_core_s(self) -> float:
+        return int(self._usage.read_text()) / 1e9
+
+    def final_core_s(self, usage: str, core_s: float) -> float:
+        return int(usage) / 1e9 if usage else core_s
+
+    def processes(self) -> list[int]:
+        return [int(pid) for pid in self._members.read_text().split()]
+
+
+def _protect(folder: Path, n_jobs: int) -> None:
+    """Weigh more than other programs do; the folder around all jobs competes with them as one."""
+    (folder / "cpu.shares").write_text(str(_SHARES * n_jobs))

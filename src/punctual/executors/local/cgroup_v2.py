@@ -1,0 +1,146 @@
+"""Control groups version 2: `cpu.max` in a subtree that may be written to."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from punctual.core.ids import JobId
+from punctual.executors.local.actuator import (
+    FOLDER,
+    PERIOD_US,
+    Footprint,
+    Unusable,
+    group_name,
+    make_dir,
+    quota_us,
+    remove_abandoned,
+    try_out,
+)
+from punctual.executors.local.mounts import hierarchy
+
+#: Weight of a job against what else runs, which counts 100, and the largest the kernel takes.
+_WEIGHT, _WEIGHT_MAX = 800, 10_000
+
+#: Where processes go that would otherwise stand in a group whose children are to be limited.
+_ASIDE = "punctual-controller"
+
+
+class CgroupV2:
+    """CPU quotas below one group.
+
+    Parameters
+    ----------
+    base
+        The group below which those of jobs are made: a delegated one, or the root; None: not mounted.
+    """
+
+    name = "cgroup-v2"
+    can_cap = True
+
+    def __init__(self, base: Path | None, n_cpus: int | None = None) -> None:
+        self._base = base
+        self._n_cpus = n_cpus or os.cpu_count() or 1
+
+    @classmethod
+    def found(cls) -> "list[CgroupV2]":
+        """Below the group of this process, and below the root."""
+        tree = hierarchy("")
+        if tree is None:
+            return [cls(None)]
+        return [cls(base) for base in dict.fromkeys((tree.own, tree.mount))]
+
+    def check(self) -> None:
+        if self._base is None:
+            raise Unusable("no version 2 hierarchy is mounted")
+        if "cpu" not in _words(self._base / "cgroup.controllers"):
+            raise Unusable(f"'{self._base / 'cgroup.controllers'}' does not list the cpu controller")
+        remove_abandoned(self._base / FOLDER)
+        try_out(self)
+
+    def keeper_prefix(self) -> Sequence[str]:
+        return ()
+
+    def open(self, job: JobId, keeper_pid: int) -> "CgroupV2Group":
+        assert self._base is not None
+        step_aside(self._base, {os.getpid()})
+        enable_cpu(self._base)
+        folder = self._base / FOLDER / group_name(job)
+        make_dir(folder)
+        enable_cpu(folder.parent)
+        _protect(folder.parent, self._n_cpus)
+        return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent))
+
+
+class CgroupV2Group:
+    """A job's group; see `punctual.executors.local.actuator.Group`."""
+
+    def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...]) -> None:
+        self._n_cpus = n_cpus
+        self._quota = folder / "cpu.max"
+        self._members = folder / "cgroup.procs"
+        self._usage = folder / "cpu.stat"
+        self.footprint = Footprint(
+            entrances=(self._members,),
+            lift=((self._quota, f"max {PERIOD_US}"),),
+            usage_file=self._usage,
+            remove_dirs=remove_dirs,
+        )
+        _protect(folder, 1)
+
+    def grant(self, cores: float) -> float:
+        quota = quota_us(cores, self._n_cpus)
+        wanted = ["max" if quota is None else str(quota), str(PERIOD_US)]
+        if _words(self._quota) != wanted:
+            self._quota.write_text(" ".join(wanted))
+        return self.granted_cores()
+
+    def granted_cores(self) -> float:
+        quota, period = self._quota.read_text().split()
+        return float(self._n_cpus) if quota == "max" else int(quota) / int(period)
+
+    def used_core_s(self) -> float:
+        return _usage_core_s(self._usage.read_text())
+
+    def final_core_s(self, usage: str, core_s: float) -> float:
+        return _usage_core_s(usage) if usage else core_s
+
+    def processes(self) -> list[int]:
+        return [int(pid) for pid in self._members.read_text().split()]
+
+
+def step_aside(base: Path, own_pids: set[int]) -> None:
+    """Move `own_pids` into a group of their own if they alone stand in `base`.
+
+    Except in the root, a group with processes of its own cannot have limited groups below it.
+    """
+    members = {int(pid) for pid in _words(base / "cgroup.procs")}
+    if not members or not members <= own_pids or not (base / "cgroup.type").exists():
+        return
+    aside = base / _ASIDE
+    aside.mkdir(exist_ok=True)
+    for pid in members:
+        (aside / "cgroup.procs").write_text(str(pid))
+
+
+def enable_cpu(folder: Path) -> None:
+    """Let the groups below `folder` have quotas."""
+    switch = folder / "cgroup.subtree_control"
+    if "cpu" not in _words(switch):
+        switch.write_text("+cpu")
+
+
+def _protect(folder: Path, n_jobs: int) -> None:
+    """Weigh more than other programs do; the folder around all jobs competes with them as one."""
+    (folder / "cpu.weight").write_text(str(min(_WEIGHT * n_jobs, _WEIGHT_MAX)))
+
+
+def _words(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []
+
+
+def _usage_core_s(text: str) -> float:
+    for line in text.splitlines():
+        name, _, amount = line.partition(" ")
+        if name == "usage_usec":
+            return int(amount) / 1e6
+    return 0.0

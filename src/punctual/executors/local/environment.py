@@ -1,0 +1,34 @@
+"""The environment of a job."""
+
+import math
+from collections.abc import Mapping
+
+from punctual.core.ids import JobId
+from punctual.executors.local.program import Program
+from punctual.wire import PAGE_VARIABLE
+
+#: Tells a script which job it is.
+JOB_VARIABLE = "PUNCTUAL_JOB"
+
+
+def job_environment(
+    program: Program, job: JobId, ceiling_cores: float, page: str | None, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables of the job's process.
+
+    The number of threads follows the ceiling and not the grant: it stays the same for the whole run, and with it the
+    order in which numbers are added up. What training computes must not depend on how fast it was let go.
+    """
+    n_threads = str(max(1, math.ceil(ceiling_cores)))
+    chosen = {
+        "OMP_NUM_THREADS": n_threads,
+        "MKL_NUM_THREADS": n_threads,
+        # A thread that waits by spinning burns the quota that the thread it waits for would need.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+    if program.is_read:
+        # Python writes in large pieces to anything but a terminal, and progress would come in jumps.
+        chosen["PYTHONUNBUFFERED"] = "1"
+    environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}
+    environment.pop(PAGE_VARIABLE, None)
+    return environment if page is None else {**environment, PAGE_VARIABLE: page}

@@ -1,0 +1,134 @@
+"""Runs jobs as processes of this machine, and holds each to its grant."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import GrantFailed, JobFailed
+from punctual.core.ids import JobId, NodeId
+from punctual.core.protocols import Clock, Sink
+from punctual.executors.local.actuator import Actuator, choose
+from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.job_run import JobRun, Place
+from punctual.executors.local.pacing_only import PacingOnly
+from punctual.executors.local.program import Program
+from punctual.executors.local.user_scope import UserScope
+
+#: How long a job that was asked to stop may take for its checkpoint.
+STOP_GRACE_S = 10.0
+
+
+def actuators() -> list[Actuator]:
+    """All ways to enforce a grant, best first."""
+    found: list[Actuator] = [*CgroupV2.found()]
+    return [*found, UserScope.found(), CgroupV1.found(), PacingOnly()]
+
+
+class LocalExecutor:
+    """Performs commands on processes of this machine. A context manager: leaving it ends the jobs that still run.
+
+    Parameters
+    ----------
+    programs
+        What each job runs.
+    node
+        This machine's name in grants.
+    runtime_dir
+        Folder for what exists only while a job runs; made if it is missing.
+    clock
+        That of the runtime; must agree with the machine's monotonic clock, which is what jobs use for their stamps.
+    actuator
+        ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
+    stop_grace_s
+        Seconds that a job which can make a checkpoint gets for it when it is stopped.
+    candidates
+        Actuators to choose from; None: all there are.
+
+    Raises
+    ------
+    InvalidSpec
+        The actuator is unknown, or cannot be used here.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[JobId, Program],
+        *,
+        node: NodeId,
+        runtime_dir: Path,
+        clock: Clock,
+        actuator: str = "auto",
+        stop_grace_s: float = STOP_GRACE_S,
+        candidates: Sequence[Actuator] | None = None,
+    ) -> None:
+        self._programs = dict(programs)
+        self._choice = choose(actuator, actuators() if candidates is None else candidates)
+        runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._place = Place(
+            node=node, actuator=self._choice.actuator, runtime_dir=runtime_dir, clock=clock, stop_grace_s=stop_grace_s
+        )
+        self._runs: dict[JobId, JobRun] = {}
+
+    def perform(self, command: Command, sink: Sink) -> None:
+        """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
+        match command:
+            case LaunchJob():
+                self._launch(command, sink)
+            case ResizeJob(job=job) if job in self._runs:
+                self._runs[job].resize(command, sink)
+            case StopJob(job=job, cause=cause) if job in self._runs:
+                self._runs[job].stop(cause)
+
+    def observe(self, at: float, sink: Sink) -> None:
+        for run in self._runs.values():
+            run.observe(at, sink)
+
+    def actuator_name(self, job: JobId) -> str:
+        """What enforces the job's grant."""
+        return self._choice.actuator.name
+
+    def actuator_reason(self, job: JobId) -> str:
+        """Why it is this one and no other, in a sentence."""
+        return self._choice.reason
+
+    def faults(self, job: JobId) -> list[InvalidSpec]:
+        """What a job that ended with success declared and did not do; empty for a job that was never launched."""
+        run = self._runs.get(job)
+        return run.faults() if run is not None else []
+
+    def close(self) -> None:
+        """End what still runs; returns when nothing is left of it."""
+        running = [run for run in self._runs.values() if not run.ended]
+        for run in running:
+            run.terminate()
+        for run in running:
+            run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _launch(self, command: LaunchJob, sink: Sink) -> None:
+        run = self._runs.get(command.job)
+        if run is not None and not run.ended:
+            run.say_started(command.request, sink)
+            return
+        program, at = self._programs.get(command.job), self._place.clock.now()
+        if program is None:
+            sink(JobFailed(at=at, job=command.job, cause="the executor was given no program for it"))
+            return
+        try:
+            run = JobRun(self._place, program, command, sink)
+        except OSError as error:  # no room for the page, say
+            sink(GrantFailed(at=at, job=command.job, request=command.request, granted={}, cause=str(error)))
+            return
+        self._runs[command.job] = run
+        run.start()

@@ -1,0 +1,426 @@
+"""One job from its launch to its end."""
+
+import logging
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    PhaseReported,
+    ProgressReported,
+)
+from punctual.core.ids import NodeId
+from punctual.core.job import Allocation
+from punctual.core.protocols import Clock, Sink
+from punctual.core.resources import Resources
+from punctual.executors.local.actuator import Actuator, Group, group_name, remove_dir
+from punctual.executors.local.environment import job_environment
+from punctual.executors.local.faults import found_faults
+from punctual.executors.local.keeper import GRACE_S, Errand
+from punctual.executors.local.keeper_link import KeeperLink
+from punctual.executors.local.mounts import is_in_memory
+from punctual.executors.local.output import Relay, write_through
+from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.executors.local.program import Program
+from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, Progress
+from punctual.executors.local.progress_text import ProgressText
+from punctual.wire import Page
+
+_LOG = logging.getLogger(__name__)
+
+#: How long the last of the output may take to arrive once all that wrote it have ended.
+_OUTPUT_S_MAX = 5.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What all jobs of an executor have in common."""
+
+    node: NodeId
+    actuator: Actuator
+    runtime_dir: Path
+    clock: Clock
+    stop_grace_s: float
+
+
+class _NotBegunError(Exception):
+    """The keeper could not do its errand."""
+
+
+class JobRun:
+    """A process with its keeper, its group and its page. The thread that waits for its end answers `launch`.
+
+    Everything another thread may look at at the same time is guarded by one lock, so that nothing is reported of a job
+    once its end has been.
+    """
+
+    def __init__(self, place: Place, program: Program, launch: LaunchJob, sink: Sink) -> None:
+        self._place = place
+        self._program = program
+        self._launch = launch
+        self._sink = sink
+        self._lock = threading.RLock()
+        self._request = launch.request
+        self._grant = _grant_on(launch.grant, place.node)
+        self._granted_cores = 0.0
+        self._used_core_s = 0.0
+        self._started_at: float | None = None
+        self._job_pid = 0
+        self._group: Group | None = None
+        self._ended = False
+        self._succeeded = False
+        self._link_closed = False
+        self._stop_cause: str | None = None
+        self._stop_timer: threading.Timer | None = None
+        self._page_path: Path | None = None
+        self._progress: Progress = self._make_progress()
+        self._relay = Relay(self._receive) if program.is_read else None
+        self._link: KeeperLink | None = None
+        self._thread = threading.Thread(target=self._live, name=f"punctual-job-{launch.job}", daemon=True)
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def start(self) -> None:
+        """Set out to start the process; answered from another thread."""
+        self._thread.start()
+
+    def say_started(self, request: int, sink: Sink) -> None:
+        """Answer a launch that was asked for again; one still under way is answered under the new number."""
+        with self._lock:
+            self._request = max(self._request, request)
+            if self._started_at is not None and not self._ended:
+                sink(self._job_started())
+
+    def resize(self, command: ResizeJob, sink: Sink) -> None:
+        """Put another grant and pacing line in force."""
+        with self._lock:
+            if self._ended or self._group is None or self._started_at is None or command.request < self._request:
+                return
+            self._request = command.request
+            self._grant = _grant_on(command.grant, self._place.node)
+            try:
+                self._apply(self._group, command)
+            except OSError as error:
+                sink(self._grant_failed(f"'{error.filename}': {error.strerror}"))
+                return
+            at = self._place.clock.now()
+            sink(GrantApplied(at=at, job=command.job, request=command.request, granted=self._granted()))
+
+    def observe(self, at: float, sink: Sink) -> None:
+        """Report progress and usage, if the job runs."""
+        with self._lock:
+            if self._ended or self._started_at is None:
+                return
+            self._report(at, sink)
+            self._progress.beat()
+
+    def stop(self, cause: str) -> None:
+        """Have the job end, after a checkpoint if it can make one; returns at once."""
+        with self._lock:
+            if self._ended or self._stop_cause is not None:
+                return
+            self._stop_cause = cause
+            if not self._progress.can_stop or self._group is None:
+                self.terminate()
+                return
+            with suppress(OSError):
+                self._granted_cores = self._group.grant(math.inf)  # the sooner the checkpoint is written
+            self._progress.ask_to_stop()
+            self._progress.beat()
+            self._stop_timer = threading.Timer(self._place.stop_grace_s, self.terminate)
+            self._stop_timer.daemon = True
+            self._stop_timer.start()
+
+    def terminate(self) -> None:
+        """SIGTERM for the job; said again, SIGKILL."""
+        with self._lock:
+            self._stop_cause = self._stop_cause or "Punctual is ending"
+            if self._link is not None and not self._link_closed:
+                self._link.terminate()
+
+    def close(self) -> None:
+        """Wait for the end of a job that was told to end, and see to it."""
+        self._thread.join(GRACE_S + 2 * _OUTPUT_S_MAX)
+        if self._thread.is_alive() and self._link is not None:
+            self._link.kill()
+            self._thread.join()
+
+    def faults(self) -> list[InvalidSpec]:
+        """What the job said of its steps and did not do, once it has ended with success."""
+        with self._lock:
+            if not self._succeeded:
+                return []
+            latest = self._progress.latest(self._used_core_s)
+            return found_faults(
+                self._launch.job, faults=self._progress.faults, reported=latest.unit_at is not None,
+                steps_done=latest.steps_done, steps_total=latest.steps_total,
+            )  # fmt: skip
+
+    # Starting.
+
+    def _make_progress(self) -> Progress:
+        pattern = self._program.progress_pattern
+        if pattern is not None:
+            return OutputProgress(ProgressText(pattern), self._launch.spec.work_steps)
+        self._page_path = _page_folder(self._place.runtime_dir) / f"{group_name(self._launch.job)}.page"
+        return PageProgress(Page.create(str(self._page_path)), self._program.submitted_at)
+
+    def _live(self) -> None:
+        """From start to end; in a thread of its own."""
+        try:
+            began = self._begin()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
+            _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
+            self._answer_failure(error)
+            return
+        last = began if "failed" in began else self._see_through(began)
+        self._finish(last)
+
+    def _begin(self) -> dict[str, Any]:
+        """Start keeper, group and process; the keeper's answer, which may be that the program cannot be run."""
+        link = self._start_keeper()
+        if link.read() is None:
+            raise _NotBegunError("the keeper has ended before it began")
+        group = self._place.actuator.open(self._launch.job, link.pid)
+        with self._lock:
+            self._group = group
+            self._granted_cores = group.grant(self._grant.cores)
+        link.send(self._errand(group))
+        answer = link.read()
+        if answer is None:
+            raise _NotBegunError("the keeper has ended before it began")
+        return answer
+
+    def _start_keeper(self) -> KeeperLink:
+        relay = self._relay
+        prefix = self._place.actuator.keeper_prefix()
+        with self._lock:
+            if self._stop_cause is not None:
+                raise _NotBegunError("it was stopped before it began")
+            if relay is None:
+                self._link = KeeperLink(prefix, None, None)
+                return self._link
+            try:
+                self._link = KeeperLink(prefix, relay.write_fd, relay.read_fd)
+            finally:
+                relay.start()
+            return self._link
+
+    def _errand(self, group: Group) -> Errand:
+        program, launch, footprint = self._program, self._launch, group.footprint
+        page = None if self._page_path is None else str(self._page_path)
+        environment = job_environment(program, launch.job, launch.spec.ceiling.cores, page, os.environ)
+        return Errand(
+            argv=list(program.argv),
+            cwd=program.cwd,
+            environment=environment,
+            entrances=[str(path) for path in footprint.entrances],
+            lift=[[str(path), text] for path, text in footprint.lift],
+            usage_file=None if footprint.usage_file is None else str(footprint.usage_file),
+            remove_dirs=[str(path) for path in footprint.remove_dirs],
+            remove_files=[] if page is None else [page],
+            drain_fd=None if self._relay is None else self._relay.read_fd,
+        )
+
+    def _answer_failure(self, error: Exception) -> None:
+        """The process never was: what stood ready for it goes, and the launch is answered."""
+        with self._lock:
+            self._ended = True
+            self._clear_away()
+            if self._stop_cause is not None:
+                self._sink(self._job_failed(f"stopped: {self._stop_cause}", None))
+            else:
+                self._sink(self._grant_failed(str(error)))
+
+    # Running.
+
+    def _see_through(self, began: Mapping[str, Any]) -> dict[str, Any] | None:
+        assert self._link is not None
+        with self._lock:
+            self._job_pid = began["started"]
+            self._started_at = began["at_ns"] / 1e9
+            self._sink(self._job_started())
+        return self._link.read()
+
+    def _apply(self, group: Group, command: ResizeJob) -> None:
+        if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
+            return
+        self._granted_cores = group.grant(self._grant.cores)
+        self._progress.pace(command.pacing)
+        self._progress.beat()
+
+    def _report(self, at: float, sink: Sink) -> None:
+        phases = self._progress.new_phases()
+        if phases is not None:
+            sink(PhaseReported(at=at, job=self._launch.job, phases=phases))
+        used_core_s = self._usage_core_s()
+        sink(self._progress_reported(at, self._progress.latest(used_core_s)))
+
+    def _usage_core_s(self) -> float:
+        with suppress(OSError):  # the group goes with the job's last process; what was read last stands
+            if self._group is not None and not self._ended:
+                self._used_core_s = self._group.used_core_s()
+        return self._used_core_s
+
+    def _receive(self, output: bytes) -> None:
+        """What the job has written; in the thread that reads it."""
+        if isinstance(self._progress, OutputProgress):
+            self._progress.receive(output, self._usage_core_s())
+        (self._program.on_output or write_through)(output)
+
+    # Ending.
+
+    def _finish(self, last: Mapping[str, Any] | None) -> None:
+        """Report the end; `last` is the keeper's last line, None if it was killed."""
+        if last is None:
+            self._outlive_keeper()
+        self._close_link()
+        if self._relay is not None:
+            self._relay.finish(_OUTPUT_S_MAX)
+        with self._lock:
+            if self._stop_timer is not None:
+                self._stop_timer.cancel()
+            self._take_final_usage(last)
+            self._ended = True
+            at = self._place.clock.now()
+            if self._started_at is not None:
+                self._report(at, self._sink)
+            self._sink(self._end_event(at, last))
+
+    def _close_link(self) -> None:
+        with self._lock:
+            self._link_closed = True
+        if self._link is not None:
+            self._link.close()
+
+    def _take_final_usage(self, last: Mapping[str, Any] | None) -> None:
+        if last is not None and "ended" in last and self._group is not None:
+            self._used_core_s = max(self._used_core_s, self._group.final_core_s(last["usage"], last["core_s"]))
+
+    def _end_event(self, at: float, last: Mapping[str, Any] | None) -> JobFinished | JobFailed:
+        if last is None:
+            return self._job_failed(self._stopped() or "its keeper was killed, and the job with it", None)
+        if "failed" in last:
+            return self._job_failed(self._stopped() or _not_run(self._program, last["failed"]), last["code"])
+        code, ended_at = int(last["ended"]), last["at_ns"] / 1e9
+        all_done = self._progress.latest(self._used_core_s).all_steps_done
+        if code == 0 and (self._stop_cause is None or all_done):
+            self._succeeded = True
+            return JobFinished(at=at, job=self._launch.job, landed_at=self._progress.landed_at() or ended_at)
+        return self._job_failed(self._stopped() or _cause(code), code)
+
+    def _stopped(self) -> str | None:
+        return None if self._stop_cause is None else f"stopped: {self._stop_cause}"
+
+    def _outlive_keeper(self) -> None:
+        """End what a killed keeper has left; the kernel has already asked the job to end."""
+        kill_at = time.monotonic() + GRACE_S
+        while (alive := self._processes()) and time.monotonic() < kill_at + GRACE_S:
+            if time.monotonic() > kill_at:
+                for pid in alive:
+                    _kill(pid)
+            time.sleep(_LOOK_S)
+        with suppress(OSError):
+            os.killpg(self._job_pid, signal.SIGKILL)
+        self._clear_away()
+
+    def _processes(self) -> list[int]:
+        members: list[int] = []
+        with suppress(OSError):
+            members = self._group.processes() if self._group is not None else []
+        return members if members or cpu_clock_ns(self._job_pid) is None else [self._job_pid]
+
+    def _clear_away(self) -> None:
+        """Remove what the keeper would have removed."""
+        self._close_link()
+        for folder in self._group.footprint.remove_dirs if self._group is not None else ():
+            remove_dir(folder)
+        if self._page_path is not None:
+            self._page_path.unlink(missing_ok=True)
+
+    # Answers.
+
+    def _granted(self) -> Allocation:
+        return {self._place.node: replace(self._grant, cores=self._granted_cores)}
+
+    def _job_started(self) -> JobStarted:
+        return JobStarted(
+            at=self._place.clock.now(),
+            job=self._launch.job,
+            request=self._request,
+            granted=self._granted(),
+            can_pace=self._program.progress_pattern is None,
+            can_cap=self._place.actuator.can_cap,
+        )
+
+    def _grant_failed(self, cause: str) -> GrantFailed:
+        granted = {} if self._started_at is None else self._granted()
+        return GrantFailed(
+            at=self._place.clock.now(), job=self._launch.job, request=self._request, granted=granted, cause=cause
+        )
+
+    def _job_failed(self, cause: str, exit_code: int | None) -> JobFailed:
+        return JobFailed(at=self._place.clock.now(), job=self._launch.job, cause=cause, exit_code=exit_code)
+
+    def _progress_reported(self, at: float, latest: Latest) -> ProgressReported:
+        assert self._started_at is not None
+        return ProgressReported(
+            at=at,
+            job=self._launch.job,
+            steps_done=latest.steps_done,
+            steps_total=latest.steps_total,
+            unit_at=self._started_at if latest.unit_at is None else latest.unit_at,
+            used_core_s=self._used_core_s,
+            in_flight_core_s=latest.in_flight_core_s,
+            landed=latest.landed,
+        )
+
+
+def _grant_on(grant: Allocation, node: NodeId) -> Resources:
+    return grant.get(node, Resources())
+
+
+def _page_folder(runtime_dir: Path) -> Path:
+    """Where a write never waits for a disk, which the training would wait for at a step."""
+    shared_memory = Path("/dev/shm")  # noqa: S108 -- the page's name is new and its file is made for us alone
+    if is_in_memory(runtime_dir) or not os.access(shared_memory, os.W_OK) or not is_in_memory(shared_memory):
+        return runtime_dir
+    return shared_memory
+
+
+def _not_run(program: Program, why: str) -> str:
+    return (
+        f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
+        "Check its name and that it may be executed."
+    )
+
+
+def _cause(code: int) -> str:
+    if code <= 128:
+        return f"its process ended with exit code {code}"
+    try:
+        return f"its process was ended by {signal.Signals(code - 128).name}"
+    except ValueError:
+        return f"its process ended with exit code {code}"
+
+
+def _kill(pid: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,77 @@
+"""What is mounted where: control groups and this process's place in them, and files that lie in memory."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """One mounted tree of control groups.
+
+    Attributes
+    ----------
+    mount
+        Where it is mounted.
+    own
+        The folder of this process's group; `mount` itself if that lies outside what is mounted.
+    """
+
+    mount: Path
+    own: Path
+
+
+def hierarchy(controller: str, mountinfo: str | None = None, membership: str | None = None) -> Hierarchy | None:
+    """The hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``); None: not mounted.
+
+    Parameters
+    ----------
+    mountinfo, membership
+        Texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    """
+    mountinfo = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    membership = Path("/proc/self/cgroup").read_text() if membership is None else membership
+    for line in mountinfo.splitlines():
+        place, _, kind = line.partition(" - ")
+        filesystem, _, options = kind.split(" ", 2)
+        if _holds(controller, filesystem, options):
+            root, mount = (_unescaped(word) for word in place.split()[3:5])
+            return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
+    return None
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Whether files in `folder` never wait for a disk."""
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        place, _, kind = line.partition(" - ")
+        if place.split()[2] == number:
+            return kind.split()[0] == "tmpfs"
+    return False
+
+
+def _holds(controller: str, filesystem: str, options: str) -> bool:
+    if not controller:
+        return filesystem == "cgroup2"
+    return filesystem == "cgroup" and controller in options.split(",")
+
+
+def _own_group(controller: str, membership: str) -> str:
+    for line in membership.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controller in controllers.split(","):
+            return group
+    return "/"
+
+
+def _inside(mount: Path, root: str, group: str) -> Path:
+    """The folder of `group`; a container may see only the part of the tree from `root` on."""
+    relative = os.path.relpath(group, root)
+    return mount if relative.startswith("..") else mount / PurePosixPath(relative)
+
+
+def _unescaped(word: str) -> str:
+    """Blanks and the like are written as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word)

@@ -1,0 +1,49 @@
+"""No enforcement: the job is slowed by pacing itself, and its usage is that of its process tree."""
+
+import os
+from collections.abc import Sequence
+
+from punctual.core.ids import JobId
+from punctual.executors.local.actuator import Footprint
+from punctual.executors.local.process_tree import TreeUsage
+
+
+class PacingOnly:
+    """Needs no rights; a grant is what the job is told to keep to."""
+
+    name = "pacing"
+    can_cap = False
+
+    def check(self) -> None:
+        """Usable everywhere."""
+
+    def keeper_prefix(self) -> Sequence[str]:
+        return ()
+
+    def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(keeper_pid)
+
+
+class PacingOnlyGroup:
+    """The processes below the keeper; see `punctual.executors.local.actuator.Group`."""
+
+    def __init__(self, keeper_pid: int) -> None:
+        self._cores = float(os.cpu_count() or 1)
+        self._usage = TreeUsage(keeper_pid)
+        self.footprint = Footprint()
+
+    def grant(self, cores: float) -> float:
+        self._cores = min(cores, float(os.cpu_count() or 1))
+        return self._cores
+
+    def granted_cores(self) -> float:
+        return self._cores
+
+    def used_core_s(self) -> float:
+        return self._usage.used_core_s()
+
+    def final_core_s(self, usage: str, core_s: float) -> float:
+        return max(core_s, self._usage.used_core_s())
+
+    def processes(self) -> list[int]:
+        return self._usage.processes()

@@ -1,0 +1,209 @@
+"""How far a job is: from its page, or from its output."""
+
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from punctual.core.control import PacingLine, PhaseProgress
+from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.executors.local.progress_text import Count, ProgressText
+from punctual.wire import Claim, Fault, Orders, Page, PhaseEntry, State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latest:
+    """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet."""
+
+    steps_done: float = 0.0
+    steps_total: float | None = None
+    unit_at: float | None = None
+    in_flight_core_s: float = 0.0
+    landed: bool = False
+
+    @property
+    def all_steps_done(self) -> bool:
+        return self.steps_total is not None and self.steps_done >= self.steps_total > 0
+
+
+class Progress(Protocol):
+    """Where a job's progress comes from, and where what is wanted of it goes."""
+
+    faults: set[Fault]
+
+    @property
+    def can_stop(self) -> bool: ...
+
+    def latest(self, used_core_s: float) -> Latest:
+        """The latest count; `used_core_s` is what the job has used by now."""
+        ...
+
+    def landed_at(self) -> float | None:
+        """When everything declared was done; None: at the end of the process."""
+        ...
+
+    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        """The job's phases; None: nothing new."""
+        ...
+
+    def pace(self, line: PacingLine | None) -> None:
+        """Keep the job to `line`."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Have the job make a checkpoint and leave; only where it `can_stop`."""
+        ...
+
+    def beat(self) -> None:
+        """Show the job that it is being looked after."""
+        ...
+
+
+class PageProgress:
+    """A job that uses `punctual.track`.
+
+    Parameters
+    ----------
+    submitted_at
+        Instant that the times of pacing lines count from.
+    """
+
+    def __init__(self, page: Page, submitted_at: float) -> None:
+        self._page = page
+        self._submitted_at = submitted_at
+        self._phases_version = page.phases_version()
+        self._phases: list[PhaseEntry] = []
+        self._line: PacingLine | None = None
+        self._orders = Orders()
+        self.faults: set[Fault] = set()
+
+    @property
+    def can_stop(self) -> bool:
+        return self._page.claim().can_stop
+
+    def latest(self, used_core_s: float) -> Latest:
+        # The claim first: what it says is done at the latest by the pulse that is read after it.
+        claim, pulse = self._page.claim(), self._page.pulse()
+        if claim.fault:
+            self.faults.add(claim.fault)
+        if not pulse.stamp_ns:
+            return Latest()
+        return Latest(
+            steps_done=pulse.n_steps,
+            steps_total=claim.total_steps or None,
+            unit_at=pulse.stamp_ns / 1e9,
+            in_flight_core_s=_in_flight_core_s(claim, pulse.cpu_ns),
+            landed=claim.state == State.LANDED,
+        )
+
+    def landed_at(self) -> float | None:
+        latest = self.latest(0.0)
+        return latest.unit_at if latest.all_steps_done else None
+
+    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        version = self._page.phases_version()
+        if version == self._phases_version:
+            return None
+        self._phases_version, before = version, self._phases
+        self._phases = self._page.phases()
+        if [entry.name for entry in self._phases] != [entry.name for entry in before]:
+            self.pace(self._line)  # costs go by the place in the table
+        return None if self._phases == before else tuple(_phase(entry) for entry in self._phases)
+
+    def pace(self, line: PacingLine | None) -> None:
+        self._line = line
+        self._order(_orders(line, self._submitted_at, self._phases, stop=self._orders.stop))
+
+    def ask_to_stop(self) -> None:
+        self._order(replace(self._orders, pacing=False, stop=True))
+
+    def beat(self) -> None:
+        self._page.beat(time.monotonic_ns())
+
+    def _order(self, orders: Orders) -> None:
+        if orders != self._orders:
+            self._orders = orders
+            self._page.order(orders)
+
+
+class OutputProgress:
+    """A job whose output is read.
+
+    Parameters
+    ----------
+    steps_total
+        Steps the user has declared; None: the output says how many there are.
+    """
+
+    can_stop = False
+
+    def __init__(self, text: ProgressText, steps_total: float | None) -> None:
+        self._text = text
+        self._steps_total = steps_total
+        self._lock = threading.Lock()
+        self._latest = Latest()
+        self._unit_core_s = 0.0
+        self.faults: set[Fault] = set()
+
+    def receive(self, output: bytes, used_core_s: float) -> None:
+        """Take in what the job wrote when it had used that much CPU time; called by another thread."""
+        count = self._text.feed(output)
+        if count is not None:
+            self._advance(count, time.monotonic(), used_core_s)
+
+    def _advance(self, count: Count, at: float, used_core_s: float) -> None:
+        total = self._steps_total or count.total or self._latest.steps_total
+        with self._lock:
+            if count.step > self._latest.steps_done or self._latest.unit_at is None:
+                self._unit_core_s = used_core_s
+                self._latest = replace(self._latest, steps_done=count.step, unit_at=at)
+            self._latest = replace(self._latest, steps_total=total)
+
+    def latest(self, used_core_s: float) -> Latest:
+        with self._lock:
+            return replace(self._latest, in_flight_core_s=max(0.0, used_core_s - self._unit_core_s))
+
+    def landed_at(self) -> float | None:
+        """Nobody says whether there is anything left to do after the last step."""
+        return None
+
+    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        return None
+
+    def pace(self, line: PacingLine | None) -> None:
+        """Nobody would listen."""
+
+    def ask_to_stop(self) -> None:
+        """Nobody would listen."""
+
+    def beat(self) -> None:
+        """Nobody would listen."""
+
+
+def _in_flight_core_s(claim: Claim, unit_cpu_ns: int) -> float:
+    clock_ns = cpu_clock_ns(claim.pid) if claim.pid else None
+    return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
+
+
+def _phase(entry: PhaseEntry) -> PhaseProgress:
+    return PhaseProgress(
+        name=entry.name,
+        units_planned=entry.units_planned,
+        units_done=entry.n_units_done,
+        units_measured=entry.n_units_measured,
+        core_s=entry.cpu_ns / 1e9,
+        wall_s=entry.wall_ns / 1e9,
+        cost_steps=entry.cost_steps if entry.cost_steps >= 0 else None,
+    )
+
+
+def _orders(line: PacingLine | None, submitted_at: float, phases: list[PhaseEntry], stop: bool) -> Orders:
+    if line is None or stop:
+        return Orders(stop=stop)
+    return Orders(
+        pacing=True,
+        end_ns=int((submitted_at + line.end_s) * 1e9),
+        end_work=line.end_work,
+        ns_per_step=line.s_per_step * 1e9,
+        phase_cost_steps=tuple(line.phase_cost_steps.get(phase.name, 0.0) for phase in phases),
+    )

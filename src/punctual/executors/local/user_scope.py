@@ -1,0 +1,73 @@
+"""Control groups version 2 without root rights: a scope that the user's systemd delegates."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from punctual.core.ids import JobId
+from punctual.executors.local.actuator import Unusable
+from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
+from punctual.executors.local.mounts import hierarchy
+
+_ANSWER_S_MAX = 5.0
+#: Run in a scope of its own: prints the controllers that were delegated to it.
+_LOOK = """
+import sys
+group = next(line.split(":", 2)[2] for line in open("/proc/self/cgroup").read().splitlines() if line.startswith("0:"))
+print(open(sys.argv[1] + group + "/cgroup.controllers").read())
+"""
+
+
+class UserScope:
+    """CPU quotas in a transient scope; systemd removes it with its last process.
+
+    Parameters
+    ----------
+    mount
+        Where version 2 is mounted; None: it is not.
+    """
+
+    name = "cgroup-v2"
+    can_cap = True
+
+    def __init__(self, mount: Path | None, n_cpus: int | None = None) -> None:
+        self._mount = mount
+        self._n_cpus = n_cpus or os.cpu_count() or 1
+
+    @classmethod
+    def found(cls) -> "UserScope":
+        """Where this machine has version 2."""
+        tree = hierarchy("")
+        return cls(None if tree is None else tree.mount)
+
+    def check(self) -> None:
+        if self._mount is None:
+            raise Unusable("no version 2 hierarchy is mounted")
+        if shutil.which("systemd-run") is None or not Path("/run/systemd/system").exists():
+            raise Unusable("no systemd that could delegate a scope to this user")
+        look = [*self.keeper_prefix(), sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
+        try:
+            answer = subprocess.run(look, capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
+        except subprocess.TimeoutExpired:
+            raise Unusable(f"the user's systemd did not answer in {_ANSWER_S_MAX:g} s") from None
+        if answer.returncode:
+            raise Unusable(f"the user's systemd refused a scope ({answer.stderr.strip()})")
+        if "cpu" not in answer.stdout.split():
+            raise Unusable("the user's systemd does not delegate the cpu controller")
+
+    def keeper_prefix(self) -> Sequence[str]:
+        return ("systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--")
+
+    def open(self, job: JobId, keeper_pid: int) -> CgroupV2Group:
+        assert self._mount is not None
+        membership = Path(f"/proc/{keeper_pid}/cgroup").read_text()
+        scope = hierarchy("", membership=membership)
+        assert scope is not None
+        step_aside(scope.own, {keeper_pid})
+        enable_cpu(scope.own)
+        folder = scope.own / "job"
+        folder.mkdir()
+        return CgroupV2Group(folder, self._n_cpus, (folder,))
