@@ -18,11 +18,11 @@ _AMOUNTS = st.builds(Resources, _CORES, st.integers(0, 4), st.sampled_from([0, 1
 
 @st.composite
 def job_views(draw: st.DrawFn, id: JobId, status: JobStatus, granted: Allocation) -> JobView:
-    """A job with a floor, a demand and a ceiling in this order, the floor no more than what it holds."""
-    floor = draw(_AMOUNTS)
+    """A job whose floor, demand and ceiling come in this order; what it holds is between floor and ceiling."""
+    floor, ceiling = draw(_AMOUNTS), draw(_AMOUNTS.filter(bool))
     for amount in granted.values():
-        floor = floor.at_most(amount)
-    ceiling = draw(_AMOUNTS.filter(bool)).at_least(floor)
+        floor, ceiling = floor.at_most(amount), ceiling.at_least(amount)
+    ceiling = ceiling.at_least(floor)
     demand = draw(_AMOUNTS).at_least(floor).at_most(ceiling)
     spec = JobSpec(id=id, ceiling=ceiling, floor=floor, deadline_s=60.0, preemptible=draw(st.booleans()))
     submitted_at = draw(st.integers(0, 3).map(float))
