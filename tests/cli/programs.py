@@ -75,10 +75,9 @@ class Terminal:
 
     def punctual(self, *arguments: str, timeout_s: float = 45.0) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return subprocess.run(
-            self._argv(arguments), env=self._environment, cwd=self.folder, capture_output=True, text=True,
-            timeout=timeout_s, check=False,
-        )  # fmt: skip
+        process = self.start(*arguments)
+        output, errors = process.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command; `close` ends it if the test does not."""
@@ -106,10 +105,11 @@ class Terminal:
         raise AssertionError("the job never came so far")
 
     def left_behind(self) -> list[str]:
-        """What a run should have removed: sockets, pages, groups."""
+        """What runs should have removed by now: sockets and pages, and control groups, named after their makers."""
         live = self.home / "runtime" / "live"
-        files = [str(path) for path in live.rglob("*")] if live.exists() else []
-        return files
+        files = list(live.rglob("*")) if live.exists() else []
+        groups = [path for one in self._started for path in Path("/sys/fs/cgroup").glob(f"*/punctual/{one.pid}-*")]
+        return [str(path) for path in files + groups]
 
     def close(self) -> None:
         for process in self._started:

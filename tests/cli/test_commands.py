@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.cli.programs import Terminal
 
 from punctual import __version__, registry
-from tests.cli.programs import Terminal
 
 
 @pytest.fixture

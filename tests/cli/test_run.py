@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.cli.programs import (
     FAILING,
     FEWER_STEPS,
@@ -18,8 +17,6 @@ from tests.cli.programs import (
     Terminal,
     objects,
 )
-
-pytestmark = pytest.mark.xdist_group("real time")
 
 
 @pytest.fixture

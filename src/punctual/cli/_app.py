@@ -57,9 +57,15 @@ def _add(app: typer.Typer, name: str) -> None:
     app.command(name, context_settings=getattr(module, "SETTINGS", None))(getattr(module, name))
 
 
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
-) -> None:
-    if version:
+def _tell_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"punctual {__version__}")
         raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    """Options before the command's name."""

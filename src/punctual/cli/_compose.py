@@ -102,6 +102,8 @@ class LiveRun:
             door = Door(lambda: self.picture, self._runtime.post, self.facts)
             opened.enter_context(ControlSocket(self.places.socket, door.answer))
             self._ending = opened.pop_all()
+        self._runtime.post(NodeJoined(at=time.monotonic(), node=_HERE, capacity=self._capacity))
+        self._runtime.post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
         return self
 
     def __exit__(
@@ -115,8 +117,6 @@ class LiveRun:
 
     def drive(self) -> None:
         """Run the job to its end."""
-        self._runtime.post(NodeJoined(at=time.monotonic(), node=_HERE, capacity=self._capacity))
-        self._runtime.post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
         self._runtime.run(lambda: self._abandoned or self._ended())
 
     def _ended(self) -> bool:
@@ -143,7 +143,7 @@ class LiveRun:
 
     def how(self) -> str:
         """How the job is steered, in words."""
-        return f"controller {self._wishes.controller}, actuator {self.executor.actuator_name(self.job)}"
+        return f"controller {self._wishes.controller}; {self.executor.actuator_reason(self.job).rstrip('.')}"
 
     def _make_executor(self) -> LocalExecutor:
         wishes = self._wishes

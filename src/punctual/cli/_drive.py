@@ -54,19 +54,27 @@ class Outcome:
 
 
 class Interrupts:
-    """The first signal asks the job to end, the second ends it."""
+    """The first signal asks the job to end, the second ends it.
 
-    def __init__(self, run: LiveRun) -> None:
-        self._run = run
+    Signals are caught from before the run is put together until after it is cleared away, so that none of them can
+    leave half of it behind.
+    """
+
+    def __init__(self) -> None:
+        self._run: LiveRun | None = None
         self.received: int | None = None
 
+    def pass_on_to(self, run: LiveRun) -> None:
+        """Let `run` know of signals from now on, and of one that has come already."""
+        self._run = run
+        if self.received is not None:
+            run.stop(_name(self.received))
+
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if self.received is None:
-            self.received = number
-            self._run.stop(name)
-        else:
-            self._run.abandon(name)
+        again = self.received is not None
+        self.received = self.received or number
+        if self._run is not None:
+            (self._run.abandon if again else self._run.stop)(_name(number))
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -76,6 +84,10 @@ class Interrupts:
         finally:
             for number, previous in before.items():
                 signal.signal(number, previous)
+
+
+def _name(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 def drive(wishes: Wishes, manner: Manner) -> int:
@@ -102,12 +114,12 @@ def drive(wishes: Wishes, manner: Manner) -> int:
 
 def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
     """Run the job to its end; when this returns, nothing of it is left but the journal."""
-    with LiveRun(replace(wishes, on_output=screen.on_output)) as run:
-        interrupts = Interrupts(run)
+    interrupts = Interrupts()
+    with interrupts.caught(), LiveRun(replace(wishes, on_output=screen.on_output)) as run:
         screen.open(run)
         try:
-            with interrupts.caught():
-                run.drive()
+            interrupts.pass_on_to(run)
+            run.drive()
         finally:
             screen.close()
         messages, faults = run.messages(), tuple(run.executor.faults(run.job))

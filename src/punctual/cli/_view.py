@@ -1,5 +1,6 @@
 """The live view: a small panel under the job's own output."""
 
+from codecs import getincrementaldecoder
 from collections.abc import Callable
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -49,7 +50,7 @@ def panel(picture: Picture, now: Now, title: str, line: str = "") -> Panel:
     rows.add_row("progress", Bar(picture.done_frac or 0.0, picture.line_frac(now.at)))
     for name, text in _rows(picture, now):
         rows.add_row(name, text)
-    for warning in picture.warnings.values():
+    for warning in list(picture.warnings.values()):  # the loop's thread may add one meanwhile
         rows.add_row(Text("warning", style="bold red"), Text(warning, style="red"))
     if line:
         rows.add_row("output", Text.from_ansi(line, no_wrap=True, overflow="ellipsis"))
@@ -117,6 +118,8 @@ class View:
         self._glance = glance
         self._title = title
         self._line = ""
+        # Output comes in pieces that may end inside a character.
+        self._decoder = getincrementaldecoder("utf-8")("replace")
         self._console = console
         self._live = Live(
             get_renderable=self._draw, console=console, refresh_per_second=REFRESHES_PER_S, transient=True,
@@ -134,9 +137,9 @@ class View:
 
     def write(self, output: bytes) -> None:
         """Show what the job wrote: whole lines above the panel, the last part of a line inside it."""
-        *lines, rest = (self._line + output.decode("utf-8", "replace")).replace("\r\n", "\n").split("\n")
+        *lines, rest = (self._line + self._decoder.decode(output)).replace("\r\n", "\n").split("\n")
         if lines:
-            self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)))
+            self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)), soft_wrap=True)
         self._line = rest.rstrip("\r").rpartition("\r")[2]
 
     def _draw(self) -> Panel | Text:
