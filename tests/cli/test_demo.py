@@ -1,25 +1,29 @@
 """The demo's choice of a feasible deadline."""
 
 import pytest
-from tests.cli.pieces import JOB
+from tests.cli.pieces import JOB, started, submitted
 
 from punctual.cli import demo
 from punctual.cli.demo import Speed, pick_steps, speed_in
 from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PhaseReported, ProgressReported
+from punctual.core.events import JobFinished, PhaseReported, ProgressReported
+from punctual.metrics.run import summarize
 
 
-def reading(unit_at: float, steps_done: float) -> ProgressReported:
+def reading(unit_at: float, steps_done: float, *, landed: bool = False) -> ProgressReported:
     return ProgressReported(
-        at=unit_at, job=JOB, steps_done=steps_done, steps_total=60, unit_at=unit_at, used_core_s=unit_at
+        at=unit_at, job=JOB, steps_done=steps_done, steps_total=60, unit_at=unit_at, used_core_s=unit_at, landed=landed
     )
 
 
-def test_speed_is_taken_between_the_first_and_the_last_step() -> None:
+def test_speed_is_taken_from_a_reading_amid_the_steps_to_the_landing() -> None:
     phase = PhaseProgress(name="evaluate", units_planned=10, units_done=10, units_measured=12, wall_s=2.4)
-    readings = [reading(0.5, 0), reading(3.2, 10), reading(4.0, 50), reading(6.2, 60)]
-    speed = speed_in([*readings, PhaseReported(at=6.2, job=JOB, phases=(phase,))], started_at=0.0)
+    messages = [
+        submitted(0.0), started(0.5), reading(0.6, 0), reading(3.7, 10), PhaseReported(at=6.7, job=JOB, phases=(phase,)),
+        reading(6.7, 60, landed=True), JobFinished(at=6.8, job=JOB, landed_at=6.7),
+    ]  # fmt: skip
+    speed = speed_in(messages, summarize(messages, JOB))
     assert speed.step_s == pytest.approx(0.02)
     assert speed.start_s == pytest.approx(3.0)
     assert speed.epoch_end_s == pytest.approx(2.0)

@@ -116,14 +116,15 @@ class TestLines:
 
     def test_deadline_warnings_and_landing_are_told_once(self) -> None:
         told = self.tell(
-            deadline(10.0, 50.0), warning(11.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
-            progressed(50.9, 1000, 9.0, landed=True), GrantFailed(at=9.0, job=JOB, request=2, granted={}, cause="busy"),
+            deadline(10.0, 50.0), GrantFailed(at=20.0, job=JOB, request=2, granted={}, cause="busy"),
+            warning(21.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
+            progressed(50.9, 1000, 9.0, landed=True), GrantFailed(at=51.0, job=JOB, request=3, granted={}, cause="gone"),
         )  # fmt: skip
         assert told[0].endswith("50.0s after the start")
         assert told[1:] == [
+            "WARNING: the grant could not be changed: busy",
             "WARNING: text of infeasible",
             "landed 100 ms before the deadline",
-            "WARNING: the grant could not be changed: busy",
         ]
 
     def test_quiet_leaves_warnings(self) -> None:

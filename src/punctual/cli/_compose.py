@@ -141,9 +141,13 @@ class LiveRun:
         """What does not change while the job runs."""
         return {"controller": self._wishes.controller, "actuator": self.executor.actuator_name(self.job)}
 
-    def how(self) -> str:
-        """How the job is steered, in words."""
-        return f"controller {self._wishes.controller}; {self.executor.actuator_reason(self.job).rstrip('.')}"
+    def steered_by(self) -> str:
+        """Controller and actuator, in words."""
+        return f"controller {self._wishes.controller}, actuator {self.executor.actuator_name(self.job)}"
+
+    def steered_by_and_why(self) -> str:
+        """The same, and why it is this actuator."""
+        return f"{self.steered_by()}: {self.executor.actuator_reason(self.job).rstrip('.')}"
 
     def _make_executor(self) -> LocalExecutor:
         wishes = self._wishes

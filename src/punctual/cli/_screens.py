@@ -55,7 +55,7 @@ class PlainScreen:
         self._quiet = quiet
 
     def open(self, run: LiveRun) -> None:
-        run.show(Lines(run.picture, run.how, _to_stderr, quiet=self._quiet))
+        run.show(Lines(run.picture, run.steered_by_and_why, _to_stderr, quiet=self._quiet))
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -103,7 +103,7 @@ class LiveScreen:
 
     def open(self, run: LiveRun) -> None:
         self._run = run
-        run.show(Lines(run.picture, run.how, self.say, grants=False))
+        run.show(Lines(run.picture, run.steered_by, self.say, grants=False))
         self._view.start()
 
     def close(self) -> None:

@@ -23,11 +23,13 @@ from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
+from punctual.metrics.run import RunSummary
 from punctual.runtime.control_socket import ControlFailed
 
 FOLDER = Path("demo")
 
-_N_CALIBRATION_STEPS = 60
+#: Some seconds: a job without a deadline is read once a second.
+_N_CALIBRATION_STEPS = 300
 _N_EPOCHS = 4
 _DEADLINE_S = 60.0
 #: The deadline is this many times what the job would take with the whole machine.
@@ -78,24 +80,20 @@ def calibrate() -> Speed:
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
             "Run `python -m punctual.apps.vision --epochs 1` to see what is wrong.",
         )  # fmt: skip
-    return speed_in(outcome.messages, outcome.summary.started_at or outcome.summary.submitted_at)
+    return speed_in(outcome.messages, outcome.summary)
 
 
-def speed_in(messages: Sequence[Message], started_at: float) -> Speed:
-    """What the app took, from the messages of a run at full speed.
-
-    Only readings between the first and the last step count: the stamp after the last step is that of an evaluation.
-    """
+def speed_in(messages: Sequence[Message], summary: RunSummary) -> Speed:
+    """What the app took, from a run of one epoch at full speed: from a reading amid its steps to its landing."""
+    started_at = summary.started_at or summary.submitted_at
+    landed_at = summary.landed_at or started_at
     readings = [one for one in messages if isinstance(one, ProgressReported)]
-    stepping = [one for one in readings if 0 < one.steps_done < (one.steps_total or 0.0)]
-    first, last = stepping[0], stepping[-1]
-    step_s = (last.unit_at - first.unit_at) / max(1.0, last.steps_done - first.steps_done)
+    amid = [(one.unit_at, one.steps_done) for one in readings if 0 < one.steps_done < (one.steps_total or 0.0)]
+    from_at, from_steps = amid[0] if amid else (started_at, 0.0)
     phases = next((one.phases for one in reversed(messages) if isinstance(one, PhaseReported)), ())
-    return Speed(
-        start_s=first.unit_at - started_at - first.steps_done * step_s,
-        step_s=step_s,
-        epoch_end_s=sum(one.wall_s / max(1, one.units_measured) * one.units_done for one in phases),
-    )
+    epoch_end_s = sum(one.wall_s / max(1, one.units_measured) * one.units_done for one in phases)
+    step_s = (landed_at - epoch_end_s - from_at) / max(1.0, summary.steps_done - from_steps)
+    return Speed(start_s=from_at - from_steps * step_s - started_at, step_s=step_s, epoch_end_s=epoch_end_s)
 
 
 def pick_steps(speed: Speed) -> int:
