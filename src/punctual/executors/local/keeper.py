@@ -258,7 +258,8 @@ def _become_job(errand: Errand, parent: int, failure_fd: int) -> None:
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(errand.argv[0], errand.argv, errand.environment)
     except OSError as error:
-        place = error.filename or errand.argv[0]
+        # A program looked for on the PATH is named as it was given, and not by the last place looked at.
+        place = error.filename if isinstance(error.filename, str) else errand.argv[0]
         os.write(failure_fd, json.dumps([error.errno, error.strerror, place]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)

@@ -1,0 +1,180 @@
+"""A stage for jobs that are real processes: what they report is kept, and what they leave behind is looked for."""
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.control import PacingLine
+from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.executors.local import LocalExecutor, Program
+from punctual.executors.local.actuator import FOLDER, Unusable
+from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.mounts import hierarchy
+
+E = TypeVar("E")
+
+JOB = JobId("job")
+NODE = NodeId("here")
+WHY = Reason("test", "a test wants it")
+#: Far beyond what anything here takes; only a broken executor makes a test wait that long.
+PATIENCE_S = 30.0
+
+#: Burns CPU time for that long.
+SPIN = """
+import sys, time
+def spin(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+"""
+
+
+class Clock:
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class Stage:
+    """An executor with one job, and the events about it."""
+
+    def __init__(self, runtime_dir: Path) -> None:
+        self.runtime_dir = runtime_dir
+        self.events: list[Event] = []
+        self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._request = 0
+        self._executor: LocalExecutor | None = None
+
+    @property
+    def executor(self) -> LocalExecutor:
+        assert self._executor is not None
+        return self._executor
+
+    def prepare(self, code: str, *, actuator: str = "pacing", stop_grace_s: float = 10.0, **program: Any) -> None:
+        """Make the executor for a job that runs `code`."""
+        argv = (sys.executable, "-c", code)
+        self._executor = LocalExecutor(
+            {JOB: Program(**{"argv": argv, "submitted_at": time.monotonic(), **program})},
+            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), actuator=actuator, stop_grace_s=stop_grace_s,
+        )  # fmt: skip
+
+    def launch(self, cores: float = 1.0, ceiling_cores: float = 2.0, work_steps: float | None = None) -> None:
+        spec = JobSpec(id=JOB, ceiling=Resources(ceiling_cores), work_steps=work_steps)
+        self.executor.perform(
+            LaunchJob(at=0.0, job=JOB, request=self._next(), spec=spec, grant={NODE: Resources(cores)}, reason=WHY),
+            self.sink,
+        )
+
+    def run(self, code: str, cores: float = 1.0, **prepared: Any) -> JobStarted:
+        """Start a job that runs `code`."""
+        self.prepare(code, **prepared)
+        self.launch(cores)
+        return self.wait(JobStarted)
+
+    def resize(self, cores: float, pacing: PacingLine | None = None, request: int | None = None) -> None:
+        number = self._next() if request is None else request
+        self.executor.perform(
+            ResizeJob(at=0.0, job=JOB, request=number, grant={NODE: Resources(cores)}, reason=WHY, pacing=pacing),
+            self.sink,
+        )
+
+    def resized(self, cores: float, pacing: PacingLine | None = None) -> float:
+        """Cores granted after a resize."""
+        self.resize(cores, pacing)
+        return self.wait(GrantApplied).granted[NODE].cores
+
+    def stop(self, cause: str = "the user") -> None:
+        self.executor.perform(StopJob(at=0.0, job=JOB, cause=cause), self.sink)
+
+    def sink(self, event: Event) -> None:
+        self.events.append(event)
+        self._arrived.put(event)
+
+    def wait(self, kind: type[E]) -> E:
+        """The next event of that kind; others that come before it are passed over."""
+        while True:
+            event = self._arrived.get(timeout=PATIENCE_S)
+            if isinstance(event, kind):
+                return event
+
+    def ended(self) -> JobFinished | JobFailed:
+        while True:
+            event = self._arrived.get(timeout=PATIENCE_S)
+            if isinstance(event, JobFinished | JobFailed):
+                return event
+
+    def look(self) -> ProgressReported:
+        """What is reported now."""
+        self.executor.observe(time.monotonic(), self.sink)
+        return self.wait(ProgressReported)
+
+    def look_until(self, holds: Callable[[ProgressReported], bool]) -> ProgressReported:
+        return until(self.look, holds)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+
+    def _next(self) -> int:
+        self._request += 1
+        return self._request
+
+
+def until(look: Callable[[], E], holds: Callable[[E], bool] = bool) -> E:
+    """What `look` returns as soon as `holds` accepts it."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not holds(found := look()):
+        assert time.monotonic() < give_up_at, f"still {found!r}"
+        time.sleep(0.02)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def groups_of(pid: int) -> list[Path]:
+    """Control groups that were made by process `pid`."""
+    trees = [tree.own / FOLDER for controller in ("cpu", "cpuacct") if (tree := hierarchy(controller))]
+    return [group for tree in trees for group in tree.glob(f"{pid}-*")]
+
+
+def pages_of(pid: int) -> list[Path]:
+    """Pages that were made by process `pid` where pages go by themselves."""
+    return list(Path("/dev/shm").glob(f"{pid}-*.page"))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Ends the job and demands that nothing is left of it."""
+    made = Stage(tmp_path / "runtime")
+    yield made
+    made.close()
+    assert not groups_of(os.getpid())
+    assert not pages_of(os.getpid())
+    assert not made.runtime_dir.exists() or not list(made.runtime_dir.iterdir())
+
+
+@pytest.fixture
+def quota() -> str:
+    """The name of an actuator that enforces grants on this machine."""
+    try:
+        CgroupV1.found().check()
+    except Unusable as unusable:
+        pytest.skip(f"no quota can be set here: {unusable}")
+    return "cgroup-v1"

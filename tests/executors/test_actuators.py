@@ -1,0 +1,281 @@
+"""The choice of an actuator, and control groups on a tree of plain files."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.executors.conftest import SPIN, until
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.executors.local import actuator as actuators
+from punctual.executors.local.actuator import (
+    Actuator,
+    Unusable,
+    choose,
+    group_name,
+    quota_us,
+    remove_abandoned,
+    try_out,
+)
+from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.mounts import hierarchy, is_in_memory
+from punctual.executors.local.pacing_only import PacingOnly
+from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
+from punctual.executors.local.user_scope import UserScope
+
+JOB = JobId("train/1")
+
+MOUNTINFO = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+33 31 0:30 /docker/1 /sys/fs/cgroup/my\\040memory rw - cgroup cgroup rw,memory
+34 31 0:31 / /sys/fs/cgroup/unified rw,nosuid shared:3 - cgroup2 cgroup2 rw
+"""
+MEMBERSHIP = "4:memory:/docker/1/inner\n3:cpu,cpuacct:/user.slice\n0::/user.slice/session.scope\n"
+
+
+@pytest.mark.parametrize(
+    ("controller", "mount", "own"),
+    [
+        ("cpu", "cpu,cpuacct", "cpu,cpuacct/user.slice"),
+        ("cpuacct", "cpu,cpuacct", "cpu,cpuacct/user.slice"),
+        ("memory", "my memory", "my memory/inner"),
+        ("", "unified", "unified/user.slice/session.scope"),
+    ],
+)
+def test_hierarchies_are_found(controller: str, mount: str, own: str) -> None:
+    tree = hierarchy(controller, MOUNTINFO, MEMBERSHIP)
+    assert tree is not None
+    assert tree.mount == Path("/sys/fs/cgroup") / mount
+    assert tree.own == Path("/sys/fs/cgroup") / own
+
+
+def test_hierarchies_that_are_not_mounted_or_not_visible() -> None:
+    assert hierarchy("blkio", MOUNTINFO, MEMBERSHIP) is None
+    outside = hierarchy("memory", MOUNTINFO, "4:memory:/docker/2\n")
+    assert outside is not None
+    assert outside.own == outside.mount
+
+
+def test_memory_and_disk_are_told_apart() -> None:
+    assert is_in_memory(Path("/dev/shm"))
+    assert not is_in_memory(Path("/proc"))
+
+
+@pytest.mark.parametrize(
+    ("cores", "expected"), [(0.5, 10_000), (0.3, 6_000), (1.999999, 39_999), (0.001, 1_000), (0.0, 1_000), (2.0, None)]
+)
+def test_quotas(cores: float, expected: int | None) -> None:
+    assert quota_us(cores, n_cpus=2) == expected
+
+
+# Choosing.
+
+
+class Refused:
+    name = "refused"
+    can_cap = True
+
+    def check(self) -> None:
+        raise Unusable("'/some/file' cannot be used (Permission denied)")
+
+    keeper_prefix = open = check
+
+
+def candidates() -> list[Actuator]:
+    return [Refused(), PacingOnly()]  # type: ignore[list-item]
+
+
+def test_the_first_usable_one_is_chosen_and_the_choice_explained() -> None:
+    chosen = choose("auto", candidates())
+    assert chosen.actuator.name == "pacing"
+    assert "refused: '/some/file'" in chosen.reason
+    assert "first choice" in choose("auto", [PacingOnly()]).reason
+    assert choose("pacing", candidates()).reason == "pacing was asked for."
+
+
+def test_one_that_was_asked_for_must_be_usable() -> None:
+    with pytest.raises(
+        InvalidSpec, match=r"must be usable: 'refused': got refused: '/some/file' .* this machine\. Allow"
+    ):
+        choose("refused", candidates())
+
+
+def test_one_that_was_asked_for_must_exist() -> None:
+    with pytest.raises(InvalidSpec, match=r"got 'cgruop' for this machine\. Use `auto`, or one of: refused, pacing\."):
+        choose("cgruop", candidates())
+
+
+# Names and folders.
+
+
+def test_a_groups_name_is_new_and_a_file_name() -> None:
+    assert group_name(JOB) != group_name(JOB)
+    assert group_name(JOB).startswith(f"{os.getpid()}-train_1-")
+
+
+def test_abandoned_groups_are_removed_and_no_others(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    ours, abandoned, used = (tmp_path / f"{pid}-job-1" for pid in (os.getpid(), ended.pid, ended.pid + 10**7))
+    foreign = tmp_path / "other"
+    for folder in (ours, abandoned, used, foreign):
+        folder.mkdir()
+    (used / "process").touch()
+    remove_abandoned(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([ours, used, foreign])
+    remove_abandoned(tmp_path / "missing")
+
+
+# Version 1, on plain files.
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New groups come with their files, as the kernel makes them."""
+    original = actuators.make_dir
+
+    def make_dir(folder: Path) -> None:
+        original(folder)
+        (folder / "cpu.cfs_quota_us").write_text("-1\n")
+        (folder / "cpuacct.usage").write_text("1500000000\n")
+        (folder / "cpu.max").write_text("max 100000\n")
+        (folder / "cpu.stat").write_text("nr_periods 3\nusage_usec 2500000\n")
+        (folder / "cgroup.procs").write_text("11\n12\n")
+
+    for module in ("cgroup_v1", "cgroup_v2"):
+        monkeypatch.setattr(f"punctual.executors.local.{module}.make_dir", make_dir)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("n_hierarchies", [1, 2])
+def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
+    cpu, cpuacct = tmp_path / "cpu", tmp_path / ("cpu" if n_hierarchies == 1 else "cpuacct")
+    group = CgroupV1(cpu, cpuacct, n_cpus=2).open(JOB, 1)
+    assert group.granted_cores() == 2.0
+    assert group.grant(0.25) == 0.25
+    (quota,) = (cpu / "punctual").glob("*/cpu.cfs_quota_us")
+    assert quota.read_text() == "5000"
+    assert (quota.parent / "cpu.cfs_period_us").read_text() == "20000"
+    assert (quota.parent / "cpu.shares").read_text() == "8192"
+    assert (cpu / "punctual" / "cpu.shares").read_text() == "16384"
+    assert group.grant(5.0) == 2.0
+    assert group.used_core_s() == 1.5
+    assert group.final_core_s("2000000000\n", 0.0) == 2.0
+    assert group.final_core_s("", 3.0) == 3.0
+    assert group.processes() == [11, 12]
+    assert len(group.footprint.entrances) == n_hierarchies
+    assert len(group.footprint.remove_dirs) == 2 * n_hierarchies
+
+
+def test_version_1_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="no 'cpuacct' hierarchy is mounted"):
+        CgroupV1(tmp_path, None).check()
+    (tmp_path / "file").touch()
+    with pytest.raises(Unusable, match=r"file/punctual.* cannot be used \(Not a directory\)"):
+        CgroupV1(tmp_path / "file", tmp_path / "file").check()
+
+
+# Version 2, on plain files only: it was never run against a kernel by these tests.
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io\n")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    (tmp_path / "cgroup.procs").write_text("")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("kernel")
+def test_version_2(base: Path) -> None:
+    group = CgroupV2(base, n_cpus=2).open(JOB, 1)
+    assert (base / "cgroup.subtree_control").read_text() == "+cpu"
+    assert (base / "punctual" / "cgroup.subtree_control").read_text() == "+cpu"
+    assert group.granted_cores() == 2.0
+    assert group.grant(0.25) == 0.25
+    (quota,) = (base / "punctual").glob("*/cpu.max")
+    assert quota.read_text() == "5000 20000"
+    assert (quota.parent / "cpu.weight").read_text() == "800"
+    assert (base / "punctual" / "cpu.weight").read_text() == "1600"
+    assert group.grant(2.0) == 2.0
+    assert quota.read_text() == "max 20000"
+    assert group.used_core_s() == 2.5
+    assert group.final_core_s("usage_usec 3000000\n", 0.0) == 3.0
+    assert group.final_core_s("", 4.0) == 4.0
+    assert group.processes() == [11, 12]
+    assert group.footprint.lift == ((quota, "max 20000"),)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_version_2_steps_aside_where_it_stands_alone(base: Path) -> None:
+    (base / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (base / "cgroup.type").write_text("domain\n")
+    CgroupV2(base).open(JOB, 1)
+    assert (base / "punctual-controller" / "cgroup.procs").read_text() == str(os.getpid())
+
+
+@pytest.mark.usefixtures("kernel")
+def test_version_2_does_not_move_other_processes(base: Path) -> None:
+    (base / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
+    (base / "cgroup.type").write_text("domain\n")
+    CgroupV2(base).open(JOB, 1)
+    assert not (base / "punctual-controller").exists()
+
+
+def test_version_2_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="no version 2 hierarchy is mounted"):
+        CgroupV2(None).check()
+    with pytest.raises(Unusable, match="cgroup.controllers' does not list the cpu controller"):
+        CgroupV2(tmp_path).check()
+
+
+def test_a_refused_write_names_the_file(base: Path) -> None:
+    (base / "cgroup.subtree_control").unlink()
+    (base / "cgroup.subtree_control").mkdir()
+    with pytest.raises(Unusable, match=r"cgroup.subtree_control' cannot be used \(Is a directory\)"):
+        try_out(CgroupV2(base))
+
+
+def test_a_scope_needs_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Unusable, match="no systemd"):
+        UserScope(Path("/sys/fs/cgroup")).check()
+    with pytest.raises(Unusable, match="no version 2"):
+        UserScope(None).check()
+
+
+# Usage of process trees.
+
+
+def test_usage_covers_children_and_does_not_fall_when_they_end() -> None:
+    code = (
+        SPIN + "import os, sys\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0: spin(0.1); os._exit(0)\n"
+        "    os.wait()\n"
+        "print('.', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    usage = TreeUsage(os.getpid())
+    before_core_s, seen = usage.used_core_s(), [0.0]
+    with subprocess.Popen(["python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while seen[-1] < 0.28:
+            seen.append(until(usage.used_core_s) - before_core_s)
+        assert process.pid in usage.processes()
+        process.stdout.read(1)
+        assert process.stdin is not None
+        process.stdin.close()
+    assert seen == sorted(seen)
+    assert usage.used_core_s() - before_core_s >= seen[-1]
+
+
+def test_the_clock_of_a_process_that_does_not_exist() -> None:
+    assert cpu_clock_ns(2**22 + 1) is None
+    clock_ns = cpu_clock_ns(os.getpid())
+    assert clock_ns is not None
+    assert clock_ns > 0

@@ -1,0 +1,78 @@
+"""What a job finds in its environment, and on its outputs."""
+
+import os
+import pty
+import sys
+import threading
+
+import pytest
+from tests.executors.conftest import PATIENCE_S
+
+from punctual.core.ids import JobId
+from punctual.executors.local import Program
+from punctual.executors.local.environment import job_environment
+from punctual.executors.local.output import Relay
+
+
+def environment(
+    ceiling_cores: float = 1.5, inherited: dict[str, str] | None = None, page: str | None = "/p", **program: object
+) -> dict[str, str]:
+    made = Program(**{"argv": ("x",), "submitted_at": 0.0, **program})  # type: ignore[arg-type]
+    return job_environment(made, JobId("job"), ceiling_cores, page, inherited or {})
+
+
+@pytest.mark.parametrize(("ceiling_cores", "n_threads"), [(0.2, "1"), (1.0, "1"), (1.5, "2")])
+def test_as_many_threads_as_the_ceiling_has_cores(ceiling_cores: float, n_threads: str) -> None:
+    made = environment(ceiling_cores)
+    assert made["OMP_NUM_THREADS"] == made["MKL_NUM_THREADS"] == n_threads
+    assert made["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_what_the_user_has_set_stays() -> None:
+    made = environment(
+        inherited={"OMP_NUM_THREADS": "7", "OMP_WAIT_POLICY": "ACTIVE", "PATH": "/bin"},
+        environment={"MKL_NUM_THREADS": "5"},
+    )
+    assert (made["OMP_NUM_THREADS"], made["MKL_NUM_THREADS"]) == ("7", "5")
+    assert (made["OMP_WAIT_POLICY"], made["PATH"]) == ("ACTIVE", "/bin")
+
+
+def test_the_job_learns_its_name_and_its_page_but_not_another_ones() -> None:
+    made = environment()
+    assert (made["PUNCTUAL_JOB"], made["PUNCTUAL_PAGE"]) == ("job", "/p")
+    assert "PUNCTUAL_PAGE" not in environment(page=None, inherited={"PUNCTUAL_PAGE": "/other"})
+
+
+def test_output_that_is_read_is_not_held_back() -> None:
+    assert "PYTHONUNBUFFERED" not in environment()
+    assert environment(progress_pattern="auto")["PYTHONUNBUFFERED"] == "1"
+    assert environment(on_output=lambda _: None)["PYTHONUNBUFFERED"] == "1"
+
+
+def test_on_a_terminal_the_job_has_a_terminal_of_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen_fd, terminal_fd = pty.openpty()
+    saved_fd = os.dup(1)
+    received: list[bytes] = []
+    arrived = threading.Event()
+
+    def receive(output: bytes) -> None:
+        received.append(output)
+        arrived.set()
+
+    try:
+        os.dup2(terminal_fd, 1)
+        relay = Relay(receive)
+    finally:
+        os.dup2(saved_fd, 1)
+        for fd in (screen_fd, terminal_fd, saved_fd):
+            os.close(fd)
+    assert os.isatty(relay.write_fd)
+    job_fd = os.dup(relay.write_fd)
+    relay.start()
+    os.write(job_fd, b"line\n")
+    assert arrived.wait(PATIENCE_S)
+    os.close(job_fd)
+    relay.finish(PATIENCE_S)
+    assert b"".join(received) == b"line\n"
+    assert not relay._thread.is_alive()
+    assert sys.stdout is not None

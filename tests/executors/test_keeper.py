@@ -1,0 +1,225 @@
+"""What the keeper does by itself, whatever has become of the process that started it."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.executors.conftest import is_alive, until
+
+from punctual.executors.local.keeper import Errand, descendants
+from punctual.executors.local.keeper_link import KeeperLink
+
+Keep = Callable[..., KeeperLink]
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Iterator[Keep]:
+    """Starts a keeper with a job that runs some code, and sees to its end."""
+    links: list[KeeperLink] = []
+
+    def start(code: str, **errand: Any) -> KeeperLink:
+        link = KeeperLink((), errand.pop("output_fd", None), errand.get("drain_fd"))
+        links.append(link)
+        assert link.read() == {"ready": True}
+        argv = errand.pop("argv", [sys.executable, "-c", code])
+        link.send(Errand(argv=argv, environment=dict(os.environ), cwd=str(tmp_path), **errand))
+        return link
+
+    yield start
+    for link in links:
+        link.terminate()
+        link.terminate()
+        link.close()
+
+
+def started(link: KeeperLink) -> int:
+    words = link.read()
+    assert words is not None
+    return int(words["started"])
+
+
+def written(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize(("code", "expected"), [("pass", 0), ("exit(7)", 7), ("import os; os.abort()", 134)])
+def test_the_exit_code_is_passed_on(keep: Keep, code: str, expected: int) -> None:
+    link = keep(code)
+    started(link)
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == expected
+    assert link.read() is None
+
+
+def test_a_program_that_does_not_exist(keep: Keep) -> None:
+    answer = keep("", argv=["no-such-program"]).read()
+    assert answer == {"failed": "No such file or directory: 'no-such-program'", "code": 127}
+
+
+def test_a_program_that_may_not_be_run(keep: Keep, tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_text("")
+    answer = keep("", argv=[str(path)]).read()
+    assert answer == {"failed": f"Permission denied: '{path}'", "code": 126}
+
+
+def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
+    answer = keep("", entrances=[str(tmp_path / "gone" / "cgroup.procs")]).read()
+    assert answer is not None
+    assert "cgroup.procs" in answer["failed"]
+
+
+def test_what_was_made_for_the_job_is_removed(keep: Keep, tmp_path: Path) -> None:
+    group, page = tmp_path / "punctual" / "group", tmp_path / "page"
+    group.mkdir(parents=True)
+    page.touch()
+    link = keep("pass", remove_dirs=[str(group), str(group.parent)], remove_files=[str(page)])
+    started(link)
+    assert link.read() is not None
+    assert not group.parent.exists()
+    assert not page.exists()
+
+
+def test_a_folder_that_others_use_stays(keep: Keep, tmp_path: Path) -> None:
+    other = tmp_path / "punctual" / "other"
+    other.mkdir(parents=True)
+    link = keep("pass", remove_dirs=[str(other.parent)])
+    started(link)
+    link.read()
+    assert other.exists()
+
+
+def test_the_job_has_a_session_and_groups_of_its_own(keep: Keep, tmp_path: Path) -> None:
+    entrance = tmp_path / "cgroup.procs"
+    link = keep("import time; time.sleep(60)", entrances=[str(entrance)])
+    pid = started(link)
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert entrance.read_text() == str(pid)
+
+
+def test_signals_mean_to_the_job_what_they_mean_without_a_keeper(keep: Keep, tmp_path: Path) -> None:
+    code = "print(open('/proc/self/status').read(), file=open('status', 'w'))"
+    # Python itself ignores SIGPIPE and SIGXFSZ, so another program has to look.
+    link = keep(code, argv=["cp", "/proc/self/status", str(tmp_path / "status")])
+    started(link)
+    link.read()
+    (ignored,) = [line for line in written(tmp_path / "status").splitlines() if line.startswith("SigIgn")]
+    mask = int(ignored.split()[1], 16)
+    for number in (signal.SIGPIPE, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        assert not mask >> (number - 1) & 1
+
+
+ORPHAN = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "{code}"], start_new_session=True)
+open("pid.new", "w").write(str(child.pid))
+os.rename("pid.new", "pid")
+"""
+
+
+def test_what_the_job_leaves_behind_is_ended(keep: Keep, tmp_path: Path) -> None:
+    link = keep(ORPHAN.format(code="import time; time.sleep(60)"))
+    started(link)
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 0
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_what_does_not_listen_to_sigterm_is_killed(keep: Keep, tmp_path: Path) -> None:
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
+    link = keep(ORPHAN.format(code=deaf) + "\nimport time\nwhile not os.path.exists('deaf'): time.sleep(0.01)")
+    started(link)
+    link.read()
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: Path) -> None:
+    quota, page = tmp_path / "quota", tmp_path / "page"
+    page.touch()
+    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('done', 'w')"
+    link = keep(code, lift=[[str(quota), "max 20000"]], remove_files=[str(page)])
+    pid = started(link)
+    link._leash.shutdown(2)  # what happens to it when its holder dies
+    until(lambda: written(quota))
+    assert written(quota) == "max 20000"
+    assert is_alive(pid)
+    (tmp_path / "go").touch()
+    until((tmp_path / "done").exists)
+    until(lambda: not page.exists())
+
+
+def test_without_punctual_the_output_is_swallowed(keep: Keep, tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    code = (
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('x' * 1_000_000)\nopen('done', 'w')"
+    )
+    link = keep(code, drain_fd=read_fd, output_fd=write_fd)
+    os.close(write_fd)
+    started(link)
+    os.close(read_fd)
+    link._leash.shutdown(2)
+    (tmp_path / "go").touch()
+    until((tmp_path / "done").exists)
+
+
+def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
+    quota = tmp_path / "quota"
+    link = keep("import time; open('up', 'w'); time.sleep(60)", lift=[[str(quota), "-1"]])
+    started(link)
+    until((tmp_path / "up").exists)
+    link.terminate()
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 128 + signal.SIGTERM
+    assert written(quota) == "-1"
+
+
+def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
+    link = KeeperLink((), None, None)
+    assert link.read() == {"ready": True}
+    link.terminate()
+    link.send(Errand(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
+    started(link)
+    last = link.read()
+    link.close()
+    assert last is not None
+    assert last["ended"] == 128 + signal.SIGTERM
+
+
+def test_a_second_sigterm_kills(keep: Keep, tmp_path: Path) -> None:
+    link = keep("import signal, time; signal.signal(15, lambda *_: open('heard', 'w')); open('up', 'w')\n"
+                "while True: time.sleep(1)")  # fmt: skip
+    started(link)
+    until((tmp_path / "up").exists)
+    link.terminate()
+    until((tmp_path / "heard").exists)
+    link.terminate()
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 128 + signal.SIGKILL
+
+
+def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:
+    link = keep("import time; time.sleep(60)")
+    pid = started(link)
+    link.kill()
+    until(lambda: not is_alive(pid))
+    assert link.read() is None
+
+
+def test_descendants_are_found() -> None:
+    assert os.getpid() in descendants(os.getppid())
+    assert os.getppid() not in descendants(os.getpid())
+
+
+def test_a_keeper_without_an_errand_ends(keep: Keep) -> None:
+    link = KeeperLink((), None, None)
+    assert link.read() == {"ready": True}
+    link.close()
+    assert not is_alive(link.pid)

@@ -1,0 +1,445 @@
+"""Jobs as real processes, from launch to end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, pages_of, until
+
+from punctual.core.commands import StopJob
+from punctual.core.control import PacingLine
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
+from punctual.core.ids import JobId
+from punctual.executors.local import Program
+
+TRAIN = (
+    SPIN
+    + """
+import punctual
+for batch in punctual.track(range({n_steps}), epochs=1):
+    spin({step_s})
+"""
+)
+SLEEP = "import time; time.sleep(60)"
+
+
+def trains(n_steps: int = 20, step_s: float = 0.002) -> str:
+    return TRAIN.format(n_steps=n_steps, step_s=step_s)
+
+
+def test_a_job_that_trains_lands_and_finishes(stage: Stage) -> None:
+    began = stage.run(trains())
+    assert (began.request, began.can_pace, began.can_cap) == (1, True, False)
+    ended = stage.ended()
+    assert isinstance(ended, JobFinished)
+    last = stage.events[-2]
+    assert last.steps_done == last.steps_total == 20
+    assert last.landed
+    assert last.used_core_s >= 0.04
+    assert ended.landed_at == last.unit_at < ended.at
+    assert stage.executor.faults(JOB) == []
+
+
+def test_usage_is_reported_before_there_is_progress(stage: Stage) -> None:
+    began = stage.run(SPIN + "spin(60)")
+    first = stage.look_until(lambda report: report.used_core_s > 0.1)
+    assert (first.steps_done, first.steps_total, first.landed) == (0, None, False)
+    assert began.at - 5 < first.unit_at <= began.at
+
+
+def test_the_unit_in_flight_is_credited(stage: Stage) -> None:
+    stage.run(trains(1, 60))
+    seen = stage.look_until(lambda report: report.in_flight_core_s > 0.3)
+    assert (seen.steps_done, seen.steps_total) == (0, 1)
+    assert seen.in_flight_core_s <= seen.used_core_s
+
+
+def test_phases_are_reported_when_they_change(stage: Stage) -> None:
+    stage.run(
+        "import punctual, time\n"
+        "for batch in punctual.track(range(2), epochs=1, phases=['evaluate']):\n"
+        "    pass\n"
+        "with punctual.phase('evaluate'): time.sleep(60)\n"
+    )
+    stage.look_until(lambda report: report.steps_done == 2)
+    seen = len([event for event in stage.events if isinstance(event, PhaseReported)])
+    stage.look()
+    phases = [event.phases for event in stage.events if isinstance(event, PhaseReported)]
+    assert len(phases) == seen
+    (evaluate,) = phases[-1]
+    assert (evaluate.name, evaluate.units_planned, evaluate.units_done) == ("evaluate", 1, 0)
+
+
+def test_launch_said_again_is_answered_and_changes_nothing(stage: Stage) -> None:
+    stage.run(SLEEP)
+    stage.launch()
+    assert stage.wait(JobStarted).request == 2
+    assert len([run for run in stage.executor._runs.values() if not run.ended]) == 1
+
+
+def test_a_job_is_launched_again_after_its_end(stage: Stage) -> None:
+    stage.run("exit(3)")
+    assert isinstance(stage.ended(), JobFailed)
+    stage.launch()
+    assert stage.wait(JobStarted).request == 2
+    assert isinstance(stage.ended(), JobFailed)
+
+
+def test_late_commands_are_dropped(stage: Stage) -> None:
+    stage.run(SLEEP)
+    assert stage.resized(0.5) == 0.5
+    stage.resize(0.7, request=1)
+    stage.resize(0.6)
+    late = [event for event in stage.events if isinstance(event, GrantApplied) and event.request == 1]
+    assert stage.wait(GrantApplied).granted[NODE].cores == 0.6
+    assert not late
+
+
+def test_commands_about_unknown_jobs(stage: Stage) -> None:
+    stage.prepare(SLEEP)
+    stage.resize(0.5)
+    stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x"), stage.sink)
+    stage.executor.observe(0.0, stage.sink)
+    assert stage.events == []
+    assert stage.executor.faults(JOB) == []
+
+
+def test_a_job_without_a_program_fails(stage: Stage) -> None:
+    stage.prepare(SLEEP)
+    stage.executor._programs.clear()
+    stage.launch()
+    assert stage.wait(JobFailed).cause
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "cause"),
+    [("exit(3)", 3, "exit code 3"), ("import os; os.kill(os.getpid(), 9)", 137, "SIGKILL")],
+)
+def test_a_job_that_fails(stage: Stage, code: str, exit_code: int, cause: str) -> None:
+    stage.run(code)
+    ended = stage.wait(JobFailed)
+    assert ended.exit_code == exit_code
+    assert cause in ended.cause
+    assert not ended.retryable
+    assert stage.executor.faults(JOB) == []
+
+
+def test_a_program_that_cannot_be_run(stage: Stage) -> None:
+    stage.prepare("", argv=("no-such-program",))
+    stage.launch()
+    ended = stage.wait(JobFailed)
+    assert ended.exit_code == 127
+    assert "'no-such-program'" in ended.cause
+
+
+def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.prepare(SLEEP)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/some/group")
+
+    monkeypatch.setattr(stage.executor._choice.actuator, "open", refuse)
+    stage.launch()
+    failed = stage.wait(GrantFailed)
+    assert (failed.request, failed.granted) == (1, {})
+    assert "/some/group" in failed.cause
+
+
+# Pacing.
+
+
+def test_pacing_orders_reach_the_job(stage: Stage) -> None:
+    began = stage.run(trains(10_000, 0.0005))
+    seen = stage.look_until(lambda report: report.steps_done > 0)
+    end_s = time.monotonic() - began.at + 1000
+    stage.resized(1.0, PacingLine(end_s=end_s, end_work=seen.steps_done + 10, s_per_step=100.0))
+    before = stage.look_until(lambda report: report.unit_at < report.at - 0.2).steps_done
+    time.sleep(0.3)
+    # At a step in a hundred seconds it is ahead of the line by now, and stands still.
+    stood = stage.look().steps_done
+    assert stood == before
+    stage.resized(1.0)
+    assert stage.look_until(lambda report: report.steps_done > stood + 10).steps_done > stood
+
+
+def test_costs_of_phases_are_handed_on_in_the_order_of_the_page(stage: Stage) -> None:
+    stage.run(
+        "import punctual, time\n"
+        "for batch in punctual.track(range(2), epochs=1, phases=['evaluate', 'checkpoint']): pass\n"
+        "time.sleep(60)\n"
+    )
+    stage.look_until(lambda report: report.steps_done == 2)
+    line = PacingLine(end_s=1.0, end_work=5.0, s_per_step=0.1, phase_cost_steps={"checkpoint": 3.0, "evaluate": 2.0})
+    stage.resized(1.0, line)
+    page = stage.executor._runs[JOB]._progress._page  # type: ignore[attr-defined]
+    orders = page.orders()
+    assert orders.pacing
+    assert orders.phase_cost_steps[:2] == (2.0, 3.0)
+    assert page.beat_ns() > 0
+
+
+# Stopping.
+
+
+SAVES = SPIN + (
+    "import punctual\n"
+    "@punctual.on_stop\n"
+    "def save(): open('saved', 'w').close()\n"
+    "for batch in punctual.track(range(10_000), epochs=1): spin(0.002)\n"
+)
+
+
+def test_a_job_that_can_save_is_asked_to(stage: Stage, tmp_path: Path) -> None:
+    stage.run(SAVES, cwd=str(tmp_path))
+    stage.look_until(lambda report: report.steps_done > 0)
+    stage.stop("the user wanted it")
+    stage.stop("again")
+    ended = stage.wait(JobFailed)
+    assert ended.cause == "stopped: the user wanted it"
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_job_that_cannot_save_gets_sigterm(stage: Stage) -> None:
+    stage.run(trains(10_000))
+    stage.look_until(lambda report: report.steps_done > 0)
+    stage.stop()
+    assert stage.wait(JobFailed).exit_code == 128 + signal.SIGTERM
+
+
+def test_a_job_that_takes_too_long_to_save_gets_sigterm(stage: Stage) -> None:
+    stage.run(SAVES.replace("open('saved', 'w').close()", "time.sleep(60)"), stop_grace_s=0.3)
+    stage.look_until(lambda report: report.steps_done > 0)
+    stage.stop()
+    assert stage.wait(JobFailed).exit_code == 128 + signal.SIGTERM
+
+
+def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
+    stage.prepare(SLEEP)
+    stage.launch()
+    stage.stop()
+    assert stage.wait(JobFailed).cause == "stopped: the user"
+
+
+def test_a_job_stopped_as_it_ends_with_success_was_stopped(stage: Stage, tmp_path: Path) -> None:
+    code = "import signal, time; signal.signal(15, lambda *_: exit(0)); open('up', 'w'); time.sleep(60)"
+    stage.run(code, cwd=str(tmp_path))
+    until((tmp_path / "up").exists)
+    stage.stop()
+    assert stage.wait(JobFailed).exit_code == 0
+
+
+def test_closing_ends_the_job(stage: Stage) -> None:
+    stage.run(SLEEP)
+    pid = stage.executor._runs[JOB]._job_pid
+    stage.close()
+    assert not is_alive(pid)
+    assert isinstance(stage.events[-1], JobFailed)
+
+
+# Output.
+
+
+def test_output_is_passed_on_whole(stage: Stage) -> None:
+    pieces: list[bytes] = []
+    stage.run("import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)", on_output=pieces.append)
+    stage.ended()
+    assert b"".join(pieces) == b"out\nerr\n"
+
+
+def test_a_failing_receiver_does_not_stop_the_job(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: bytes) -> None:
+        raise ValueError("no")
+
+    stage.run("print('x' * 1_000_000)", on_output=fail)
+    assert isinstance(stage.ended(), JobFinished)
+    assert "could not be passed on" in caplog.text
+
+
+def test_progress_is_read_from_the_output(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    code = SPIN + "for i in range(1, 4): spin(0.05); print(f'step {i}/3')\nspin(0.3)"
+    assert not stage.run(code, progress_pattern="auto").can_pace
+    seen = stage.look_until(lambda report: report.steps_done == 3 and report.in_flight_core_s > 0.05)
+    assert seen.steps_total == 3
+    assert seen.used_core_s - seen.in_flight_core_s > 0.1
+    assert not seen.landed
+    ended = stage.wait(JobFinished)
+    assert ended.landed_at > seen.unit_at + 0.2
+    assert stage.executor.faults(JOB) == []
+    assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
+
+
+# Faults.
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import punctual\nfor batch in punctual.track([], epochs=3): pass", "at least one step: got 0 steps"),
+        ("pass", "must report its progress"),
+        ("import punctual\nfor batch in punctual.track(range(9), total_steps=5): pass", "more steps than it declared"),
+        (
+            "import punctual\nfor batch in punctual.track(range(3), total_steps=5): pass",
+            "the 5 steps it declared: got 3",
+        ),
+    ],
+)
+def test_faults_are_found_at_the_end(stage: Stage, code: str, words: str) -> None:
+    stage.run(code)
+    assert isinstance(stage.ended(), JobFinished)
+    (fault,) = stage.executor.faults(JOB)
+    assert words in str(fault)
+    assert "job 'job'" in str(fault)
+
+
+def test_steps_declared_by_the_user_hold_for_output(stage: Stage) -> None:
+    stage.prepare("print('step 3')", progress_pattern=r"step (\d+)", on_output=lambda _: None)
+    stage.launch(work_steps=10)
+    assert isinstance(stage.ended(), JobFinished)
+    assert "the 10 steps it declared: got 3" in str(stage.executor.faults(JOB)[0])
+
+
+def test_a_program_must_have_a_command() -> None:
+    with pytest.raises(InvalidSpec, match="the command must not be empty"):
+        Program(argv=(), submitted_at=0.0)
+
+
+# Crashes.
+
+
+CONTROLLER = """
+import sys, time
+from pathlib import Path
+from tests.executors.conftest import Stage
+stage = Stage(Path(sys.argv[1]) / "runtime")
+stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.1, actuator=sys.argv[2], cwd=sys.argv[1],
+          on_output=(lambda _: None) if "{reads}" else None)
+Path(sys.argv[1], "up").touch()
+time.sleep(60)
+"""
+JOB_CODE = SPIN + (
+    "import os\n"
+    "open('pid', 'w').write(str(os.getpid()))\n"
+    "while not os.path.exists('go'): time.sleep(0.01)\n"
+    "spin(0.2); print('x' * 1_000_000)\n"
+    "open('done', 'w')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("actuator", "reads"), [pytest.param("quota", "yes", marks=pytest.mark.cgroup), ("pacing", "")]
+)
+def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
+    tmp_path: Path, actuator: str, reads: str, request: pytest.FixtureRequest
+) -> None:
+    if actuator == "quota":
+        actuator = request.getfixturevalue("quota")
+    (tmp_path / "job.py").write_text(JOB_CODE)
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER.format(reads=reads), str(tmp_path), actuator], cwd=Path(__file__).parents[2],
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    until((tmp_path / "up").exists)
+    until((tmp_path / "pid").exists)
+    pid = int(until((tmp_path / "pid").read_text))
+    groups = groups_of(controller.pid)
+    assert bool(groups) == (actuator != "pacing")
+    controller.kill()
+    controller.wait()
+    for quota in [group / "cpu.cfs_quota_us" for group in groups if "cpuacct" not in group.parts]:
+        until(lambda quota=quota: quota.read_text() == "-1\n")  # type: ignore[misc]
+    assert is_alive(pid)
+    (tmp_path / "go").touch()
+    until((tmp_path / "done").exists)
+    until(lambda: not groups_of(controller.pid))
+    until(lambda: not pages_of(controller.pid) and not list((tmp_path / "runtime").iterdir()))
+
+
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
+def test_when_the_keeper_is_killed_the_job_ends(stage: Stage, actuator: str, request: pytest.FixtureRequest) -> None:
+    stage.run(SLEEP, actuator=request.getfixturevalue("quota") if actuator == "quota" else actuator)
+    run = stage.executor._runs[JOB]
+    assert run._link is not None
+    os.kill(run._link.pid, signal.SIGKILL)
+    ended = stage.wait(JobFailed)
+    assert "keeper" in ended.cause
+    assert not is_alive(run._job_pid)
+
+
+# Quotas.
+
+
+@pytest.mark.cgroup
+def test_a_quota_is_set_read_back_and_changed(stage: Stage, quota: str) -> None:
+    began = stage.run(SLEEP, cores=0.333333, actuator=quota)
+    assert began.can_cap
+    assert began.granted[NODE].cores == 6666 / 20000
+    assert stage.resized(0.001) == 0.05
+    assert stage.resized(0.5) == 0.5
+    assert stage.resized(float(os.cpu_count() or 1)) == os.cpu_count()
+
+
+@pytest.mark.cgroup
+def test_a_quota_is_written_only_when_it_changes(stage: Stage, quota: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.run(SLEEP, cores=0.5, actuator=quota)
+    writes: list[object] = []
+    original = Path.write_text
+
+    def write(path: Path, text: str) -> int:
+        writes.append(text)
+        return original(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    stage.resized(0.5)
+    stage.resized(0.50000001)
+    assert not writes
+    stage.resized(0.6)
+    assert len(writes) == 1
+
+
+@pytest.mark.cgroup
+def test_a_quota_is_delivered_also_to_children(stage: Stage, quota: str) -> None:
+    code = SPIN + (
+        "import multiprocessing\n"
+        "workers = [multiprocessing.get_context('fork').Process(target=spin, args=(60,)) for _ in range(2)]\n"
+        "for worker in workers: worker.start()\n"
+        "spin(60)\n"
+    )
+    stage.run(code, cores=0.4, actuator=quota)
+    before = stage.look_until(lambda report: report.used_core_s > 0.2)
+    time.sleep(1.5)
+    after = stage.look()
+    delivered_cores = (after.used_core_s - before.used_core_s) / (after.at - before.at)
+    assert 0.6 < delivered_cores / 0.4 < 1.4
+
+
+@pytest.mark.cgroup
+def test_a_resize_that_fails_says_what_is_held(stage: Stage, quota: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.run(SLEEP, cores=0.5, actuator=quota)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "cpu.cfs_quota_us")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    stage.resize(0.7)
+    failed = stage.wait(GrantFailed)
+    assert failed.granted[NODE].cores == 0.5
+    assert failed.cause == "'cpu.cfs_quota_us': Permission denied"
+
+
+@pytest.mark.cgroup
+def test_a_stopped_job_saves_without_a_quota(stage: Stage, quota: str, tmp_path: Path) -> None:
+    stage.run(SAVES.replace("open('saved', 'w')", "spin(0.5); open('saved', 'w')"), cores=0.05, actuator=quota,
+              cwd=str(tmp_path))  # fmt: skip
+    stage.resized(1.0)
+    stage.look_until(lambda report: report.steps_done > 0)
+    stage.resized(0.05)
+    stage.stop()
+    (group,) = [group for group in groups_of(os.getpid()) if "cpuacct" not in group.parts]
+    assert (group / "cpu.cfs_quota_us").read_text() == "-1\n"
+    stage.ended()
+    assert (tmp_path / "saved").exists()

@@ -1,0 +1,97 @@
+"""Progress read from output."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.core.errors import InvalidSpec
+from punctual.executors.local.progress_text import Count, ProgressText
+
+
+def bar(step: int, total: int) -> bytes:
+    return f"\r{100 * step // total:3d}%|████▌     | {step}/{total} [00:01<00:09, 30.1it/s]".encode()
+
+
+def after(*pieces: bytes, pattern: str = "auto") -> Count | None:
+    """The last count found in `pieces`."""
+    text = ProgressText(pattern)
+    counts = [text.feed(piece) for piece in pieces]
+    return next((count for count in reversed(counts) if count), None)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (b"step 120/3000 loss 0.3\n", Count(120, 3000)),
+        (b"Step: 7 of 9\n", Count(7, 9)),
+        (b"iteration=12\n", Count(12, None)),
+        (b"[epoch 1] batch 3, loss 2\n", Count(3, None)),
+        (b"epoch 1/2\nloss 3/4\n", None),
+        (bar(12, 300), Count(12, 300)),
+        (bar(12, 300) + bar(13, 300), Count(13, 300)),
+        (b"\xff\xfe step 4/5\n", Count(4, 5)),
+    ],
+)
+def test_usual_output(output: bytes, expected: Count | None) -> None:
+    assert after(output) == expected
+
+
+def test_the_bar_on_the_screen_counts_before_it_is_redrawn() -> None:
+    assert after(bar(3, 9)) == Count(3, 9)
+
+
+def test_a_number_that_may_be_cut_off_does_not_count() -> None:
+    assert after(b"step 12") is None
+    assert after(b"step 12", b"0/30", b"00\n") == Count(120, 3000)
+    assert after(b"at 12", pattern=r"at (\d+)") is None
+    assert after(b"at 12", b"0\n", pattern=r"at (\d+)") == Count(120, None)
+
+
+@given(st.lists(st.integers(0, 12), min_size=1), st.integers(1, 12))
+def test_it_does_not_matter_where_output_is_cut(cuts: list[int], n_steps: int) -> None:
+    output = b"".join(bar(step, n_steps) for step in range(n_steps + 1)) + b"\n"
+    places = sorted({min(cut * 40, len(output)) for cut in cuts} | {0, len(output)})
+    pieces = [output[start:end] for start, end in pairwise(places)]
+    assert after(*pieces) == Count(n_steps, n_steps)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "output", "expected"),
+    [
+        (r"at (\d+) to (\d+)", b"at 3 to 8\n", Count(3, 8)),
+        (r"of (?P<total>\d+) done (?P<step>\d+)", b"of 8 done 3\n", Count(3, 8)),
+        (r"(?P<step>\d+) in (\d+)", b"3 in 8\n", Count(3, None)),
+        (r"at ([\d,]+)", b"at 1,200\n", Count(1200, None)),
+        (r"at (\w+)", b"at home\n", None),
+    ],
+)
+def test_own_patterns(pattern: str, output: bytes, expected: Count | None) -> None:
+    assert after(output, pattern=pattern) == expected
+
+
+def test_a_bar_for_each_epoch_goes_on_counting() -> None:
+    assert after(bar(9, 9), bar(0, 9), bar(4, 9)) == Count(13, 18)
+
+
+def test_lines_that_overtake_each_other_are_no_new_epoch() -> None:
+    assert after(b"step 12\n", b"step 11\n") == Count(12, None)
+    assert after(b"step 12\n", b"step 11\n", b"step 13\n") == Count(13, None)
+
+
+def test_lines_of_another_kind_are_left_alone_once_one_kind_was_seen() -> None:
+    assert after(bar(50, 300), b"\nstep 1 saved\n", bar(51, 300)) == Count(51, 300)
+
+
+def test_output_without_line_ends_does_not_pile_up() -> None:
+    text = ProgressText("auto")
+    for _ in range(100):
+        text.feed(b"x" * 10_000)
+    assert len(text._line) <= 65_536
+
+
+@pytest.mark.parametrize("pattern", ["(", r"step \d+"])
+def test_patterns_that_cannot_be_used(pattern: str) -> None:
+    with pytest.raises(InvalidSpec, match="regular expression with a group"):
+        ProgressText(pattern)
