@@ -41,6 +41,20 @@ for i in punctual.track(range(5000), total_steps=5000):
 """
 )
 
+#: Says which process it is, and does not end when it is asked to.
+STUBBORN = (
+    SPIN
+    + """
+import os, pathlib, sys, time, punctual
+@punctual.on_stop
+def save():
+    pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+    time.sleep(100)
+for i in punctual.track(range(5000), total_steps=5000):
+    step()
+"""
+)
+
 PRINTING = (
     SPIN
     + """
@@ -96,13 +110,14 @@ class Terminal:
 
     def wait_for_job(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The one running job, once `holds` is true of it."""
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            found = [job for job in self.jobs() if holds(job)]
-            if found:
-                return found[0]
-            time.sleep(0.1)
-        raise AssertionError("the job never came so far")
+        found: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            found.extend(job for job in self.jobs() if holds(job))
+            return bool(found)
+
+        wait_until(look)
+        return found[0]
 
     def left_behind(self) -> list[str]:
         """What runs should have removed by now: sockets and pages, and control groups, named after their makers."""
@@ -126,6 +141,14 @@ class Terminal:
 
     def _argv(self, arguments: tuple[str, ...]) -> list[str]:
         return [sys.executable, "-m", "punctual", *arguments]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look every now and then; fails after half a minute."""
+    until = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < until, "it never came so far"
+        time.sleep(0.1)
 
 
 def objects(output: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from punctual.cli.demo import Speed, pick_steps, speed_in
 from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, PhaseReported, ProgressReported
+from punctual.core.protocols import Message
 from punctual.metrics.run import summarize
 
 
@@ -19,7 +20,7 @@ def reading(unit_at: float, steps_done: float, *, landed: bool = False) -> Progr
 
 def test_speed_is_taken_from_a_reading_amid_the_steps_to_the_landing() -> None:
     phase = PhaseProgress(name="evaluate", units_planned=10, units_done=10, units_measured=12, wall_s=2.4)
-    messages = [
+    messages: list[Message] = [
         submitted(0.0), started(0.5), reading(0.6, 0), reading(3.7, 10), PhaseReported(at=6.7, job=JOB, phases=(phase,)),
         reading(6.7, 60, landed=True), JobFinished(at=6.8, job=JOB, landed_at=6.7),
     ]  # fmt: skip

@@ -12,10 +12,12 @@ from tests.cli.programs import (
     PRINTING,
     SILENT,
     STOPPABLE,
+    STUBBORN,
     TRACKED,
     ZERO_STEPS,
     Terminal,
     objects,
+    wait_until,
 )
 
 
@@ -99,6 +101,25 @@ def test_a_signal_lets_the_job_save_first(terminal: Terminal, number: signal.Sig
     assert saved.read_text() == "saved"
 
 
+def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) -> None:
+    asked = terminal.folder / "asked"
+    run = terminal.start("run", "--", *terminal.script(STUBBORN), str(asked))
+    terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    run.send_signal(signal.SIGINT)
+    wait_until(lambda: asked.exists() and asked.read_text() != "")
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode == 130
+    assert not Path(f"/proc/{asked.read_text()}").exists()
+
+
+def test_a_program_that_is_not_there(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--", "no-such-program")
+    assert done.returncode != 0
+    assert "no-such-program" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
     done = terminal.punctual("run", "--", *terminal.script(FAILING))
     assert done.returncode == 7
@@ -150,6 +171,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(terminal: Terminal
     assert done.returncode == 2
     assert_four_parts(done.stderr)
     assert "trained" not in done.stdout
+    assert not list(terminal.home.glob("state/runs/*"))
 
 
 def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:

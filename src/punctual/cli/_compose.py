@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -95,6 +96,7 @@ class LiveRun:
     def __enter__(self) -> Self:
         with ExitStack() as opened:
             self.places = paths.create_run(self.job, {"argv": self._wishes.argv, "wall": _wall_text()})
+            opened.push(self._forget_if_refused)
             opened.callback(paths.remove_live_places, self.places)
             self._journal = opened.enter_context(SqliteJournal(self.places.journal))
             self.executor = opened.enter_context(self._make_executor())
@@ -110,6 +112,11 @@ class LiveRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ending.close()
+
+    def _forget_if_refused(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        """A run that could not even be put together leaves no journal behind."""
+        if kind is not None:
+            shutil.rmtree(self.places.state_dir, ignore_errors=True)
 
     def show(self, display: Display) -> None:
         """Let `display` see each message."""
