@@ -26,7 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-RESULTS = Path(__file__).parent / "results" / "deadline.json"
+import _common
+import _deadline_tables
+
+RESULTS = _common.RESULTS / "deadline.json"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 
 APPS = ("vision", "language", "speech")
@@ -41,8 +44,10 @@ CONDITIONS = {
     "step cost x1.8 half-way": (2.0, 4.0),
 }
 N_EPOCHS = 4
+#: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
+CORES = "0.1..1"
 CHANGE_AT_FRAC = 0.3
-TARGET_FRAC, TARGET_LONG_FRAC = 0.002, 0.0006
+TARGET_FRAC = 0.002
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Lane:
         self._home = home
         self._busy = threading.Lock()
 
-    def run(self, cell: Cell, n_epoch_steps: int, *, cores: str = "0.05..1") -> dict[str, object]:
+    def run(self, cell: Cell, n_epoch_steps: int, *, cores: str = CORES) -> dict[str, object]:
         """Make one run; what its report says. Waits for the lane."""
         with self._busy:
             return self._run(cell, n_epoch_steps, cores)
@@ -185,7 +190,7 @@ def run_block(
     drawn = random.Random(f"{block} {seed}")
     for controller in drawn.sample(controllers, len(controllers)):
         cell = Cell(app, ratio, condition, controller, deadline_s, seed)
-        cores = "0.05..1"
+        cores = CORES
         if controller == "constant":
             fraction = constant_cores(profile, n_epoch_steps, deadline_s)
             cores = f"{fraction:.4f}..{fraction:.4f}"
@@ -293,7 +298,17 @@ def main() -> None:
         lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[: options.lanes]]
         if options.quick:
             raise SystemExit(quick(lanes))
-        full(lanes, options)
+        if not options.tables:
+            full(lanes, options)
+    tabulate(Record(RESULTS, resume=True).runs)
+
+
+def tabulate(runs: list[dict[str, object]]) -> None:
+    """Write the tables and the plot from the runs on record."""
+    text = _deadline_tables.markdown(runs, CONDITIONS, CONTROLLERS)
+    RESULTS.with_suffix(".md").write_text(text)
+    _deadline_tables.plot(runs, CONTROLLERS, RESULTS.with_suffix(".png"))
+    print(text)
 
 
 def full(lanes: list[Lane], options: argparse.Namespace) -> None:
@@ -309,7 +324,7 @@ def full(lanes: list[Lane], options: argparse.Namespace) -> None:
 
 
 def quick(lanes: list[Lane]) -> int:
-    """One short job under two controllers, side by side."""
+    """One short job under two controllers, side by side where there are two CPUs."""
     deadline_s = 26.0
     profile = calibrate(lanes[0], "vision")
     works = [("remaining-cost",), ("decor-pi",)]
@@ -328,8 +343,8 @@ def quick(lanes: list[Lane]) -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one short job under two controllers, under 50 s")
+    parser = _common.parser("Does a training land on its deadline? See the head of this file.")
+    parser.add_argument("--tables", action="store_true", help="only write tables and plot from the runs on record")
     parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
     parser.add_argument("--deadline", type=float, default=48.0, help="seconds, of the main table's jobs")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")

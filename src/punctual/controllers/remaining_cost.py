@@ -67,11 +67,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What is left, as the state sees it now."""
+    """What is left, as the state sees it now.
+
+    `need_core_s` is what the work left is expected to cost; `safe_core_s` takes a cost above its mean for lasting.
+    The demand rests on the latter: if the cost falls again the job is early and pacing holds it back, but a job that
+    waited for a rise to pass may find that nothing can make up for it.
+    """
 
     work_left: float
     work_total: float
     need_core_s: float
+    safe_core_s: float
     wait_s: float
     aim_s: float
     time_s: float
@@ -203,6 +209,7 @@ class RemainingCost:
             work_left=work_left,
             work_total=work_total,
             need_core_s=max(step_s * work_left - credit_s, 0.0),
+            safe_core_s=max(max(step_s, cost.now_s) * work_left - credit_s, 0.0),
             wait_s=wait_s,
             aim_s=aim_s,
             time_s=time_s,
@@ -255,11 +262,11 @@ class RemainingCost:
     def _needed_cores(self, state: State, reading: Reading, outlook: _Outlook) -> float:
         if state.line is None or not reading.can_cap:
             reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
-            return outlook.need_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
+            return outlook.safe_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
         # The line does the fine work; the quota only keeps a little above it, and opens for the last units.
-        if outlook.time_s < max(4.0 * outlook.unit_wall_s, 0.3):
+        if outlook.time_s < max(2.0 * outlook.unit_wall_s, 0.15):
             return reading.ceiling.cores
-        return 1.1 * outlook.need_core_s / (state.delivery * outlook.time_s) + 0.02
+        return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
 
     def _period_s(self, outlook: _Outlook) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.tick_s)
@@ -311,14 +318,14 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
 
 
 def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
-    """Whether the deadline can be met; far beyond doubt at once, near it only after it has lasted."""
+    """Whether the deadline can be met; far beyond doubt at once, less far only after it has lasted."""
     late_s = _earliest_s(reading, outlook) - reading.deadline_s
     doubt_s = outlook.risk_frac * max(outlook.time_s, 0.0)
-    if late_s <= 0.003 * reading.deadline_s:
+    if late_s <= max(doubt_s, 0.003 * reading.deadline_s):
         clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
         return replace(state, feasible=clear, doubt_since_s=None)
     since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
-    certain = late_s > doubt_s or reading.elapsed_s - since_s >= _DOUBT_S
+    certain = late_s > 2.0 * doubt_s or reading.elapsed_s - since_s >= _DOUBT_S
     return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
 
 

@@ -1,0 +1,237 @@
+"""What the runs of `bench/deadline.py` come to: the verdict on each target, the tables, the plot."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: One run as `bench/deadline.py` records it.
+RunRow = dict[str, Any]
+
+OURS = "remaining-cost"
+LONG_S = 120.0
+#: A job that needs more than this share of all CPU time until its deadline is not feasible, whoever steers it.
+FULL_FRAC = 0.97
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure to be reached, and what was reached. `got` None: no run speaks about it."""
+
+    text: str
+    limit: float
+    got: float | None
+    shown: Callable[[float], str] = "{:.3%}".format
+    at_least: bool = False
+
+    @property
+    def reached(self) -> bool | None:
+        if self.got is None:
+            return None
+        return self.got >= self.limit if self.at_least else self.got <= self.limit
+
+
+def feasible(run: RunRow) -> bool:
+    """Whether the deadline could be met on the machine as it was during the run."""
+    return bool(run["used_core_s"] <= FULL_FRAC * run["final_deadline_s"])
+
+
+def select(runs: Iterable[RunRow], **wanted: Any) -> list[RunRow]:
+    """The runs with these values, of jobs of the main table's length unless `long` is set."""
+    long = wanted.pop("long", False)
+    return [
+        run
+        for run in runs
+        if (run["deadline_s"] > LONG_S) == long and all(run[name] == value for name, value in wanted.items())
+    ]
+
+
+def deviations(runs: Iterable[RunRow]) -> list[float]:
+    return [abs(run["deviation_frac"]) for run in runs]
+
+
+def on_time(runs: Sequence[RunRow]) -> float | None:
+    return sum(run["deviation_frac"] <= 0 for run in runs) / len(runs) if runs else None
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def targets(runs: list[RunRow]) -> list[Target]:
+    """Each figure of the claim beside what was measured."""
+    possible = [run for run in runs if feasible(run) and run["condition"] != "infeasible"]
+    ours, decor = select(possible, controller=OURS), select(possible, controller="decor-pi")
+    mean_ours, mean_decor = mean(deviations(ours)), mean(deviations(decor))
+    calm = select(possible, controller=OURS, condition="undisturbed")
+    rough = [run for run in ours if run["condition"] != "undisturbed"]
+    dearer = [run for run in ours if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
+    hopeless = select(runs, condition="infeasible")
+    return [
+        Target("mean deviation, jobs of 45 to 90 s", 0.002, mean_ours),
+        Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(select(possible, controller=OURS, long=True)))),
+        Target(
+            "mean deviation over decor-pi's in the same run", 0.2,
+            mean_ours / mean_decor if mean_ours is not None and mean_decor else None, "{:.3f}".format,
+        ),
+        Target("latest landing after an undeclared rise of the step cost, 2 D", 0.02, _latest(dearer)),
+        Target("on time, undisturbed", 1.0, on_time(calm), "{:.1%}".format, at_least=True),
+        Target("on time, disturbed", 0.97, on_time(rough), "{:.1%}".format, at_least=True),
+        Target("core-seconds used over the best constant's, mean of blocks", 1.03, _over_constant(possible, "used"), "{:.3f}".format),
+        Target("core-seconds granted over the best constant's, mean of blocks", 1.03, _over_constant(possible, "granted"), "{:.3f}".format),
+        Target("infeasible deadline announced, slowest", 5.0, _slowest_announcement(hopeless), "{:.1f} s".format),
+        Target("error of the earliest finish then told, largest", 0.03, _announcement_error(hopeless)),
+        Target("Punctual's own CPU time, share of a core", 0.005, mean([r["controller_cpu_s"] / r["ended_s"] for r in runs])),
+    ]  # fmt: skip
+
+
+def _latest(runs: Sequence[RunRow]) -> float | None:
+    return max((run["deviation_frac"] for run in runs), default=None)
+
+
+def _over_constant(runs: list[RunRow], kind: str) -> float | None:
+    """Our core-seconds over those of the constant fraction in the same undisturbed block."""
+    name = f"{kind}_core_s"
+    calm = select(runs, condition="undisturbed")
+    constant = {(run["app"], run["ratio"], run["repeat"]): run[name] for run in calm if run["controller"] == "constant"}
+    ratios = [
+        run[name] / constant[run["app"], run["ratio"], run["repeat"]]
+        for run in select(calm, controller=OURS)
+        if (run["app"], run["ratio"], run["repeat"]) in constant
+    ]
+    return mean(ratios)
+
+
+def _announced(run: RunRow) -> tuple[float, float] | None:
+    """When the run was told to be infeasible, and the earliest finish told then; seconds since its start."""
+    for warning in run["warnings"]:
+        if warning["code"] == "infeasible":
+            return warning["at"] - run["submitted_at"], warning["facts"]["earliest_finish_s"]
+    return None
+
+
+def _slowest_announcement(runs: Sequence[RunRow]) -> float | None:
+    """Seconds; infinite if one was never announced."""
+    told = [_announced(run) for run in runs]
+    return max((one[0] if one else float("inf") for one in told), default=None)
+
+
+def _announcement_error(runs: Sequence[RunRow]) -> float | None:
+    told = [(_announced(run), run["landed_s"]) for run in runs]
+    return max((abs(one[1] / landed_s - 1) for one, landed_s in told if one), default=None)
+
+
+def markdown(runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
+    """The verdict and the tables."""
+    parts = [_verdict(runs), "\n## Every cell\n", _cells(runs, conditions, controllers), _left_out(runs), _others(runs)]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _verdict(runs: list[RunRow]) -> str:
+    rows = ["| figure | target | measured | |", "|---|--:|--:|---|"]
+    for target in targets(runs):
+        sign = "at least " if target.at_least else "at most "
+        got = "not measured" if target.got is None else target.shown(target.got)
+        word = {True: "reached", False: "**missed**", None: ""}[target.reached]
+        rows.append(f"| {target.text} | {sign}{target.shown(target.limit)} | {got} | {word} |")
+    return "\n".join(rows)
+
+
+def _cells(runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
+    possible = [run for run in select(runs) if feasible(run)]
+    rows = [
+        "Mean of |finish − D| / D over the applications, ± its standard deviation, worst signed value; in brackets runs",
+        "on time of all.",
+        "",
+        "| condition | D / fastest | " + " | ".join(controllers) + " |",
+        "|---|--:|" + "--:|" * len(controllers),
+    ]
+    for condition, ratios in conditions.items():
+        for ratio in ratios:
+            cell = select(possible, condition=condition, ratio=ratio)
+            shown = [_cell(select(cell, controller=controller)) for controller in controllers]
+            rows.append(f"| {condition} | {ratio:g} | " + " | ".join(shown) + " |")
+    all_shown = [_cell(select(possible, controller=c)) for c in controllers]
+    rows.append("| **all** | | " + " | ".join(all_shown) + " |")
+    resizes = [mean([run["n_resizes"] for run in select(possible, controller=c)]) for c in controllers]
+    rows.append("| resizes per run | | " + " | ".join("" if n is None else f"{n:.1f}" for n in resizes) + " |")
+    ratios_granted = [
+        mean([run["granted_core_s"] / run["used_core_s"] for run in select(possible, controller=c)])
+        for c in controllers
+    ]
+    rows.append("| granted / used | | " + " | ".join("" if n is None else f"{n:.3f}" for n in ratios_granted) + " |")
+    return "\n".join(rows)
+
+
+def _cell(runs: Sequence[RunRow]) -> str:
+    if not runs:
+        return ""
+    found = deviations(runs)
+    spread = f" ± {statistics.stdev(found):.2%}" if len(found) > 1 else ""
+    worst = max((run["deviation_frac"] for run in runs), key=abs)
+    late = sum(run["deviation_frac"] <= 0 for run in runs)
+    return f"{statistics.fmean(found):.3%}{spread}, {worst:+.2%} ({late}/{len(runs)})"
+
+
+def _left_out(runs: list[RunRow]) -> str:
+    full = [run for run in select(runs) if not feasible(run) and run["condition"] != "infeasible"]
+    if not full:
+        return ""
+    rows = [
+        "\nLeft out above, because the job needed more than 97 % of the CPU time until its deadline on the machine as it",
+        "was:\n",
+        *(
+            f"* {run['app']}, {run['condition']}, {run['ratio']:g}: {run['controller']} {run['deviation_frac']:+.2%}"
+            for run in full
+        ),
+    ]
+    return "\n".join(rows)
+
+
+def _others(runs: list[RunRow]) -> str:
+    rows = ["\n## Jobs of five minutes, and impossible deadlines\n"]
+    rows += [
+        "| application | condition | D | controller | deviation | resizes | told after | earliest finish told / true |"
+    ]
+    rows += ["|---|---|--:|---|--:|--:|--:|--:|"]
+    for run in [*select(runs, long=True), *select(runs, condition="infeasible")]:
+        told = _announced(run)
+        when, what = (f"{told[0]:.1f} s", f"{told[1] / run['landed_s']:.3f}") if told else ("", "")
+        rows.append(
+            f"| {run['app']} | {run['condition']} | {run['final_deadline_s']:.0f} s | {run['controller']} "
+            f"| {run['deviation_frac']:+.3%} | {run['n_resizes']} | {when} | {what} |"
+        )
+    return "\n".join(rows)
+
+
+def plot(runs: list[RunRow], controllers: Sequence[str], path: Path) -> None:
+    """Every feasible run of the main table as a point: how far from its deadline it landed."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    possible = [run for run in select(runs) if feasible(run)]
+    figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
+    for i, controller in enumerate(reversed(controllers)):
+        mine = select(possible, controller=controller)
+        for k, run in enumerate(mine):
+            late = run["deviation_frac"] > 0
+            height = i + 0.6 * ((k * 0.618034) % 1.0 - 0.5)
+            colour = "#c8442b" if late else "#2a6f97"
+            axes.plot(max(abs(run["deviation_frac"]), 1e-5) * 100, height, "o", ms=4, alpha=0.7, color=colour, mew=0)
+        average = mean(deviations(mine))
+        if average is not None:
+            axes.plot([average * 100] * 2, [i - 0.36, i + 0.36], color="black", lw=1.5)
+            axes.annotate(f"{average:.2%}", (average * 100, i + 0.37), ha="center", va="bottom", fontsize=8)
+    axes.axvline(1.75, color="grey", lw=1, ls=":")
+    axes.annotate("1.75 %: [decor2025]", (1.75, -0.62), fontsize=7, color="grey", ha="left")
+    axes.set_xscale("log")
+    axes.set_ylim(-0.7, len(controllers) - 0.3)
+    axes.set_yticks(range(len(controllers)), list(reversed(controllers)))
+    axes.set_xlabel("|landing - deadline|, % of the deadline (blue: on time, red: late; bar: mean)")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
