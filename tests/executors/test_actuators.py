@@ -21,7 +21,7 @@ from punctual.executors.local.actuator import (
 )
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.mounts import hierarchy, is_in_memory
+from punctual.executors.local.mounts import Hierarchy, hierarchy, is_in_memory
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
 from punctual.executors.local.user_scope import UserScope
@@ -229,7 +229,7 @@ def test_version_2_does_not_move_other_processes(base: Path) -> None:
 def test_version_2_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="no version 2 hierarchy is mounted"):
         CgroupV2(None).check()
-    with pytest.raises(Unusable, match="cgroup.controllers' does not list the cpu controller"):
+    with pytest.raises(Unusable, match=r"cgroup\.controllers' does not list the cpu controller"):
         CgroupV2(tmp_path).check()
 
 
@@ -246,6 +246,45 @@ def test_a_scope_needs_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
         UserScope(Path("/sys/fs/cgroup")).check()
     with pytest.raises(Unusable, match="no version 2"):
         UserScope(None).check()
+
+
+@pytest.fixture
+def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `systemd-run` that does what is written into it, with the command it was given in "$@"."""
+    monkeypatch.setattr("punctual.executors.local.user_scope._RUNS_SYSTEMD", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    script = tmp_path / "systemd-run"
+    script.touch(mode=0o700)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("echo 'no bus' >&2; exit 1", r"refused a scope \(no bus\)"),
+        ("echo cpuset memory", "does not delegate the cpu controller"),
+    ],
+)
+def test_a_scope_that_systemd_does_not_give(systemd: Path, answer: str, expected: str) -> None:
+    systemd.write_text(f"#!/bin/sh\n{answer}\n")
+    with pytest.raises(Unusable, match=expected):
+        UserScope(Path("/sys/fs/cgroup")).check()
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    systemd.write_text("#!/bin/sh\necho cpuset cpu\n")
+    scope = UserScope(base, n_cpus=2)
+    scope.check()
+    assert scope.keeper_prefix()[-1] == "--"
+    monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
+    (base / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (base / "cgroup.type").write_text("domain\n")
+    group = scope.open(JOB, os.getpid())
+    assert (base / "punctual-controller" / "cgroup.procs").read_text() == str(os.getpid())
+    (base / "job" / "cpu.max").write_text("max 100000\n")
+    assert group.grant(0.5) == 0.5
+    assert group.footprint.remove_dirs == (base / "job",)
 
 
 # Usage of process trees.

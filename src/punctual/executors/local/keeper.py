@@ -27,6 +27,7 @@ The keeper adopts processes whose parent has ended (as a *sub-reaper*), so none 
 """
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -284,10 +285,8 @@ def _remove_dir(folder: str) -> None:
     for _ in range(20):
         try:
             os.rmdir(folder)
-        except FileNotFoundError:
-            return
-        except OSError:
-            if _holds_groups(folder):
+        except OSError as error:
+            if error.errno != errno.EBUSY or _holds_groups(folder):
                 return
             time.sleep(0.01)
         else:

@@ -13,6 +13,8 @@ from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_a
 from punctual.executors.local.mounts import hierarchy
 
 _ANSWER_S_MAX = 5.0
+#: Exists where systemd runs the machine.
+_RUNS_SYSTEMD = Path("/run/systemd/system")
 #: Run in a scope of its own: prints the controllers that were delegated to it.
 _LOOK = """
 import sys
@@ -46,7 +48,7 @@ class UserScope:
     def check(self) -> None:
         if self._mount is None:
             raise Unusable("no version 2 hierarchy is mounted")
-        if shutil.which("systemd-run") is None or not Path("/run/systemd/system").exists():
+        if shutil.which("systemd-run") is None or not _RUNS_SYSTEMD.exists():
             raise Unusable("no systemd that could delegate a scope to this user")
         look = [*self.keeper_prefix(), sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
         try:
