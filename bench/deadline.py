@@ -201,7 +201,7 @@ def run_block(
 def _kept(report: dict[str, object]) -> dict[str, object]:
     names = (
         "deviation_frac", "deviation_s", "landed_s", "used_core_s", "granted_core_s", "n_resizes", "warnings",
-        "controller_cpu_s", "actuator", "submitted_at", "ended_s",
+        "controller_cpu_s", "command_cpu_s", "actuator", "submitted_at", "ended_s",
     )  # fmt: skip
     kept = {name: report.get(name) for name in names}
     return kept | {"final_deadline_s": report.get("deadline_s")}

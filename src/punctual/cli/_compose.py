@@ -84,6 +84,8 @@ class LiveRun:
         self._displays: list[Display] = []
         self._abandoned = False
         self._submitted = False
+        #: CPU time that steering the job took, without starting this program and reading its journal at the end.
+        self.controller_cpu_s = 0.0
         capacity_cores = usable_cores()
         self._capacity = Resources(capacity_cores)
         self.job = JobId(wishes.name or _new_name(wishes.argv))
@@ -124,7 +126,9 @@ class LiveRun:
 
     def drive(self) -> None:
         """Run the job to its end."""
+        begun_s = time.process_time()
         self._runtime.run(lambda: self._abandoned or self._ended())
+        self.controller_cpu_s = time.process_time() - begun_s
 
     def _ended(self) -> bool:
         """Whether the job has ended; one that was stopped before its launch ends without a message."""

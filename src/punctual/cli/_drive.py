@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from punctual.cli._compose import LiveRun, Wishes
-from punctual.cli._errors import tell_user
+from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import as_fields, draw, paragraph
 from punctual.cli._screens import Screen, screen_for
@@ -18,7 +18,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary, summarize
 
-EXIT_USER_ERROR = 2
 EXIT_MISSED = 75
 
 
@@ -141,7 +140,8 @@ def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         **as_fields(summary),
         **outcome.run.facts(),
         "steps": summary.steps_done,
-        "controller_cpu_s": time.process_time(),
+        "controller_cpu_s": outcome.run.controller_cpu_s,
+        "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
         "exit_code": exit_code,
         "faults": [str(fault) for fault in outcome.faults],
