@@ -127,11 +127,11 @@ def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
         try:
             actuator.check()
         except Unusable as unusable:
-            obstacles.append(f"{actuator.name}: {unusable}")
+            obstacles.append(str(unusable) if actuator.name == name else f"{actuator.name}: {unusable}")
             continue
         return Choice(actuator, _reason(actuator, name, obstacles))
     raise InvalidSpec(
-        f"`actuator` must be usable: '{name}'", "; ".join(obstacles), "this machine",
+        f"`actuator` '{name}' must be usable", "; ".join(obstacles), "this machine",
         "Allow writing there, or use `--actuator auto`, which falls back on pacing.",
     )  # fmt: skip
 
