@@ -61,9 +61,9 @@ class TestPicture:
         picture = folded(warning(1.0, "infeasible"), warning(1.0, "no-progress"), warning(2.0, "feasible"), at=0.0)
         assert set(picture.warnings) == {"no-progress"}
 
-    def test_a_failed_job_keeps_its_exit_code(self) -> None:
+    def test_a_failed_job_holds_nothing_and_has_a_cause(self) -> None:
         picture = folded(started(0.1), JobFailed(at=3.0, job=JOB, cause="exit status 3", exit_code=3), at=0.0)
-        assert (picture.ended, picture.exit_code, picture.granted_cores) == (True, 3, 0.0)
+        assert (picture.ended, picture.cause, picture.granted_cores) == (True, "exit status 3", 0.0)
 
 
 class TestView:

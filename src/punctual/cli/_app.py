@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from punctual import __version__
-from punctual.cli._errors import tell_user
+from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.core.errors import InvalidSpec
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
@@ -23,8 +23,6 @@ COMMANDS = {
     "policies": "catalogue",
     "demo": "demo",
 }
-
-EXIT_USER_ERROR = 2
 
 
 def run_command_line() -> None:

@@ -1,19 +1,16 @@
 """How a user's error looks on a terminal: its four parts, one to a line."""
 
 import sys
-from collections.abc import Iterable
 
 from punctual.core.errors import InvalidSpec
+
+#: What the command leaves with after an error of the user.
+EXIT_USER_ERROR = 2
 
 
 def tell_user(error: InvalidSpec) -> None:
     """Write the four parts of `error` to standard error."""
     sys.stderr.write(four_parts(error))
-
-
-def tell_user_all(errors: Iterable[InvalidSpec]) -> None:
-    for error in errors:
-        tell_user(error)
 
 
 def four_parts(error: InvalidSpec) -> str:

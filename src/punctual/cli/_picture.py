@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Forecast, PhaseProgress
+from punctual.core.control import Forecast
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
     JobFinished,
     JobStarted,
     JobSubmitted,
-    PhaseReported,
     ProgressReported,
     SpecChanged,
 )
@@ -42,19 +41,15 @@ class Picture:
     spec: JobSpec
     submitted_at: float
     status: JobStatus = "queued"
-    started_at: float | None = None
-    ended_at: float | None = None
     landed: bool = False
     steps_done: float = 0.0
     steps_total: float | None = None
     unit_at: float | None = None
-    phases: tuple[PhaseProgress, ...] = ()
     granted_cores: float = 0.0
     used_core_s: float = 0.0
     usage_cores: float = 0.0
     reason: Reason | None = None
     forecast: Forecast | None = None
-    exit_code: int | None = None
     cause: str = ""
     warnings: dict[str, str] = field(default_factory=dict)
     #: Where the straight line to the deadline begins: (instant, share done).
@@ -103,7 +98,6 @@ def picture_of(event: JobSubmitted) -> Picture:
 
 def _started(picture: Picture, event: JobStarted) -> None:
     picture.status = "running"
-    picture.started_at = event.at
     picture.granted_cores = _cores(event.granted)
 
 
@@ -126,10 +120,6 @@ def _measure_usage(picture: Picture, event: ProgressReported) -> None:
     if event.at - from_at >= USAGE_WINDOW_S:
         picture.usage_cores = max(0.0, event.used_core_s - from_core_s) / (event.at - from_at)
         picture.window = (event.at, event.used_core_s)
-
-
-def _phases_reported(picture: Picture, event: PhaseReported) -> None:
-    picture.phases = event.phases
 
 
 def _granted(picture: Picture, event: GrantApplied) -> None:
@@ -158,16 +148,16 @@ def _warned(picture: Picture, command: WarnUser) -> None:
 
 
 def _rejected(picture: Picture, command: RejectJob) -> None:
-    picture.status, picture.cause, picture.ended_at = "failed", command.reason.text, command.at
+    picture.status, picture.cause = "failed", command.reason.text
 
 
-def _finished(picture: Picture, event: JobFinished) -> None:
-    picture.status, picture.ended_at, picture.exit_code = "finished", event.at, 0
+def _finished(picture: Picture, _: JobFinished) -> None:
+    picture.status = "finished"
     picture.granted_cores = 0.0
 
 
 def _failed(picture: Picture, event: JobFailed) -> None:
-    picture.status, picture.ended_at, picture.exit_code = "failed", event.at, event.exit_code
+    picture.status = "failed"
     picture.cause = picture.cause or event.cause
     picture.granted_cores = 0.0
 
@@ -179,7 +169,6 @@ def _cores(grant: Allocation) -> float:
 _CHANGES: dict[type, Callable[[Picture, Any], None]] = {
     JobStarted: _started,
     ProgressReported: _progressed,
-    PhaseReported: _phases_reported,
     GrantApplied: _granted,
     SpecChanged: _spec_changed,
     LaunchJob: _asked,

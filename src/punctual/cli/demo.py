@@ -75,6 +75,8 @@ def _check_extras() -> None:
 def calibrate() -> Speed:
     """Run the app for a few steps without a deadline and see what it takes."""
     outcome = _train(PlainScreen(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
+    if outcome.received is not None:
+        raise typer.Exit(outcome.exit_code(strict=False))
     if outcome.summary.status != "finished":
         raise InvalidSpec(
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
