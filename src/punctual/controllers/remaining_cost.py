@@ -1,5 +1,6 @@
 """Receding-horizon control on what the remaining work costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from punctual.controllers import _cost
@@ -13,6 +14,8 @@ from punctual.core.story import Reason
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
+#: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
+_SLICES_S = 0.15
 #: Steps after which the first sample begins: the first ones set up kernels and caches.
 _SKIPPED_STEPS = 2
 #: Seconds for which a slightly infeasible forecast must last before it is believed.
@@ -75,7 +78,6 @@ class _Outlook:
     """
 
     work_left: float
-    work_total: float
     need_core_s: float
     safe_core_s: float
     wait_s: float
@@ -83,6 +85,7 @@ class _Outlook:
     time_s: float
     risk_frac: float
     usable_cores: float
+    unit_core_s: float
     unit_wall_s: float
 
 
@@ -169,12 +172,13 @@ class RemainingCost:
         state = replace(state, front_loading=self._front_loading(state, outlook), deadline_s=reading.deadline_s)
         state = replace(state, line=self._line(state, reading, outlook))
         cores, reason = self._cores(spec, state, reading, outlook)
+        forecast = _forecast(state, reading, outlook, cores)
         demand = Demand(
             resources=wanted(spec, reading, cores),
             next_tick_s=self._period_s(outlook),
-            reason=reason,
+            reason=replace(reason, facts={**reason.facts, "finish_s": forecast.finish_s}),
             pacing=state.line,
-            forecast=_forecast(state, reading, outlook, cores),
+            forecast=forecast,
         )
         return demand, replace(state, demanded_cores=cores)
 
@@ -197,17 +201,18 @@ class RemainingCost:
 
     def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, reading)
-        work_total, work_done, wait_s = _work(state, reading)
+        work_total, work_done = _work(state.phase_steps, reading)
+        wait_s = _waiting_left_s(state, reading)
         time_s = aim_s - reading.elapsed_s - wait_s
         step_s = cost.forecast_s(time_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
-        credit_s = min(reading.in_flight_core_s, step_s * max(1.0, *state.phase_steps.values(), 1.0))
+        unit_core_s = step_s * _largest_unit_steps(state.phase_steps)
+        credit_s = min(reading.in_flight_core_s, unit_core_s)
         work_left = max(0.0, work_total - work_done)
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
             work_left=work_left,
-            work_total=work_total,
             need_core_s=max(step_s * work_left - credit_s, 0.0),
             safe_core_s=max(max(step_s, cost.now_s) * work_left - credit_s, 0.0),
             wait_s=wait_s,
@@ -215,7 +220,8 @@ class RemainingCost:
             time_s=time_s,
             risk_frac=cost.risk_frac(time_s),
             usable_cores=usable_cores,
-            unit_wall_s=step_s / granted_cores,
+            unit_core_s=unit_core_s,
+            unit_wall_s=unit_core_s / granted_cores,
         )
 
     def _front_loading(self, state: State, outlook: _Outlook) -> bool:
@@ -228,9 +234,10 @@ class RemainingCost:
         """The line to pace on; the one in force as long as the job is on it."""
         left_s = outlook.aim_s - reading.elapsed_s
         # Where nothing else slows the job, pacing must do it all the way.
-        due = not reading.can_cap or left_s < max(self.landing_s, self.landing_frac * reading.deadline_s)
+        landing_s = max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_wall_s)
+        due = not reading.can_cap or left_s < landing_s
         if not reading.can_pace or not due or outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
-            return state.line if left_s < self.landing_s else None
+            return state.line if left_s < landing_s else None
         if state.line is not None and abs(state.line.end_s - outlook.aim_s) < 1e-9 and _on(state.line, reading):
             return state.line
         s_per_step = outlook.time_s / outlook.work_left
@@ -238,8 +245,7 @@ class RemainingCost:
             phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
             for phase in reading.phases
         }
-        end_work = reading.steps_total or 0.0
-        end_work += sum(steps[phase.name] * max(phase.units_planned, phase.units_done) for phase in reading.phases)
+        end_work, _ = _work(steps, reading)
         return PacingLine(end_s=outlook.aim_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
@@ -264,7 +270,7 @@ class RemainingCost:
             reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
             return outlook.safe_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
         # The line does the fine work; the quota only keeps a little above it, and opens for the last units.
-        if outlook.time_s < max(2.0 * outlook.unit_wall_s, 0.15):
+        if outlook.time_s < _SLICES_S + outlook.unit_core_s / outlook.usable_cores:
             return reading.ceiling.cores
         return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
 
@@ -277,31 +283,33 @@ def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
     return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {outlook.time_s:.1f} s)", facts)
 
 
-def _work(state: State, reading: Reading) -> tuple[float, float, float]:
-    """Work in all and done, in steps, and seconds of waiting in the phases left."""
-    total, done, wait_s = reading.steps_total or 0.0, reading.steps_done, 0.0
+def _work(cost_steps: Mapping[str, float], reading: Reading) -> tuple[float, float]:
+    """Work in all and done, in steps; a unit of a phase counts `cost_steps` steps."""
+    total, done = reading.steps_total or 0.0, reading.steps_done
     for phase in reading.phases:
-        steps, planned = state.phase_steps.get(phase.name, 0.0), max(phase.units_planned, phase.units_done)
-        total += steps * planned
+        steps = cost_steps.get(phase.name, 0.0)
+        total += steps * max(phase.units_planned, phase.units_done)
         done += steps * phase.units_done
-        wait_s += state.phase_wait_s.get(phase.name, 0.0) * (planned - phase.units_done)
-    return max(total, done), done, wait_s
+    return max(total, done), done
+
+
+def _waiting_left_s(state: State, reading: Reading) -> float:
+    """Seconds that the phases left will wait without computing."""
+    return sum(
+        state.phase_wait_s.get(phase.name, 0.0) * max(phase.units_planned - phase.units_done, 0.0)
+        for phase in reading.phases
+    )
+
+
+def _largest_unit_steps(cost_steps: Mapping[str, float]) -> float:
+    return max([1.0, *cost_steps.values()])
 
 
 def _on(line: PacingLine, reading: Reading) -> bool:
-    """Whether the job keeps to the line: less than a step behind it, and not far ahead."""
-    work = reading.steps_done + sum(
-        line.phase_cost_steps.get(phase.name, 0.0) * phase.units_done for phase in reading.phases
-    )
-    planned = (reading.steps_total or 0.0) + sum(
-        line.phase_cost_steps.get(phase.name, 0.0) * max(phase.units_planned, phase.units_done)
-        for phase in reading.phases
-    )
-    if abs(planned - line.end_work) > 1e-6:
-        return False
-    on_line = line.end_work - (line.end_s - reading.elapsed_s) / line.s_per_step
-    largest_unit = max(1.0, *line.phase_cost_steps.values(), 1.0)
-    return -0.5 < on_line - work < largest_unit + 0.5 or work > on_line
+    """Whether the line still leads to the end of the work, and the job is not more than a unit behind it."""
+    total, done = _work(line.phase_cost_steps, reading)
+    due = line.end_work - (line.end_s - reading.elapsed_s) / line.s_per_step
+    return abs(total - line.end_work) < 1e-6 and due - done < _largest_unit_steps(line.phase_cost_steps) + 0.5
 
 
 def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
@@ -396,7 +404,7 @@ def _learn_phases(state: State, reading: Reading, mark: _Mark | None) -> State:
         core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
         steps[phase.name] = _blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
-            waits[phase.name] = _blend(waits, phase, _wait_s(reading, state, core_s, wall_s), n_units)
+            waits[phase.name] = _blend(waits, phase, _unit_wait_s(reading, state, core_s, wall_s), n_units)
     return replace(state, phase_steps=steps, phase_wait_s=waits)
 
 
@@ -408,7 +416,7 @@ def _blend(known: dict[str, float], phase: PhaseProgress, seen: float, n_units: 
     return known[phase.name] + share * (seen - known[phase.name])
 
 
-def _wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -> float:
+def _unit_wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -> float:
     """The part of a unit's time that no CPU grant explains; small parts are noise of the scheduling of slices."""
     cores = max(min(reading.granted.cores, state.usable_cores or reading.granted.cores), 0.01)
     wait_s = wall_s - core_s / cores
