@@ -124,8 +124,8 @@ class RemainingCost:
     m margin; t now; w waiting time in the phases left; a core-seconds already spent on the unit in flight; eta
     delivered over granted cores; p cores that the job can use.
 
-    *Formula.* ``u = (c_f (V_total - V) - a) / (eta (D - m - t - w))``, with c_f the forecast of c over the time left
-    (`punctual.controllers._cost`), bounded by floor and ceiling; the ceiling is demanded when u comes near p.
+    *Formula.* ``u = (max(c_f, c) (V_total - V) - a) / (eta (D - m - t - w))``, with c_f the forecast of c over the
+    time left (`punctual.controllers._cost`), bounded by floor and ceiling; the ceiling is demanded when u comes near p.
 
     *Source.* Own; the measurements behind each term are in docs/explanation/controllers/remaining-cost.md.
 
