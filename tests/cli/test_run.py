@@ -183,6 +183,21 @@ def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:
     assert terminal.punctual("stop").returncode == 0
 
 
+def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(terminal: Terminal) -> None:
+    command = terminal.start("run", "--deadline", "60s", "--name", "orphan", "--", *terminal.script(TRACKED), "5000")
+    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    command.kill()
+    command.wait()
+    assert terminal.jobs() == [{"job": "orphan", "state": "unsteered"}]
+    assert terminal.punctual("ps").stdout.splitlines()[1].split()[:2] == ["orphan", "unsteered"]
+    refused = terminal.punctual("deadline", "orphan", "+10s")
+    assert refused.returncode == 2
+    assert_four_parts(refused.stderr)
+    assert terminal.punctual("stop", "orphan").returncode == 0
+    wait_until(lambda: terminal.jobs() == [])
+    terminal.punctual("run", "--", *terminal.script(SILENT, "next.py"))  # sweeps what the killed command left
+
+
 def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> None:
     done = terminal.punctual(
         "run", "--deadline", "4s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"

@@ -12,7 +12,16 @@ import pytest
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths
-from punctual.runtime.paths import Run, create_run, find_run, known_runs, live_runs, remove_live_places
+from punctual.runtime.paths import (
+    Run,
+    create_run,
+    find_run,
+    known_runs,
+    live_runs,
+    record_keeper,
+    remove_live_places,
+    unsteered_runs,
+)
 
 A = JobId("train-3f2a")
 
@@ -42,7 +51,7 @@ def test_a_run_has_its_places_and_they_are_private(home: Path) -> None:
         assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert run.record()["argv"] == ["python", "train.py"]
     assert run.record()["pid"] == os.getpid()
-    assert {run.socket.parent, run.page.parent} == {run.runtime_dir}
+    assert run.socket.parent == run.runtime_dir
     assert run.journal == run.state_dir / "journal.db"
 
 
@@ -77,6 +86,24 @@ def test_the_name_of_a_dead_run_is_free_and_its_journal_is_kept() -> None:
     assert names(known_runs()) == [A, f"{A}.1", f"{A}.2"]
     kept = {run.job: run.journal.read_text() for run in known_runs()}
     assert kept == {A: "third", f"{A}.1": "first", f"{A}.2": "second"}
+
+
+def test_a_kept_job_outlives_its_run_and_keeps_its_name() -> None:
+    run = leave_behind(A, pid=2**22 + 1, start_ticks=1)
+    record_keeper(run, os.getpid())
+    assert names(live_runs()) == []
+    assert names(unsteered_runs()) == [A]
+    with pytest.raises(InvalidSpec, match="live run"):
+        create_run(A)
+
+
+def test_what_the_dead_left_is_swept_away() -> None:
+    dead = leave_behind(JobId("dead"), pid=2**22 + 1, start_ticks=1)
+    kept = leave_behind(JobId("kept"), pid=2**22 + 1, start_ticks=1)
+    record_keeper(kept, os.getpid())
+    create_run(A)
+    assert not dead.runtime_dir.exists()
+    assert kept.runtime_dir.exists()
 
 
 @pytest.mark.parametrize("record", [{}, {"pid": "x"}, {"pid": os.getpid()}, {"pid": os.getpid(), "start_ticks": 1}])

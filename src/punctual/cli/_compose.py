@@ -17,7 +17,7 @@ from punctual.cli._capacity import FLOOR_CORES, usable_cores
 from punctual.cli._door import Door
 from punctual.cli._picture import Picture
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobSubmitted, NodeJoined, StopRequested, TimerFired
+from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, StopRequested, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
@@ -183,8 +183,15 @@ class LiveRun:
             demand = self._scheduler.demand(self.job)
             self.picture.forecast = demand.forecast if demand else None
         self._submitted |= isinstance(message, JobSubmitted)
+        if isinstance(message, JobStarted):
+            self._record_keeper()
         for display in self._displays:
             display.tell(message)
+
+    def _record_keeper(self) -> None:
+        pid = self.executor.keeper_pid(self.job)
+        if pid is not None:
+            paths.record_keeper(self.places, pid)
 
 
 def _new_name(argv: Sequence[str]) -> str:

@@ -1,5 +1,7 @@
 """What a run answers to other terminals, and how they ask."""
 
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +12,7 @@ from punctual.cli._when import Now, moved_deadline_s
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, SpecChanged, StopRequested
 from punctual.runtime.control_socket import ask
-from punctual.runtime.paths import Run, find_run, live_runs
+from punctual.runtime.paths import Run, find_run, live_runs, unsteered_runs
 
 
 class Door:
@@ -85,12 +87,21 @@ class Door:
 
 def move_deadline(run: Run, when: str) -> dict[str, Any]:
     """Ask `run` to change its deadline; raises `InvalidSpec` when it is refused."""
+    if not run.is_live():
+        raise InvalidSpec(
+            "the deadline can be changed only while the job is steered", "a job whose `punctual run` was killed",
+            f"job '{run.job}'", f"Let it end at full speed, or end it: `punctual stop {run.job}`.",
+        )  # fmt: skip
     return ask(run.socket, {"verb": "deadline", "when": when})
 
 
 def stop(run: Run) -> dict[str, Any]:
-    """Ask `run` to end its job."""
-    return ask(run.socket, {"verb": "stop"})
+    """Ask `run`, or the keeper of a job that nobody steers, to end the job."""
+    keeper_pid = run.keeper_pid()
+    if run.is_live() or keeper_pid is None:
+        return ask(run.socket, {"verb": "stop"})
+    os.kill(keeper_pid, signal.SIGTERM)
+    return {"job": run.job}
 
 
 def status(run: Run) -> dict[str, Any]:
@@ -99,5 +110,5 @@ def status(run: Run) -> dict[str, Any]:
 
 
 def running(text: str | None) -> Run:
-    """The running job that `text` names or begins; None: the only one that runs."""
-    return find_run(text, live_runs())
+    """The running job that `text` names or begins, steered or not; None: the only one that runs."""
+    return find_run(text, [*live_runs(), *unsteered_runs()])

@@ -9,7 +9,10 @@ import typer
 from punctual.cli._door import status
 from punctual.cli._words import clock, short
 from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.paths import live_runs
+from punctual.runtime.paths import live_runs, unsteered_runs
+
+#: The command that steered the job was killed; it runs on at full speed.
+UNSTEERED = "unsteered"
 
 _COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "ACTUATOR")
 
@@ -36,10 +39,12 @@ def _standings() -> list[dict[str, Any]]:
             found.append(status(run))
         except ControlFailed:  # it is just starting, or it ended between the listing and the question
             continue
-    return found
+    return found + [{"job": run.job, "state": UNSTEERED} for run in unsteered_runs()]
 
 
 def _row(standing: dict[str, Any]) -> tuple[str, ...]:
+    if standing["state"] == UNSTEERED:
+        return (standing["job"], UNSTEERED, *["-"] * (len(_COLUMNS) - 2))
     left_s = standing["left_s"]
     return (
         standing["job"],

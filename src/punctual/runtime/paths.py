@@ -1,6 +1,6 @@
 """Where runs live on this machine.
 
-What lasts as long as the run (control socket, shared page, record of the process) is in the user's runtime folder;
+What lasts as long as the run (control socket, records of its processes) is in the user's runtime folder;
 what stays (the journal, and the record again) is in the user's state folder. With `PUNCTUAL_HOME` set, both are below
 that folder.
 """
@@ -20,6 +20,8 @@ from punctual.core.ids import JobId
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
 
+_RECORD = "run.json"
+_KEEPER = "keeper.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -36,10 +38,6 @@ class Run:
         return self.runtime_dir / "control.sock"
 
     @property
-    def page(self) -> Path:
-        return self.runtime_dir / "page"
-
-    @property
     def journal(self) -> Path:
         return self.state_dir / "journal.db"
 
@@ -50,6 +48,11 @@ class Run:
     def is_live(self) -> bool:
         """Whether the process that made this run is still there."""
         return _is_live(_read_record(self.runtime_dir))
+
+    def keeper_pid(self) -> int | None:
+        """The process that keeps the job, if it is there; it outlives the one that made the run."""
+        record = _read_record(self.runtime_dir, _KEEPER)
+        return record["pid"] if _is_live(record) else None
 
 
 def runtime_root() -> Path:
@@ -79,12 +82,18 @@ def create_run(job: JobId, facts: Mapping[str, Any] | None = None) -> Run:
     """
     _check_name(job)
     run = _run(job)
-    record = json.dumps({**(facts or {}), "job": job, **_own_process()})
+    _sweep()
+    record = json.dumps({**(facts or {}), "job": job, **_process(os.getpid())})
     _claim(run, record)
     _keep_earlier(run.state_dir)
     run.state_dir.mkdir(mode=0o700)
-    (run.state_dir / "run.json").write_text(record)
+    (run.state_dir / _RECORD).write_text(record)
     return run
+
+
+def record_keeper(run: Run, pid: int) -> None:
+    """Write down who keeps the job, for the case that the run's own process is killed."""
+    (run.runtime_dir / _KEEPER).write_text(json.dumps(_process(pid)))
 
 
 def remove_live_places(run: Run) -> None:
@@ -95,6 +104,11 @@ def remove_live_places(run: Run) -> None:
 def live_runs() -> list[Run]:
     """Runs whose process is there, by name."""
     return [run for run in _runs_in(runtime_root()) if run.is_live()]
+
+
+def unsteered_runs() -> list[Run]:
+    """Runs whose process was killed while the job runs on, by name."""
+    return [run for run in _runs_in(runtime_root()) if not run.is_live() and run.keeper_pid() is not None]
 
 
 def known_runs() -> list[Run]:
@@ -178,9 +192,9 @@ def _claim(run: Run, record: str) -> None:
     """Put the runtime folder, record included, in its place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
-        (prepared / "run.json").write_text(record)
+        (prepared / _RECORD).write_text(record)
         while not _renamed(prepared, run.runtime_dir):
-            if run.is_live():
+            if run.is_live() or run.keeper_pid() is not None:
                 raise InvalidSpec(
                     "`name` must be that of no live run", f"'{run.job}'", f"job '{run.job}'",
                     f"Choose another name, or end that one first (`punctual stop {run.job}`).",
@@ -210,8 +224,15 @@ def _keep_earlier(folder: Path) -> None:
         number += 1
 
 
-def _own_process() -> dict[str, Any]:
-    return {"pid": os.getpid(), "start_ticks": _start_ticks(os.getpid())}
+def _sweep() -> None:
+    """Remove what killed processes left in the runtime folder."""
+    for run in _runs_in(runtime_root()):
+        if not run.is_live() and run.keeper_pid() is None:
+            remove_live_places(run)
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "start_ticks": _start_ticks(pid)}
 
 
 def _is_live(record: Mapping[str, Any]) -> bool:
@@ -229,9 +250,9 @@ def _start_ticks(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path, name: str = _RECORD) -> dict[str, Any]:
     try:
-        record = json.loads((folder / "run.json").read_text())
+        record = json.loads((folder / name).read_text())
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}

@@ -95,6 +95,11 @@ class LocalExecutor:
         """Why it is this one and no other, in a sentence."""
         return self._choice.reason
 
+    def keeper_pid(self, job: JobId) -> int | None:
+        """The process that keeps the job, also when this one is killed; None before its start."""
+        run = self._runs.get(job)
+        return None if run is None else run.keeper_pid
+
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""
         run = self._runs.get(job)

@@ -97,6 +97,10 @@ class JobRun:
     def ended(self) -> bool:
         return self._ended
 
+    @property
+    def keeper_pid(self) -> int | None:
+        return None if self._link is None else self._link.pid
+
     def start(self) -> None:
         """Set out to start the process; answered from another thread."""
         self._thread.start()
