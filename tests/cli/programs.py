@@ -95,8 +95,12 @@ class Terminal:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command; `close` ends it if the test does not."""
+        return self.start_python("-m", "punctual", *arguments)
+
+    def start_python(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a Python program in the same home; `close` ends it if the test does not."""
         process = subprocess.Popen(
-            self._argv(arguments), env=self._environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+            [sys.executable, *arguments], env=self._environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )  # fmt: skip
         self._started.append(process)
@@ -138,9 +142,6 @@ class Terminal:
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-
-    def _argv(self, arguments: tuple[str, ...]) -> list[str]:
-        return [sys.executable, "-m", "punctual", *arguments]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

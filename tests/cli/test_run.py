@@ -198,6 +198,35 @@ def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(
     terminal.punctual("run", "--", *terminal.script(SILENT, "next.py"))  # sweeps what the killed command left
 
 
+#: The command, with a journal that cannot be written any more after a while.
+BROKEN = """
+import sqlite3, sys
+from punctual.cli import main
+from punctual.store.sqlite import SqliteJournal
+append, n_appended = SqliteJournal.append, 0
+def fail(self, messages):
+    global n_appended
+    n_appended += 1
+    if n_appended > 20:
+        raise sqlite3.OperationalError("database or disk is full")
+    return append(self, messages)
+SqliteJournal.append = fail
+main()
+"""
+
+
+def test_a_failure_of_ours_does_not_end_the_training(terminal: Terminal) -> None:
+    program = terminal.script(TRACKED)
+    broken = terminal.start_python("-c", BROKEN, "run", "--deadline", "60s", "--name", "hardy", "--", *program, "5000")
+    assert broken.wait(45) == 70
+    assert terminal.jobs() == [{"job": "hardy", "state": "unsteered"}]
+    assert terminal.punctual("stop", "hardy").returncode == 0
+    wait_until(lambda: terminal.jobs() == [])
+    assert broken.stderr is not None
+    assert "disk is full" in broken.stderr.read()  # to its end, which is there when the job has let go of it too
+    terminal.punctual("run", "--", *terminal.script(SILENT, "next.py"))  # sweeps what the broken command left
+
+
 def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> None:
     done = terminal.punctual(
         "run", "--deadline", "4s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"

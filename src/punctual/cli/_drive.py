@@ -1,13 +1,16 @@
 """From wishes to an exit status: displays, signals, the run itself, and what is said at its end."""
 
+import os
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from punctual.cli._compose import LiveRun, Wishes
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
@@ -19,6 +22,8 @@ from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary, summarize
 
 EXIT_MISSED = 75
+#: As in sysexits.h: an internal software error.
+EXIT_BROKEN = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +124,26 @@ def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
         try:
             interrupts.pass_on_to(run)
             run.drive()
+        except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end the training
+            screen.close()
+            _leave_it_to_the_keeper(run, error)
         finally:
             screen.close()
         messages, faults = run.messages(), tuple(run.executor.faults(run.job))
     return Outcome(
         run=run, messages=messages, summary=summarize(messages, run.job), faults=faults, received=interrupts.received
     )
+
+
+def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
+    """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
+    traceback.print_exception(error)
+    print(
+        f"error: Punctual itself has failed ({error}); job '{run.job}' goes on at full speed and nobody steers it. "
+        f"Let it end, or end it: `punctual stop {run.job}`.",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
+    os._exit(EXIT_BROKEN)
 
 
 def _last_words(outcome: Outcome, manner: Manner) -> str:

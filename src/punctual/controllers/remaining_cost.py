@@ -20,6 +20,9 @@ _SLICES_S = 0.15
 _SKIPPED_STEPS = 2
 #: Seconds for which a slightly infeasible forecast must last before it is believed.
 _DOUBT_S = 3.0
+#: Seconds of training that a forecast must rest on before a deadline is given up: the first half second alone is
+#: several percent off.
+_FIRST_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +336,8 @@ def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
         clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
         return replace(state, feasible=clear, doubt_since_s=None)
     since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
-    certain = late_s > 2.0 * doubt_s or reading.elapsed_s - since_s >= _DOUBT_S
+    seen_s = state.cost.seen_s if state.cost else 0.0
+    certain = (late_s > 2.0 * doubt_s and seen_s >= _FIRST_LOOK_S) or reading.elapsed_s - since_s >= _DOUBT_S
     return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
 
 
