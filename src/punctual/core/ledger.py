@@ -6,6 +6,7 @@ booked still fits. Shrinking one job and growing another is therefore safe in an
 are late, fail or are lost.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from punctual.core.errors import InvariantBroken
@@ -27,12 +28,8 @@ class _Account:
     granted: Allocation = field(default_factory=dict)
     #: Requests without an answer, oldest first. More than one only after an answer was given up on.
     asked: dict[int, Allocation] = field(default_factory=dict)
-
-    def held(self) -> Allocation:
-        held = self.granted
-        for allocation in self.asked.values():
-            held = larger(held, allocation)
-        return held
+    #: The larger of all of these on every node: what is booked.
+    held: Allocation = field(default_factory=dict)
 
 
 class Ledger:
@@ -41,6 +38,8 @@ class Ledger:
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
         self._accounts: dict[JobId, _Account] = {}
+        #: What each job has booked on a node, so that a question about a node concerns only the jobs on it.
+        self._booked: dict[NodeId, dict[JobId, Resources]] = {}
         #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
         self._overdrawn: set[NodeId] = set()
 
@@ -50,40 +49,48 @@ class Ledger:
         return self._capacity
 
     def join(self, node: NodeId, capacity: Resources) -> None:
+        """`node` is there with `capacity`, or has this capacity from now on."""
         self._capacity[node] = capacity
-        self._excuse(node)
+        self._booked.setdefault(node, {})
+        self._excuse([node])
 
     def lose(self, node: NodeId) -> list[JobId]:
         """Forget `node` and all that lay on it; the jobs that held or were to hold something there."""
         self._capacity.pop(node, None)
         self._overdrawn.discard(node)
-        hit = [job for job, account in self._accounts.items() if node in account.held()]
+        hit = list(self._booked.pop(node, {}))
         for job in hit:
             account = self._accounts[job]
             account.granted = _without(account.granted, node)
             account.asked = {request: _without(asked, node) for request, asked in account.asked.items()}
+            account.held = _without(account.held, node)
         return hit
 
     def open(self, job: JobId) -> None:
+        """`job` may hold something from now on."""
         self._accounts[job] = _Account()
 
     def close(self, job: JobId) -> None:
         """Everything the job held is free."""
-        self._accounts.pop(job, None)
+        account = self._accounts.pop(job, None)
+        for node in account.held if account else ():
+            del self._booked[node][job]
 
     def granted(self, job: JobId) -> Allocation:
+        """What the job really holds."""
         return self._accounts[job].granted
 
     def holds(self, job: JobId) -> bool:
         """Whether anything is booked for the job."""
-        return any(self._accounts[job].held().values())
+        return bool(self._accounts[job].held)
 
     def in_flight(self, job: JobId) -> bool:
+        """Whether a request has no answer yet."""
         return bool(self._accounts[job].asked)
 
     def may_ask(self, job: JobId, allocation: Allocation) -> bool:
         """Whether everything booked still fits if `allocation` is asked for `job` as well."""
-        held = self._accounts[job].held()
+        held = self._accounts[job].held
         for node, amount in allocation.items():
             before = held.get(node, NOTHING)
             after = before.at_least(amount)
@@ -91,25 +98,29 @@ class Ledger:
                 continue
             if node not in self._capacity:
                 return False
-            if not (self._held_by_others(job, node) + after).fits_in(self._capacity[node]):
+            others = total(booked for other, booked in self._booked[node].items() if other != job)
+            if not (others + after).fits_in(self._capacity[node]):
                 return False
         return True
 
     def ask(self, job: JobId, request: int, allocation: Allocation) -> None:
+        """Book `allocation`, asked under number `request`, beside what the job has."""
         if not self.may_ask(job, allocation):
             raise InvariantBroken(f"{allocation} was asked for job '{job}' although it does not fit")
-        self._accounts[job].asked[request] = allocation
+        self._accounts[job].asked[request] = dict(allocation)
+        self._book(job)
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
         """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
         account = self._accounts[job]
         account.granted = {node: amount for node, amount in granted.items() if amount and node in self._capacity}
         account.asked = {number: asked for number, asked in account.asked.items() if number > request}
-        for node in granted:
-            self._excuse(node)
+        self._book(job)
+        self._excuse(account.granted)
 
     def held_on(self, node: NodeId) -> Resources:
-        return total(account.held().get(node, NOTHING) for account in self._accounts.values())
+        """Everything booked on `node`."""
+        return total(self._booked[node].values())
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if more is booked on a node than it has, through our own asking."""
@@ -120,12 +131,21 @@ class Ledger:
             elif node not in self._overdrawn:
                 raise InvariantBroken(f"{held} is booked on node '{node}', which has {capacity}")
 
-    def _held_by_others(self, job: JobId, node: NodeId) -> Resources:
-        return total(account.held().get(node, NOTHING) for other, account in self._accounts.items() if other != job)
+    def _book(self, job: JobId) -> None:
+        account = self._accounts[job]
+        for node in account.held:
+            del self._booked[node][job]
+        held = account.granted
+        for allocation in account.asked.values():
+            held = larger(held, allocation)
+        account.held = {node: amount for node, amount in held.items() if amount}
+        for node, amount in account.held.items():
+            self._booked[node][job] = amount
 
-    def _excuse(self, node: NodeId) -> None:
-        if node in self._capacity and not self.held_on(node).fits_in(self._capacity[node]):
-            self._overdrawn.add(node)
+    def _excuse(self, nodes: Iterable[NodeId]) -> None:
+        for node in nodes:
+            if not self.held_on(node).fits_in(self._capacity[node]):
+                self._overdrawn.add(node)
 
 
 def _without(allocation: Allocation, node: NodeId) -> Allocation:

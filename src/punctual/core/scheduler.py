@@ -165,6 +165,8 @@ class Scheduler:
         self._ledger = Ledger()
         self._jobs: dict[JobId, _Job] = {}
         self._active: dict[JobId, _Job] = {}
+        #: Jobs for which what is wanted may differ from what is in force; an event looks at no others.
+        self._unsettled: dict[JobId, _Job] = {}
         self._commands: list[Command] = []
         self._revision = 0
         self._plan_due = False
@@ -286,6 +288,7 @@ class Scheduler:
         self._accrue(job, at)
         self._ledger.settle(id, request, granted)
         job.applied = job.asked
+        self._unsettle(job)
         return job
 
     def _progress_reported(self, event: ProgressReported) -> None:
@@ -327,6 +330,7 @@ class Scheduler:
         self._ledger.close(job.spec.id)
         self._ledger.open(job.spec.id)
         job.status, job.applied, job.asked = "queued", None, None
+        self._unsettle(job)
         job.n_requests += 1  # answers to what was asked before are about a process that is gone
         self._plan_due = True
 
@@ -339,6 +343,7 @@ class Scheduler:
             job = self._active[id]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
             job.applied = None
+            self._unsettle(job)
             if not self._ledger.holds(id) and job.status != "queued":
                 self._requeue(job, event.at)
         self._capacity_changed()
@@ -364,6 +369,7 @@ class Scheduler:
             self._end(event.job, "failed", event.at)
         else:
             job.stop_cause = event.cause
+            self._unsettle(job)
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         self._plan_in_flight = False
@@ -378,6 +384,7 @@ class Scheduler:
             given = event.plan.grants.get(job.spec.id, {})
             job.target = {node: amount for node, amount in given.items() if amount}
             job.target_reason = self._why(job, event.plan)
+            self._unsettle(job)
 
     def _why(self, job: _Job, plan: Plan) -> Reason:
         """The controller's reason where it got what it wanted, otherwise the policy's."""
@@ -411,6 +418,7 @@ class Scheduler:
             job.planned_demand = demand.resources
             self._plan_due = True
         job.demand = demand
+        self._unsettle(job)
         self._warn_of_feasibility(job, at)
         self._set_tick(job, at, demand.next_tick_s)
 
@@ -480,13 +488,24 @@ class Scheduler:
 
     def _reconcile(self, at: float) -> None:
         self._request_plan(at)
-        for job in self._active.values():
-            if job.stop_cause is not None:
+        for id, job in list(self._unsettled.items()):
+            if job.ended or not self._is_unsettled(job):
+                del self._unsettled[id]
+            elif job.stop_cause is not None:
                 self._stop(job, at)
             elif job.status == "queued":
                 self._launch(job, at)
-            elif job.applied != (job.target, job.pacing()):
+            else:
                 self._resize(job, at)
+
+    def _is_unsettled(self, job: _Job) -> bool:
+        if job.status == "queued":
+            return bool(job.target)
+        return job.stop_cause is not None or job.applied != (job.target, job.pacing())
+
+    def _unsettle(self, job: _Job) -> None:
+        """Look at the job at the end of this event, and after each until it has what it should have."""
+        self._unsettled[job.spec.id] = job
 
     def _request_plan(self, at: float) -> None:
         if not self._plan_due or self._plan_in_flight or not self._ledger.nodes or at < self._plan_retry_at:
