@@ -37,14 +37,13 @@ def feasible(run: RunRow) -> bool:
     return bool(run["used_core_s"] <= FULL_FRAC * run["final_deadline_s"])
 
 
-def select(runs: Iterable[RunRow], **wanted: Any) -> list[RunRow]:
-    """The runs with these values, of jobs of the main table's length unless `long` is set."""
-    long = wanted.pop("long", False)
-    return [
-        run
-        for run in runs
-        if (run["deadline_s"] > LONG_S) == long and all(run[name] == value for name, value in wanted.items())
-    ]
+def pick(runs: Iterable[RunRow], **wanted: Any) -> list[RunRow]:
+    """The runs with these values."""
+    return [run for run in runs if all(run[name] == value for name, value in wanted.items())]
+
+
+def in_main_table(run: RunRow, conditions: Iterable[str]) -> bool:
+    return run["deadline_s"] <= LONG_S and run["condition"] in set(conditions)
 
 
 def deviations(runs: Iterable[RunRow]) -> list[float]:
@@ -59,48 +58,46 @@ def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def targets(runs: list[RunRow]) -> list[Target]:
-    """Each figure of the claim beside what was measured."""
-    possible = [run for run in runs if feasible(run) and run["condition"] != "infeasible"]
-    ours, decor = select(possible, controller=OURS), select(possible, controller="decor-pi")
+def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
+    """Each figure of the claim beside what was measured; `main`: the feasible runs of the main table."""
+    ours, decor = pick(main, controller=OURS), pick(main, controller="decor-pi")
     mean_ours, mean_decor = mean(deviations(ours)), mean(deviations(decor))
-    calm = select(possible, controller=OURS, condition="undisturbed")
+    over_decor = mean_ours / mean_decor if mean_ours is not None and mean_decor else None
+    calm = pick(ours, condition="undisturbed")
     rough = [run for run in ours if run["condition"] != "undisturbed"]
     dearer = [run for run in ours if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
-    hopeless = select(runs, condition="infeasible")
+    long, hopeless = [run for run in runs if run["deadline_s"] > LONG_S], pick(runs, condition="infeasible")
+    steering = mean([run["controller_cpu_s"] / run["ended_s"] for run in runs])
+    share, percent, seconds = "{:.3f}".format, "{:.1%}".format, "{:.1f} s".format
     return [
         Target("mean deviation, jobs of 45 to 90 s", 0.002, mean_ours),
-        Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(select(possible, controller=OURS, long=True)))),
-        Target(
-            "mean deviation over decor-pi's in the same run", 0.2,
-            mean_ours / mean_decor if mean_ours is not None and mean_decor else None, "{:.3f}".format,
-        ),
+        Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(long))),
+        Target("mean deviation over decor-pi's in the same run", 0.2, over_decor, share),
         Target("latest landing after an undeclared rise of the step cost, 2 D", 0.02, _latest(dearer)),
-        Target("on time, undisturbed", 1.0, on_time(calm), "{:.1%}".format, at_least=True),
-        Target("on time, disturbed", 0.97, on_time(rough), "{:.1%}".format, at_least=True),
-        Target("core-seconds used over the best constant's, mean of blocks", 1.03, _over_constant(possible, "used"), "{:.3f}".format),
-        Target("core-seconds granted over the best constant's, mean of blocks", 1.03, _over_constant(possible, "granted"), "{:.3f}".format),
-        Target("infeasible deadline announced, slowest", 5.0, _slowest_announcement(hopeless), "{:.1f} s".format),
-        Target("error of the earliest finish then told, largest", 0.03, _announcement_error(hopeless)),
-        Target("Punctual's own CPU time, share of a core", 0.005, mean([r["controller_cpu_s"] / r["ended_s"] for r in runs])),
-    ]  # fmt: skip
+        Target("on time, undisturbed", 1.0, on_time(calm), percent, at_least=True),
+        Target("on time, disturbed", 0.97, on_time(rough), percent, at_least=True),
+        Target("core-seconds used over the constant's, mean of undisturbed blocks", 1.03, _over(main, "used"), share),
+        Target("core-seconds granted over the constant's, likewise", 1.03, _over(main, "granted"), share),
+        Target("impossible deadline announced after, slowest", 5.0, _slowest_announcement(hopeless), seconds),
+        Target("error of the earliest finish then told, mean", 0.03, mean(_announcement_errors(hopeless))),
+        Target(
+            "error of the earliest finish then told, largest", 0.03, max(_announcement_errors(hopeless), default=None)
+        ),
+        Target("CPU time of steering, share of a core", 0.005, steering),
+    ]
 
 
 def _latest(runs: Sequence[RunRow]) -> float | None:
     return max((run["deviation_frac"] for run in runs), default=None)
 
 
-def _over_constant(runs: list[RunRow], kind: str) -> float | None:
+def _over(main: list[RunRow], kind: str) -> float | None:
     """Our core-seconds over those of the constant fraction in the same undisturbed block."""
     name = f"{kind}_core_s"
-    calm = select(runs, condition="undisturbed")
-    constant = {(run["app"], run["ratio"], run["repeat"]): run[name] for run in calm if run["controller"] == "constant"}
-    ratios = [
-        run[name] / constant[run["app"], run["ratio"], run["repeat"]]
-        for run in select(calm, controller=OURS)
-        if (run["app"], run["ratio"], run["repeat"]) in constant
-    ]
-    return mean(ratios)
+    calm = pick(main, condition="undisturbed")
+    constant = {(run["app"], run["ratio"]): run[name] for run in pick(calm, controller="constant")}
+    ours = [(run[name], constant.get((run["app"], run["ratio"]))) for run in pick(calm, controller=OURS)]
+    return mean([mine / its for mine, its in ours if its is not None])
 
 
 def _announced(run: RunRow) -> tuple[float, float] | None:
@@ -117,20 +114,31 @@ def _slowest_announcement(runs: Sequence[RunRow]) -> float | None:
     return max((one[0] if one else float("inf") for one in told), default=None)
 
 
-def _announcement_error(runs: Sequence[RunRow]) -> float | None:
+def _announcement_errors(runs: Sequence[RunRow]) -> list[float]:
     told = [(_announced(run), run["landed_s"]) for run in runs]
-    return max((abs(one[1] / landed_s - 1) for one, landed_s in told if one), default=None)
+    return [abs(one[1] / landed_s - 1) for one, landed_s in told if one]
 
 
-def markdown(runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
+def markdown(
+    runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str], lacking: Sequence[str]
+) -> str:
     """The verdict and the tables."""
-    parts = [_verdict(runs), "\n## Every cell\n", _cells(runs, conditions, controllers), _left_out(runs), _others(runs)]
+    table = [run for run in runs if in_main_table(run, conditions)]
+    main = [run for run in table if feasible(run)]
+    others = [run for run in runs if not in_main_table(run, conditions)]
+    parts = [
+        _verdict(targets(runs, main)),
+        "\n## Every cell\n",
+        _cells(main, conditions, controllers),
+        _left_out([run for run in table if not feasible(run)]),
+        _others(sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"])), lacking),
+    ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _verdict(runs: list[RunRow]) -> str:
+def _verdict(found: Sequence[Target]) -> str:
     rows = ["| figure | target | measured | |", "|---|--:|--:|---|"]
-    for target in targets(runs):
+    for target in found:
         sign = "at least " if target.at_least else "at most "
         got = "not measured" if target.got is None else target.shown(target.got)
         word = {True: "reached", False: "**missed**", None: ""}[target.reached]
@@ -138,30 +146,30 @@ def _verdict(runs: list[RunRow]) -> str:
     return "\n".join(rows)
 
 
-def _cells(runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
-    possible = [run for run in select(runs) if feasible(run)]
+def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
     rows = [
-        "Mean of |finish − D| / D over the applications, ± its standard deviation, worst signed value; in brackets runs",
-        "on time of all.",
+        "Mean of |finish - D| / D over the applications, ± its standard deviation, then the signed value furthest from",
+        "zero; in brackets runs on time of all.",
         "",
         "| condition | D / fastest | " + " | ".join(controllers) + " |",
         "|---|--:|" + "--:|" * len(controllers),
     ]
     for condition, ratios in conditions.items():
         for ratio in ratios:
-            cell = select(possible, condition=condition, ratio=ratio)
-            shown = [_cell(select(cell, controller=controller)) for controller in controllers]
+            cell = pick(main, condition=condition, ratio=ratio)
+            shown = [_cell(pick(cell, controller=controller)) for controller in controllers]
             rows.append(f"| {condition} | {ratio:g} | " + " | ".join(shown) + " |")
-    all_shown = [_cell(select(possible, controller=c)) for c in controllers]
-    rows.append("| **all** | | " + " | ".join(all_shown) + " |")
-    resizes = [mean([run["n_resizes"] for run in select(possible, controller=c)]) for c in controllers]
-    rows.append("| resizes per run | | " + " | ".join("" if n is None else f"{n:.1f}" for n in resizes) + " |")
-    ratios_granted = [
-        mean([run["granted_core_s"] / run["used_core_s"] for run in select(possible, controller=c)])
-        for c in controllers
-    ]
-    rows.append("| granted / used | | " + " | ".join("" if n is None else f"{n:.3f}" for n in ratios_granted) + " |")
+    by_controller = [pick(main, controller=controller) for controller in controllers]
+    rows.append(_foot("**all**", [_cell(mine) for mine in by_controller]))
+    resizes = [mean([run["n_resizes"] for run in mine]) for mine in by_controller]
+    rows.append(_foot("resizes per run", ["" if n is None else f"{n:.1f}" for n in resizes]))
+    granted = [mean([run["granted_core_s"] / run["used_core_s"] for run in mine]) for mine in by_controller]
+    rows.append(_foot("granted / used", ["" if n is None else f"{n:.3f}" for n in granted]))
     return "\n".join(rows)
+
+
+def _foot(name: str, cells: Sequence[str]) -> str:
+    return f"| {name} | | " + " | ".join(cells) + " |"
 
 
 def _cell(runs: Sequence[RunRow]) -> str:
@@ -174,13 +182,11 @@ def _cell(runs: Sequence[RunRow]) -> str:
     return f"{statistics.fmean(found):.3%}{spread}, {worst:+.2%} ({late}/{len(runs)})"
 
 
-def _left_out(runs: list[RunRow]) -> str:
-    full = [run for run in select(runs) if not feasible(run) and run["condition"] != "infeasible"]
+def _left_out(full: Sequence[RunRow]) -> str:
     if not full:
         return ""
     rows = [
-        "\nLeft out above, because the job needed more than 97 % of the CPU time until its deadline on the machine as it",
-        "was:\n",
+        "\nLeft out above, because the job used more than 97 % of all CPU time until its deadline, whoever steered it:\n",
         *(
             f"* {run['app']}, {run['condition']}, {run['ratio']:g}: {run['controller']} {run['deviation_frac']:+.2%}"
             for run in full
@@ -189,33 +195,34 @@ def _left_out(runs: list[RunRow]) -> str:
     return "\n".join(rows)
 
 
-def _others(runs: list[RunRow]) -> str:
-    rows = ["\n## Jobs of five minutes, and impossible deadlines\n"]
+def _others(runs: Sequence[RunRow], lacking: Sequence[str]) -> str:
+    names = {"undisturbed": "five minutes", "infeasible": "impossible deadline"} | {name: name for name in lacking}
+    rows = ["\n## Other runs of remaining-cost\n"]
     rows += [
-        "| application | condition | D | controller | deviation | resizes | told after | earliest finish told / true |"
+        "| what | application | D / fastest | D | deviation | resizes | told after | earliest finish told / true |"
     ]
-    rows += ["|---|---|--:|---|--:|--:|--:|--:|"]
-    for run in [*select(runs, long=True), *select(runs, condition="infeasible")]:
+    rows += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+    for run in runs:
         told = _announced(run)
         when, what = (f"{told[0]:.1f} s", f"{told[1] / run['landed_s']:.3f}") if told else ("", "")
         rows.append(
-            f"| {run['app']} | {run['condition']} | {run['final_deadline_s']:.0f} s | {run['controller']} "
+            f"| {names[run['condition']]} | {run['app']} | {run['ratio']:g} | {run['final_deadline_s']:.0f} s "
             f"| {run['deviation_frac']:+.3%} | {run['n_resizes']} | {when} | {what} |"
         )
     return "\n".join(rows)
 
 
-def plot(runs: list[RunRow], controllers: Sequence[str], path: Path) -> None:
+def plot(runs: list[RunRow], conditions: Iterable[str], controllers: Sequence[str], path: Path) -> None:
     """Every feasible run of the main table as a point: how far from its deadline it landed."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    possible = [run for run in select(runs) if feasible(run)]
+    main = [run for run in runs if in_main_table(run, conditions) and feasible(run)]
     figure, axes = plt.subplots(figsize=(8, 3.2), layout="constrained")
     for i, controller in enumerate(reversed(controllers)):
-        mine = select(possible, controller=controller)
+        mine = pick(main, controller=controller)
         for k, run in enumerate(mine):
             late = run["deviation_frac"] > 0
             height = i + 0.6 * ((k * 0.618034) % 1.0 - 0.5)

@@ -44,6 +44,9 @@ CONDITIONS = {
     "deadline to 1.5 D at 30 %": RATIOS,
     "step cost x1.8 half-way": (2.0, 4.0),
 }
+#: What steers a job where something is missing: the right to set quotas, or a script that can be changed.
+BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
+PARTS = ("infeasible", "main", "lacking")
 N_EPOCHS = 4
 #: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
 CORES = "0.1..1"
@@ -102,8 +105,7 @@ class Lane:
             controller = "decor-pi" if cell.controller == "constant" else cell.controller
             command = [
                 "taskset", "-c", str(self.cpu), *PUNCTUAL, "run", "--json", "--name", name, "--cores", cores,
-                "--controller", controller, *(["--deadline", f"{cell.deadline_s:.3f}s"] if cell.deadline_s else []),
-                "--", *self._program(cell, n_epoch_steps, folder),
+                "--controller", controller, *_options_of(cell), "--", *self._program(cell, n_epoch_steps, folder),
             ]  # fmt: skip
             begun = time.monotonic()
             job = subprocess.Popen(
@@ -118,6 +120,8 @@ class Lane:
         return _report(output, job.returncode)
 
     def _program(self, cell: Cell, n_epoch_steps: int, folder: str) -> list[str]:
+        if cell.condition == BY_OUTPUT:
+            return [sys.executable, str(Path(__file__).with_name("_printing.py")), str(n_epoch_steps * N_EPOCHS)]
         program = [
             sys.executable, "-m", f"punctual.apps.{cell.app}", "--epochs", str(N_EPOCHS),
             "--steps-per-epoch", str(n_epoch_steps), "--threads", "1", "--checkpoint-dir", folder,
@@ -148,6 +152,15 @@ class Lane:
         finally:
             hog.send_signal(signal.SIGKILL)
             hog.wait()
+
+
+def _options_of(cell: Cell) -> list[str]:
+    options = ["--deadline", f"{cell.deadline_s:.3f}s"] if cell.deadline_s else []
+    if cell.condition == BY_PACING:
+        options += ["--actuator", "pacing"]
+    if cell.condition == BY_OUTPUT:
+        options += ["--progress-regex", "auto"]
+    return options
 
 
 def _report(output: str, exit_code: int) -> dict[str, object]:
@@ -263,12 +276,21 @@ def hopeless(deadline_s: float) -> list[Work]:
     return [Work((app, 0.8, "infeasible"), deadline_s, i, (OURS,)) for i in range(2) for app in APPS]
 
 
-def programme(deadline_s: float, seed: int) -> list[Work]:
+def main_part(deadline_s: float, seed: int) -> list[Work]:
     """The blocks of the main table, with the jobs of five minutes spread between them."""
     works = [Work(block, deadline_s) for block in blocks(seed)]
     for i, app in enumerate(APPS):
         works.insert(5 + 9 * i, Work((app, 2.0, "undisturbed"), 300.0, 0, (OURS,)))
     return works
+
+
+def lacking(deadline_s: float) -> list[Work]:
+    """What is reached where something is missing."""
+    return [
+        Work(("vision", ratio, condition), deadline_s, 0, (OURS,))
+        for ratio in (1.5, 2.0, 4.0)
+        for condition in (BY_PACING, BY_OUTPUT)
+    ]
 
 
 def carry_out(
@@ -319,9 +341,9 @@ def main() -> None:
 
 def tabulate(runs: list[dict[str, object]]) -> None:
     """Write the tables and the plot from the runs on record."""
-    text = _deadline_tables.markdown(runs, CONDITIONS, CONTROLLERS)
+    text = _deadline_tables.markdown(runs, CONDITIONS, CONTROLLERS, (BY_PACING, BY_OUTPUT))
     RESULTS.with_suffix(".md").write_text(text)
-    _deadline_tables.plot(runs, CONTROLLERS, RESULTS.with_suffix(".png"))
+    _deadline_tables.plot(runs, CONDITIONS, CONTROLLERS, RESULTS.with_suffix(".png"))
     print(text)
 
 
@@ -334,8 +356,12 @@ def full(lanes: list[Lane], options: argparse.Namespace) -> None:
     record.content["profiles"] = {app: asdict(profile) for app, profile in profiles.items()}
     record.save()
     print(json.dumps(record.content["profiles"]), flush=True)
-    carry_out(hopeless(40.0), lanes[:1], profiles, record, until_at)
-    carry_out(programme(options.deadline, options.seed), lanes, profiles, record, until_at)
+    if options.part in (None, "infeasible"):
+        carry_out(hopeless(40.0), lanes[:1], profiles, record, until_at)
+    if options.part in (None, "main"):
+        carry_out(main_part(options.deadline, options.seed), lanes, profiles, record, until_at)
+    if options.part in (None, "lacking"):
+        carry_out(lacking(options.deadline), lanes, profiles, record, until_at)
 
 
 def quick(lanes: list[Lane]) -> int:
@@ -362,6 +388,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tables", action="store_true", help="only write tables and plot from the runs on record")
     parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
     parser.add_argument("--deadline", type=float, default=48.0, help="seconds, of the main table's jobs")
+    parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resume", action="store_true", help="keep the runs that are there and make the others")

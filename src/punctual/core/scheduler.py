@@ -101,9 +101,9 @@ class _Job:
     demand: Demand | None = None
     #: The demand that the last requested plan was made for.
     planned_demand: Resources = NOTHING
-    #: What the last plan gives the job, and why.
+    #: What the last plan gives the job, and the policy's reason for it.
     target: Allocation = field(default_factory=dict)
-    target_reason: Reason = _QUEUED
+    target_reason: Reason | None = None
     #: What was asked by the last command that was applied. Compared with the target in place of the grant itself,
     #: which is the amount as read back and differs by the actuator's resolution.
     applied: tuple[Allocation, PacingLine | None] | None = None
@@ -130,6 +130,12 @@ class _Job:
 
     def pacing(self) -> PacingLine | None:
         return self.demand.pacing if self.demand else None
+
+    def reason(self) -> Reason:
+        """Why the job is to have its target: the controller's reason if it gets what it wants, else the policy's."""
+        wanted = self.demand.reason if self.demand else _QUEUED
+        satisfied = self.wanted().fits_in(total(self.target.values()))
+        return wanted if satisfied or self.target_reason is None else self.target_reason
 
 
 class Scheduler:
@@ -383,15 +389,8 @@ class Scheduler:
         for job in self._known_to(event.plan):
             given = event.plan.grants.get(job.spec.id, {})
             job.target = {node: amount for node, amount in given.items() if amount}
-            job.target_reason = self._why(job, event.plan)
+            job.target_reason = event.plan.reasons.get(job.spec.id)
             self._unsettle(job)
-
-    def _why(self, job: _Job, plan: Plan) -> Reason:
-        """The controller's reason where it got what it wanted, otherwise the policy's."""
-        wanted = job.demand.reason if job.demand else _QUEUED
-        if job.wanted().fits_in(total(job.target.values())):
-            return wanted
-        return plan.reasons.get(job.spec.id, wanted)
 
     def _refuse(self, why: str, at: float) -> None:
         if self._strict:
@@ -523,7 +522,7 @@ class Scheduler:
         job.status = "starting"
         request = self._ask(job, at)
         command = LaunchJob(
-            at=at, job=job.spec.id, request=request, spec=job.spec, grant=job.target, reason=job.target_reason
+            at=at, job=job.spec.id, request=request, spec=job.spec, grant=job.target, reason=job.reason()
         )
         self._emit(command, job)
 
@@ -536,7 +535,7 @@ class Scheduler:
             return
         request = self._ask(job, at)
         command = ResizeJob(
-            at=at, job=job.spec.id, request=request, grant=job.target, reason=job.target_reason, pacing=job.pacing()
+            at=at, job=job.spec.id, request=request, grant=job.target, reason=job.reason(), pacing=job.pacing()
         )
         self._emit(command, job)
 
