@@ -44,6 +44,8 @@ CONDITIONS = {
     "deadline to 1.5 D at 30 %": RATIOS,
     "step cost x1.8 half-way": (2.0, 4.0),
 }
+#: A fraction chosen beforehand cannot follow what changes later: it misses by the size of the change.
+CONSTANT_CONDITIONS = ("undisturbed", "CPU hog for a third")
 #: What steers a job where something is missing: the right to set quotas, or a script that can be changed.
 BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
 PARTS = ("infeasible", "main", "lacking")
@@ -278,10 +280,14 @@ def hopeless(deadline_s: float) -> list[Work]:
 
 def main_part(deadline_s: float, seed: int) -> list[Work]:
     """The blocks of the main table, with the jobs of five minutes spread between them."""
-    works = [Work(block, deadline_s) for block in blocks(seed)]
+    works = [Work(block, deadline_s, 0, _controllers_under(block[2])) for block in blocks(seed)]
     for i, app in enumerate(APPS):
         works.insert(5 + 9 * i, Work((app, 2.0, "undisturbed"), 300.0, 0, (OURS,)))
     return works
+
+
+def _controllers_under(condition: str) -> tuple[str, ...]:
+    return tuple(name for name in CONTROLLERS if name != "constant" or condition in CONSTANT_CONDITIONS)
 
 
 def lacking(deadline_s: float) -> list[Work]:
@@ -387,7 +393,7 @@ def _options() -> argparse.Namespace:
     parser = _common.parser("Does a training land on its deadline? See the head of this file.")
     parser.add_argument("--tables", action="store_true", help="only write tables and plot from the runs on record")
     parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
-    parser.add_argument("--deadline", type=float, default=48.0, help="seconds, of the main table's jobs")
+    parser.add_argument("--deadline", type=float, default=45.0, help="seconds, of the main table's jobs")
     parser.add_argument("--part", choices=PARTS, help="only this part")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     parser.add_argument("--seed", type=int, default=0)

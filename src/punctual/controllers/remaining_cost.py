@@ -140,7 +140,7 @@ class RemainingCost:
 
     margin_frac: float = 0.0004
     margin_unpaced_frac: float = 0.003
-    margin_least_s: float = 0.03
+    margin_least_s: float = 0.05
     reserve_frac: float = 0.005
     landing_s: float = 2.0
     landing_frac: float = 0.05
