@@ -33,6 +33,8 @@ RESULTS = _common.RESULTS / "deadline.json"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 
 APPS = ("vision", "language", "speech")
+#: bench/_printing.py, which knows nothing of Punctual.
+PRINTING = "printing"
 RATIOS = (1.3, 1.5, 2.0, 4.0)
 OURS = "remaining-cost"
 CONTROLLERS = (OURS, "proportional-integral", "decor-pi", "constant")
@@ -122,7 +124,7 @@ class Lane:
         return _report(output, job.returncode)
 
     def _program(self, cell: Cell, n_epoch_steps: int, folder: str) -> list[str]:
-        if cell.condition == BY_OUTPUT:
+        if cell.app == PRINTING:
             return [sys.executable, str(Path(__file__).with_name("_printing.py")), str(n_epoch_steps * N_EPOCHS)]
         program = [
             sys.executable, "-m", f"punctual.apps.{cell.app}", "--epochs", str(N_EPOCHS),
@@ -160,7 +162,7 @@ def _options_of(cell: Cell) -> list[str]:
     options = ["--deadline", f"{cell.deadline_s:.3f}s"] if cell.deadline_s else []
     if cell.condition == BY_PACING:
         options += ["--actuator", "pacing"]
-    if cell.condition == BY_OUTPUT:
+    if cell.app == PRINTING:
         options += ["--progress-regex", "auto"]
     return options
 
@@ -293,9 +295,9 @@ def _controllers_under(condition: str) -> tuple[str, ...]:
 def lacking(deadline_s: float) -> list[Work]:
     """What is reached where something is missing."""
     return [
-        Work(("vision", ratio, condition), deadline_s, 0, (OURS,))
+        Work((app, ratio, condition), deadline_s, 0, (OURS,))
         for ratio in (1.5, 2.0, 4.0)
-        for condition in (BY_PACING, BY_OUTPUT)
+        for app, condition in (("vision", BY_PACING), (PRINTING, BY_OUTPUT))
     ]
 
 
@@ -357,8 +359,8 @@ def full(lanes: list[Lane], options: argparse.Namespace) -> None:
     record = Record(RESULTS, resume=options.resume)
     until_at = time.monotonic() + options.minutes * 60
     with ThreadPoolExecutor(len(lanes)) as pool:
-        found = pool.map(calibrate, itertools.cycle(lanes), APPS)
-        profiles = dict(zip(APPS, found, strict=True))
+        apps = (*APPS, PRINTING)
+        profiles = dict(zip(apps, pool.map(calibrate, itertools.cycle(lanes), apps), strict=True))
     record.content["profiles"] = {app: asdict(profile) for app, profile in profiles.items()}
     record.save()
     print(json.dumps(record.content["profiles"]), flush=True)

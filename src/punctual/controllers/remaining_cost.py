@@ -105,6 +105,9 @@ class RemainingCost:
         Share of the deadline to land early, when pacing lands the job. `JobSpec.margin_frac` overrides both shares.
     margin_unpaced_frac
         The same when only the quota steers.
+    exit_s, exit_frac
+        A job that only the quota steers has landed when its process has ended; leaving takes a training process a
+        second or so of computation that no step tells of. That much is added to its margin, but at most this share.
     margin_least_s
         Least margin, seconds.
     reserve_frac
@@ -140,6 +143,8 @@ class RemainingCost:
 
     margin_frac: float = 0.0004
     margin_unpaced_frac: float = 0.003
+    exit_s: float = 1.0
+    exit_frac: float = 0.02
     margin_least_s: float = 0.05
     reserve_frac: float = 0.005
     landing_s: float = 2.0
@@ -153,12 +158,12 @@ class RemainingCost:
     def __post_init__(self) -> None:
         where = "controller 'remaining-cost'"
         check_above_zero(
-            where, margin_least_s=self.margin_least_s, landing_s=self.landing_s, risk_sigmas=self.risk_sigmas,
+            where, exit_s=self.exit_s, margin_least_s=self.margin_least_s, landing_s=self.landing_s, risk_sigmas=self.risk_sigmas,
             tick_s=self.tick_s, tick_least_s=self.tick_least_s,
         )  # fmt: skip
         check_fraction(
             where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
-            reserve_frac=self.reserve_frac, landing_frac=self.landing_frac, deadband_frac=self.deadband_frac,
+            exit_frac=self.exit_frac, reserve_frac=self.reserve_frac, landing_frac=self.landing_frac, deadband_frac=self.deadband_frac,
             deadband_unpaced_frac=self.deadband_unpaced_frac,
         )  # fmt: skip
 
@@ -199,8 +204,10 @@ class RemainingCost:
     def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
         if spec.margin_frac is not None:
             return spec.margin_frac * reading.deadline_s
-        share = self.margin_frac if reading.can_pace else self.margin_unpaced_frac
-        return max(share * reading.deadline_s, self.margin_least_s)
+        if reading.can_pace:
+            return max(self.margin_frac * reading.deadline_s, self.margin_least_s)
+        exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s)
+        return max(self.margin_unpaced_frac * reading.deadline_s, self.margin_least_s) + exit_s
 
     def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, reading)
