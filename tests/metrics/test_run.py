@@ -154,6 +154,14 @@ def test_a_run_that_fails_after_landing_keeps_its_landing() -> None:
     assert summary.status == "failed"
 
 
+def test_a_job_that_goes_on_after_landing_counts_until_its_last_landing() -> None:
+    again = [progress(104.0, 100, 3.0, landed=True), progress(106.0, 100, 4.0), progress(108.0, 100, 5.0, landed=True)]
+    messages = [submitted(), started(100.5, 1.0), *again, progress(109.0, 100, 5.5, landed=True)]
+    summary = summarize([*messages, JobFinished(at=109.0, job=JOB, landed_at=107.75)], JOB)
+    assert (summary.landed_at, summary.used_core_s) == (107.75, 5.0)
+    assert summarize(messages[:4], JOB).landed_at is None
+
+
 def test_starting_again_is_no_resize_and_holds_nothing_between() -> None:
     again: list[Message] = [JobFailed(at=105.0, job=JOB, cause="lost", retryable=True), started(107.0, 1.0)]
     summary = summarize(

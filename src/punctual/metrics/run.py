@@ -224,8 +224,8 @@ class _Course:
 
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
-        if event.landed and self.landing is None:
-            self.landing = event
+        # A job that lands and then goes on, with work nobody had declared, has not landed yet.
+        self.landing = (self.landing or event) if event.landed else None
 
     def _warn(self, command: WarnUser) -> None:
         reason = command.reason
