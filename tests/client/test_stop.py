@@ -29,6 +29,20 @@ def test_a_training_asked_to_stop_calls_its_hooks_and_exits(page: Page) -> None:
     assert page.claim().state == State.TRAINING
 
 
+def test_a_hook_that_fails_does_not_keep_the_next_from_saving(page: Page) -> None:
+    calls = []
+
+    @punctual.on_stop
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    punctual.on_stop(lambda: calls.append("saved"))
+    page.order(Orders(stop=True))
+    with pytest.raises(OSError, match="the disk is full"):
+        list(punctual.track("ab", epochs=1))
+    assert calls == ["saved"]
+
+
 def test_it_stops_between_steps_and_never_inside_a_phase(page: Page) -> None:
     done = []
     punctual.on_stop(lambda: None)

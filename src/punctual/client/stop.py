@@ -1,6 +1,7 @@
 """Being asked to stop: the script's hook makes a checkpoint, then the process ends."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 from punctual.client.session import current
@@ -17,7 +18,7 @@ _hooks: list[Callable[[], object]] = []
 def on_stop(hook: Hook) -> Hook:
     """Register `hook`, called without arguments between two steps when Punctual asks the training to stop.
 
-    After it (after all of them, in order of registration) the loop raises ``SystemExit(143)``.
+    After it (after all of them, in order of registration) the loop raises ``SystemExit(143)``, or what a hook has raised.
     """
     _hooks.append(hook)
     current().allow_stop()
@@ -26,7 +27,8 @@ def on_stop(hook: Hook) -> Hook:
 
 def obey() -> None:
     """Call the hooks and leave; without a hook Punctual ends the process itself."""
-    for hook in _hooks:
-        hook()
+    with ExitStack() as calls:  # a hook that fails must not cost the others their checkpoint
+        for hook in reversed(_hooks):
+            calls.callback(hook)
     if _hooks:
         raise SystemExit(EXIT_STOPPED)
