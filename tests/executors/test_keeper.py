@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.executors.conftest import is_alive, until
 
+from punctual.executors.local import keeper
 from punctual.executors.local.keeper import Errand, descendants
 from punctual.executors.local.keeper_link import KeeperLink
 
@@ -203,6 +204,14 @@ def test_a_second_sigterm_kills(keep: Keep, tmp_path: Path) -> None:
     last = link.read()
     assert last is not None
     assert last["ended"] == 128 + signal.SIGKILL
+
+
+def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "descendants", lambda _: [])
+    kept = keeper.Keeper(Errand(argv=[]), -1, -1)
+    kept._kill_at = 0.0  # SIGTERM came twice
+    kept._end_descendants()
+    assert kept._kill_at == 0.0
 
 
 def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:

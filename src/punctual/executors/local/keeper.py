@@ -160,7 +160,8 @@ class Keeper:
 
     def _end_descendants(self) -> None:
         """What the job has left behind must not run on where nothing caps it."""
-        self._kill_at = self._kill_at or time.monotonic() + GRACE_S
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + GRACE_S
         for pid in descendants(os.getpid()):
             _signal(pid, signal.SIGTERM)
 
