@@ -244,6 +244,15 @@ def test_a_lost_node_takes_its_jobs_back_to_the_queue_and_old_answers_do_not_cou
     assert desk.scheduler.job(A).status == "queued"
 
 
+def test_what_a_lost_node_had_granted_counts_up_to_its_loss(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.tell(NodeLost(at=10.0, node=HERE))
+    desk.tell(NodeJoined(at=11.0, node=HERE, capacity=Resources(cores=2)))
+    desk.started(only(desk.plan({A: cores(1.0)}, at=11.0), LaunchJob), at=11.0)
+    desk.tick(A, at=12.0)
+    assert desk.controller.readings[-1].granted_core_s == pytest.approx(10.0 * 2.0 + 1.0)
+
+
 def test_a_landed_job_gets_its_ceiling_whatever_the_controller_says(desk: Desk) -> None:
     desk.run(A, 1.0)
     desk.controller.wanted = 0.2

@@ -345,6 +345,8 @@ class Scheduler:
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
+        for job in self._active.values():  # what lay there counts up to now
+            self._accrue(job, event.at)
         for id in self._ledger.lose(event.node):
             job = self._active[id]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
