@@ -15,7 +15,7 @@ from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
 from punctual.core.ids import JobId
-from punctual.executors.local import Program
+from punctual.executors.local import Program, job_run
 
 TRAIN = (
     SPIN
@@ -135,6 +135,18 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
     ended = stage.wait(JobFailed)
     assert ended.exit_code == 127
     assert "'no-such-program'" in ended.cause
+
+
+def test_a_page_that_finds_no_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full, runtime_dir = tmp_path / "full", tmp_path / "runtime"
+    runtime_dir.mkdir()
+    monkeypatch.setattr(job_run, "_page_folder", lambda _: full)  # which is not even there
+    path, page = job_run._new_page(runtime_dir, "page")
+    assert path == runtime_dir / "page"
+    page.close()
+    monkeypatch.setattr(job_run, "_page_folder", lambda folder: folder)
+    with pytest.raises(FileExistsError):
+        job_run._new_page(runtime_dir, "page")
 
 
 def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

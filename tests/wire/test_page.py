@@ -1,6 +1,8 @@
 """The shared page: what one side writes the other reads, whole or not at all."""
 
+import errno
 import multiprocessing
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -175,6 +177,16 @@ def test_a_writer_standing_still_leaves_what_was_read_last(page: Page, training:
 def test_create_refuses_an_existing_file(page: Page, path: str) -> None:
     with pytest.raises(FileExistsError):
         Page.create(path)
+
+
+def test_where_there_is_no_room_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        Page.create(str(tmp_path / "page"))
+    assert not (tmp_path / "page").exists()
 
 
 def test_only_the_owner_may_read(page: Page, path: str) -> None:

@@ -183,8 +183,8 @@ class JobRun:
         pattern = self._program.progress_pattern
         if pattern is not None:
             return OutputProgress(ProgressText(pattern), self._launch.spec.work_steps)
-        self._page_path = _page_folder(self._place.runtime_dir) / f"{group_name(self._launch.job)}.page"
-        return PageProgress(Page.create(str(self._page_path)), self._program.submitted_at)
+        self._page_path, page = _new_page(self._place.runtime_dir, f"{group_name(self._launch.job)}.page")
+        return PageProgress(page, self._program.submitted_at)
 
     def _live(self) -> None:
         """From start to end; in a thread of its own."""
@@ -399,6 +399,18 @@ class JobRun:
 
 def _grant_on(grant: Allocation, node: NodeId) -> Resources:
     return grant.get(node, Resources())
+
+
+def _new_page(runtime_dir: Path, name: str) -> tuple[Path, Page]:
+    """A page and its file: in memory, or beside what else the run needs if memory has no room."""
+    path = _page_folder(runtime_dir) / name
+    try:
+        return path, Page.create(str(path))
+    except OSError:
+        if path.parent == runtime_dir:
+            raise
+    path = runtime_dir / name
+    return path, Page.create(str(path))
 
 
 def _page_folder(runtime_dir: Path) -> Path:
