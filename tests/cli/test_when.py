@@ -39,6 +39,20 @@ def test_a_duration_that_the_start_up_has_used_up_is_refused() -> None:
         deadline_s("100ms", started_at=999.0, now=NOON)
 
 
+@pytest.mark.parametrize("text", ["4000d", "999999999999d", "2037-01-01 10:00", "9999-12-31 23:59"])
+def test_a_deadline_in_many_years_is_a_slip(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="within ten years"):
+        deadline_s(text, started_at=1000.0, now=NOON)
+    with pytest.raises(InvalidSpec, match="within ten years"):
+        moved_deadline_s(text, started_at=890.0, present_s=300.0, job="a", now=NOON)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01 00:00", "-999999999999d"])
+def test_a_deadline_long_ago_is_refused_like_one_of_today(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="later than now"):
+        moved_deadline_s(text, started_at=890.0, present_s=300.0, job="a", now=NOON)
+
+
 def test_a_change_needs_a_running_job() -> None:
     with pytest.raises(InvalidSpec, match="Leave the sign out"):
         deadline_s("+10m", started_at=1000.0, now=NOON)

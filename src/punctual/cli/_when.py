@@ -7,7 +7,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import After, Clock, Extend, format_duration, parse_when
+from punctual.core.units import DAY_S, After, Clock, Extend, format_duration, parse_when
+
+#: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
+_HORIZON_S = 3650 * DAY_S
 
 #: Field 22 of /proc/PID/stat, counted after the name in parentheses, which may itself hold spaces.
 _I_START_TIME = 19
@@ -54,7 +57,7 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     Raises
     ------
     InvalidSpec
-        When the deadline is not later than now, or cannot be read.
+        When the deadline is not later than now, is many years away, or cannot be read.
     """
     when = parse_when(text)
     if isinstance(when, Extend):
@@ -79,7 +82,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     Raises
     ------
     InvalidSpec
-        When the result is not later than now, there is nothing to move, or the text cannot be read.
+        When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
     when = parse_when(text)
     if isinstance(when, After):
@@ -99,6 +102,8 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
 def _clock_at(clock: Clock, now: Now) -> float:
     """Instant of a wall time. A time of day alone means the next such time; a date is taken as it stands."""
     today = now.wall.replace(tzinfo=None)
+    if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
+        return now.at + (clock.year - today.year) * 365.25 * DAY_S
     day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
     local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
     if clock.year is None and local <= today:
@@ -108,9 +113,14 @@ def _clock_at(clock: Clock, now: Now) -> float:
 
 
 def _in_future(at: float, text: str, now: Now, where: str) -> float:
+    if at - now.at > _HORIZON_S:
+        raise InvalidSpec(
+            "`deadline` must lie within ten years", f"{text}, which is {format_duration(at - now.at)} from now", where,
+            "Give a shorter duration (`90m`) or an earlier time (`18:00`).",
+        )  # fmt: skip
     if at <= now.at:
-        said = now.wall_of(at).strftime("%Y-%m-%d %H:%M:%S")
-        got = f"{text}, which is {said} ({format_duration(now.at - at)} ago)"
+        ago = f"{format_duration(now.at - at)} ago"
+        said = f"{now.wall_of(at):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
         remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
-        raise InvalidSpec("`deadline` must be later than now", got, where, remedy)
+        raise InvalidSpec("`deadline` must be later than now", f"{text}, which is {said}", where, remedy)
     return at
