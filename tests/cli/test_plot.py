@@ -42,10 +42,22 @@ def test_a_picture_is_a_png(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", ["out.pdf", "missing/out.png"])
+@pytest.mark.parametrize("name", ["out.pdf", "missing/out.png", "folder.png"])
 def test_what_cannot_be_drawn_is_refused_beforehand(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.png").mkdir()
     with pytest.raises(InvalidSpec, match="report"):
         check_can_plot(tmp_path / name)
+
+
+def test_the_option_that_is_meant_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"`--out .*out\.pdf`"):
+        check_can_plot(tmp_path / "out.pdf", "--out")
+
+
+@pytest.mark.parametrize("suffix", [".html", ".png"])
+def test_a_file_that_cannot_be_written_is_told_and_not_raised_as_such(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(InvalidSpec, match="must be a file that can be written"):
+        save(tmp_path / f"gone/out{suffix}", CURVES, title="a", paragraph="", table={})
 
 
 def test_missing_matplotlib_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

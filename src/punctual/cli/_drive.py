@@ -107,13 +107,23 @@ def drive(wishes: Wishes, manner: Manner) -> int:
     screen = screen_for(as_json=manner.as_json, quiet=manner.quiet)
     outcome = carry_out(wishes, screen)
     exit_code = outcome.exit_code(strict=manner.strict)
-    if manner.report is not None:
-        draw(manner.report, outcome.messages, outcome.run.job)
+    drawn = _drawn(outcome, manner.report)
     for fault in outcome.faults:
         tell_user(fault)
     bad = exit_code != 0 or outcome.summary.on_time is False
-    screen.conclude(_last_words(outcome, manner), _report(outcome, exit_code), bad=bad)
+    screen.conclude(_last_words(outcome, drawn), _report(outcome, exit_code), bad=bad)
     return exit_code
+
+
+def _drawn(outcome: Outcome, path: Path | None) -> Path | None:
+    """Where the run was drawn; if it could not be, that is told, and the exit status of the training stays."""
+    try:
+        if path is not None:
+            draw(path, outcome.messages, outcome.run.job)
+    except InvalidSpec as error:
+        tell_user(error)
+        return None
+    return path
 
 
 def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
@@ -146,9 +156,9 @@ def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
     os._exit(EXIT_BROKEN)
 
 
-def _last_words(outcome: Outcome, manner: Manner) -> str:
+def _last_words(outcome: Outcome, drawn: Path | None) -> str:
     where = f"Why it got what it got: punctual why {outcome.run.job}; journal: {outcome.run.places.journal}"
-    report = f"; report: {manner.report}" if manner.report is not None else ""
+    report = f"; report: {drawn}" if drawn is not None else ""
     return f"{paragraph(outcome.summary)} {where}{report}."
 
 

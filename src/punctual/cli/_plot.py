@@ -2,6 +2,7 @@
 
 import html
 import io
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -49,15 +50,20 @@ class Curves:
     ceiling_cores: float
 
 
-def check_can_plot(path: Path) -> None:
+def check_can_plot(path: Path, option: str = "--report") -> None:
     """Refuse what could not be drawn at the end, before anything was started.
+
+    Parameters
+    ----------
+    option
+        The one that `path` was given with.
 
     Raises
     ------
     InvalidSpec
-        When the file's kind is unknown, its folder is missing, or Matplotlib is not installed.
+        When the file's kind is unknown, it cannot be written, or Matplotlib is not installed.
     """
-    where = f"`--report {path}`"
+    where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:
         raise InvalidSpec(
             "a report must be a page or a picture", f"a name ending in '{path.suffix}'", where,
@@ -65,15 +71,35 @@ def check_can_plot(path: Path) -> None:
         )  # fmt: skip
     if not path.absolute().parent.is_dir():
         raise InvalidSpec("a report's folder must exist", f"'{path.parent}'", where, "Make the folder first.")
+    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise InvalidSpec(
+            "a report must be a file that may be written", f"'{path}', which may not", where, "Give another name."
+        )
     if find_spec("matplotlib") is None:
         raise InvalidSpec(
             "a report needs Matplotlib", "an installation without it", where,
-            "Install it with `pip install 'punctual[report]'`, or leave `--report` out.",
+            f"Install it with `pip install 'punctual[report]'`, or leave `{option}` out.",
         )  # fmt: skip
 
 
 def save(path: Path, curves: Curves, *, title: str, paragraph: str, table: Mapping[str, str]) -> None:
-    """Write the report to `path`: a page with everything in one file, or a picture."""
+    """Write the report to `path`: a page with everything in one file, or a picture.
+
+    Raises
+    ------
+    InvalidSpec
+        When `path` cannot be written.
+    """
+    try:
+        _write(path, curves, title, paragraph, table)
+    except OSError as error:
+        raise InvalidSpec(
+            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
+            "Draw it again elsewhere: `punctual report JOB --out FILE`.",
+        ) from error  # fmt: skip
+
+
+def _write(path: Path, curves: Curves, title: str, paragraph: str, table: Mapping[str, str]) -> None:
     if path.suffix == ".png":
         _draw(curves, title, ink="#222222").savefig(path, dpi=150, facecolor="white")
         return
