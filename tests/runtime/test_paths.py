@@ -106,7 +106,13 @@ def test_what_the_dead_left_is_swept_away() -> None:
     assert kept.runtime_dir.exists()
 
 
-@pytest.mark.parametrize("record", [{}, {"pid": "x"}, {"pid": os.getpid()}, {"pid": os.getpid(), "start_ticks": 1}])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {}, {"pid": "x"}, {"pid": os.getpid()}, {"pid": os.getpid(), "start_ticks": 1},
+        {"pid": 2**22 + 1, "start_ticks": None},
+    ],
+)  # fmt: skip
 def test_a_record_that_fits_no_process_is_of_a_dead_run(record: dict[str, object]) -> None:
     assert not leave_behind(A, **record).is_live()
 
@@ -151,7 +157,15 @@ def test_says_which_runs_there_are(text: str | None, named: str) -> None:
 def test_says_that_there_are_none() -> None:
     with pytest.raises(InvalidSpec) as caught:
         find_run(None, [])
-    assert "none" in caught.value.remedy
+    assert "there are none" in caught.value.got
+    assert "punctual run" in caught.value.remedy
+
+
+def test_names_only_some_of_many() -> None:
+    runs = [Run(JobId(f"a-{number:03}"), Path(), Path()) for number in range(300)]
+    with pytest.raises(InvalidSpec) as caught:
+        find_run(None, runs)
+    assert caught.value.remedy.endswith("a-007 and 292 more.")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

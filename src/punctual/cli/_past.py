@@ -9,9 +9,15 @@ from punctual.store.sqlite import SqliteJournal
 
 
 def some_run(text: str | None) -> Run:
-    """The run that `text` names or begins; None: the only one that runs, or else the only one there is."""
-    live = live_runs()
-    return find_run(None, live) if text is None and live else find_run(text, known_runs())
+    """The run that `text` names or begins; None: the only one that runs, or else the one that ran last."""
+    if text is not None:
+        return find_run(text, known_runs())
+    return find_run(None, live_runs() or sorted(known_runs(), key=_written_at)[-1:])
+
+
+def _written_at(run: Run) -> float:
+    """When the run's journal was last written; 0: it has none."""
+    return run.journal.stat().st_mtime if run.journal.exists() else 0.0
 
 
 def messages_of(run: Run) -> list[Message]:

@@ -24,9 +24,10 @@ def paragraph(summary: RunSummary) -> str:
 def _outcome(summary: RunSummary) -> str:
     if summary.status == "failed":
         return f"The job failed ({summary.cause}) at {steps(summary.steps_done, summary.steps_total)}."
-    if summary.landed_at is None or summary.deadline_s is None or summary.deviation_s is None:
-        ended_s = (summary.landed_at or summary.ended_at or summary.submitted_at) - summary.submitted_at
-        return f"Landed after {short(ended_s)}; there was no deadline."
+    if summary.landed_at is None:
+        return f"The job has not landed; the last that was heard of it is {steps(summary.steps_done, summary.steps_total)}."
+    if summary.deadline_s is None or summary.deviation_s is None:
+        return f"Landed after {short(summary.landed_at - summary.submitted_at)}; there was no deadline."
     side = "after" if summary.deviation_s > 0 else "before"
     share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
     verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
@@ -122,6 +123,8 @@ def table(summary: RunSummary) -> dict[str, str]:
 def _title(summary: RunSummary) -> str:
     if summary.status == "failed":
         return "failed"
+    if summary.landed_at is None:
+        return "not landed"
     if summary.deviation_s is None or summary.deadline_s is None:
         return "no deadline"
     side = "after" if summary.deviation_s > 0 else "before"

@@ -10,7 +10,7 @@ from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw, paragraph
 from punctual.metrics.run import summarize
 
-_JOB = "Name of the job or its beginning; may be left out if only one is known."
+_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
 
 def report(
@@ -19,9 +19,11 @@ def report(
 ) -> None:
     """Say what a run came to, and draw it."""
     if out is not None:
-        check_can_plot(out)
+        check_can_plot(out, "--out")
     messages = messages_of(some_run(job))
     name = job_in(messages)
+    if job is None:
+        typer.echo(f"job {name}:", err=True)
     typer.echo(paragraph(summarize(messages, name)))
     if out is not None:
         draw(out, messages, name)

@@ -8,7 +8,7 @@ import typer
 from punctual.cli._chain import chain
 from punctual.cli._past import job_in, messages_of, some_run
 
-_JOB = "Name of the job or its beginning; may be left out if only one runs."
+_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
 
 def why(
@@ -19,7 +19,10 @@ def why(
 ) -> None:
     """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
     messages = messages_of(some_run(job))
-    for link in chain(messages, job_in(messages), every=every)[-last:]:
+    name = job_in(messages)
+    if job is None:
+        typer.echo(f"job {name}:", err=True)
+    for link in chain(messages, name, every=every)[-last:]:
         if as_json:
             typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
         else:

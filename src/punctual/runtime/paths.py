@@ -22,6 +22,8 @@ HOME_VARIABLE = "PUNCTUAL_HOME"
 
 _RECORD = "run.json"
 _KEEPER = "keeper.json"
+#: An error names at most so many runs; a user may have hundreds.
+_N_NAMED = 8
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -128,14 +130,18 @@ def find_run(text: str | None, among: Iterable[Run]) -> Run:
     matching = [run for run in runs if run.job == text] or [run for run in runs if run.job.startswith(text or "")]
     if len(matching) == 1:
         return matching[0]
-    known = ", ".join(run.job for run in (matching or runs)) or "none"
+    raise _not_one(text, matching, runs)
+
+
+def _not_one(text: str | None, matching: list[Run], runs: list[Run]) -> InvalidSpec:
+    must, where = "the name must be that of exactly one run, or its beginning", "the runs of this user"
     said = "no name" if text is None else f"'{text}'"
-    raise InvalidSpec(
-        "the name must be that of exactly one run, or its beginning",
-        f"{said}, which fits {len(matching)} of {len(runs)}",
-        "the runs of this user",
-        f"Name one of: {known}.",
-    )
+    if not runs:
+        return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
+    known = [run.job for run in (matching or runs)]
+    more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
+    got = f"{said}, which fits {len(matching)} of {len(runs)}"
+    return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
 
 
 def _run(job: JobId) -> Run:
@@ -236,8 +242,9 @@ def _process(pid: int) -> dict[str, Any]:
 
 
 def _is_live(record: Mapping[str, Any]) -> bool:
-    pid = record.get("pid")
-    return isinstance(pid, int) and _start_ticks(pid) == record.get("start_ticks", -1)
+    pid, ticks = record.get("pid"), record.get("start_ticks")
+    # Written down of a process that had just ended, the start is unknown: as it is of every process that is gone.
+    return isinstance(pid, int) and isinstance(ticks, int) and _start_ticks(pid) == ticks
 
 
 def _start_ticks(pid: int) -> int | None:
