@@ -90,6 +90,6 @@ def _unknown(family: str, name: str) -> InvalidSpec:
     close = get_close_matches(name, known, n=1)
     suggestion = f"Did you mean '{close[0]}'? " if close else ""
     return InvalidSpec(
-        f"the name must be one of punctual.{family}", f"'{name}'", "the registry",
+        f"the name must be one of the {family}", f"'{name}'", "this installation of Punctual",
         f"{suggestion}Known: {', '.join(known) or 'none'}.",
     )  # fmt: skip

@@ -1,11 +1,19 @@
 """Commands that need no running job."""
 
+import os
 from pathlib import Path
 
 import pytest
+from tests.cli.pieces import JOB, submitted
 from tests.cli.programs import Terminal
 
 from punctual import __version__, registry
+from punctual.cli._door import move_deadline, stop
+from punctual.cli._past import some_run
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.runtime import paths
+from punctual.store.sqlite import SqliteJournal
 
 
 @pytest.fixture
@@ -43,3 +51,46 @@ def test_a_job_that_is_not_there_is_a_four_part_error(terminal: Terminal, comman
     assert done.returncode == 2
     for part in ("error: ", "got:", "for:", "to do:"):
         assert part in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["nonsense"], ["--nonsense"], ["run"], ["run", "--deadline"], ["deadline"], ["ps", "all"], ["why", "--last", "0"],
+        ["stop", "--nonsense"], ["report", "--out"], ["controllers", "all"], ["policies", "--nonsense"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_command_line_that_cannot_be_read_is_a_four_part_error(terminal: Terminal, command: list[str]) -> None:
+    done = terminal.punctual(*command)
+    assert done.returncode == 2
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
+
+
+def test_without_a_command_there_is_help(terminal: Terminal) -> None:
+    assert "Commands:" in terminal.punctual().stdout
+
+
+def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
+    for name, age_s in (("a", 20.0), ("b", 10.0), ("c", 30.0)):
+        run = paths.create_run(JobId(name))
+        with SqliteJournal(run.journal) as journal:
+            journal.append([submitted(0.0)])
+        paths.remove_live_places(run)
+        written_at = run.journal.stat().st_mtime - age_s
+        os.utime(run.journal, (written_at, written_at))
+    assert some_run(None).job == "b"
+    told = terminal.punctual("why")
+    assert told.returncode == 0, told.stderr
+    assert "was submitted" in told.stdout
+    assert told.stderr == f"job {JOB}:\n"
+
+
+def test_a_job_that_does_not_answer_is_the_user_s_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    starting = paths.create_run(JOB)
+    with pytest.raises(InvalidSpec, match="must answer"):
+        stop(starting)
+    with pytest.raises(InvalidSpec, match="must answer"):
+        move_deadline(starting, "5m")

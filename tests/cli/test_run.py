@@ -115,9 +115,18 @@ def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) ->
 
 def test_a_program_that_is_not_there(terminal: Terminal) -> None:
     done = terminal.punctual("run", "--", "no-such-program")
-    assert done.returncode != 0
+    assert done.returncode == 2
     assert "no-such-program" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_four_parts(done.stderr)
+    assert not list(terminal.home.glob("state/runs/*"))
+
+
+def test_a_script_without_its_interpreter_is_told_what_is_missing(terminal: Terminal) -> None:
+    terminal.script(TRACKED)
+    done = terminal.punctual("run", "--", "train.py")
+    assert done.returncode == 2
+    assert_four_parts(done.stderr)
+    assert "`-- python train.py`" in done.stderr
 
 
 def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
@@ -143,6 +152,20 @@ def test_output_is_read_for_progress(terminal: Terminal) -> None:
     assert abs(report["deviation_frac"]) < 0.2
 
 
+def test_that_pacing_has_no_effect_on_a_program_whose_output_is_read_is_said(terminal: Terminal) -> None:
+    program = terminal.script(PRINTING)
+    done = terminal.punctual("run", "--actuator", "pacing", "--progress-regex", "auto", "--", *program)
+    assert "cannot be paced" in done.stderr
+
+
+def test_a_report_that_cannot_be_written_changes_nothing_else(terminal: Terminal) -> None:
+    program = terminal.script("import os; os.mkdir('out.png')" + "\n" + TRACKED)
+    done = terminal.punctual("run", "--actuator", "pacing", "--report", "out.png", "--", *program, "5")
+    assert done.returncode == 0
+    assert_four_parts(done.stderr)
+    assert "report: out.png" not in done.stderr
+
+
 @pytest.mark.parametrize("program", [SILENT, ZERO_STEPS, FEWER_STEPS, MORE_STEPS])
 def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, program: str) -> None:
     done = terminal.punctual("run", "--deadline", "5s", "--", *terminal.script(program))
@@ -155,13 +178,21 @@ def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, pr
     [
         ["--deadline", "2020-01-01 10:00"],
         ["--deadline", "soon"],
+        ["--deadline", ""],
+        ["--deadline", "999999999999d"],
+        ["--deadlin", "3m"],
         ["--cores", "1000"],
         ["--cores", "2..1"],
+        ["--cores", ""],
         ["--controller", "remaning-cost"],
         ["--margin", "much"],
+        ["--margin", "80%"],
+        ["--margin", ""],
         ["--actuator", "magic"],
         ["--steps", "0"],
+        ["--steps", "many"],
         ["--name", "../up"],
+        ["--name", ""],
         ["--report", "out.pdf"],
     ],
     ids=" ".join,

@@ -2,7 +2,7 @@
 
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,20 +25,34 @@ COMMANDS = {
 }
 
 
+#: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
+_UsageError: Any = typer.BadParameter.__bases__[0]
+
+
 def run_command_line() -> None:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
+    argv = sys.argv[1:] or ["--help"]
     try:
-        application(sys.argv[1:])()
+        sys.exit(application(argv)(argv, standalone_mode=False))
     except InvalidSpec as error:
         tell_user(error)
-        sys.exit(EXIT_USER_ERROR)
+    except _UsageError as error:
+        tell_user(_unreadable(argv, error.format_message()))
+    sys.exit(EXIT_USER_ERROR)
+
+
+def _unreadable(argv: list[str], got: str) -> InvalidSpec:
+    command = f"punctual {argv[0]}" if argv[0] in COMMANDS else "punctual"
+    return InvalidSpec(
+        "options and arguments must be those of the command", got, f"`{command}`",
+        f"See `{command} --help` for what there is.",
+    )  # fmt: skip
 
 
 def application(argv: list[str]) -> typer.Typer:
     """The application with the command that `argv` names; with all of them where help or completion lists them."""
     app = typer.Typer(
         name="punctual",
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="Neural-network training that finishes on time, on no more hardware than it needs.",

@@ -88,7 +88,7 @@ class LiveRun:
         self.controller_cpu_s = 0.0
         capacity_cores = usable_cores()
         self._capacity = Resources(capacity_cores)
-        self.job = JobId(wishes.name or _new_name(wishes.argv))
+        self.job = JobId(_new_name(wishes.argv) if wishes.name is None else wishes.name)
         self.picture = Picture(
             spec=_spec(wishes, self.job, capacity_cores), submitted_at=wishes.started_at, steps_total=wishes.n_steps
         )
@@ -150,15 +150,24 @@ class LiveRun:
 
     def facts(self) -> dict[str, Any]:
         """What does not change while the job runs."""
-        return {"controller": self._wishes.controller, "actuator": self.executor.actuator_name(self.job)}
+        return {"controller": self._wishes.controller, "actuator": self._actuator_name()}
 
     def steered_by(self) -> str:
         """Controller and actuator, in words."""
-        return f"controller {self._wishes.controller}, actuator {self.executor.actuator_name(self.job)}"
+        return f"controller {self._wishes.controller}, actuator {self._actuator_name()}{self._but()}"
 
     def steered_by_and_why(self) -> str:
         """The same, and why it is this actuator."""
-        return f"{self.steered_by()}: {self.executor.actuator_reason(self.job).rstrip('.')}"
+        reason = self.executor.actuator_reason(self.job).rstrip(".")
+        return f"controller {self._wishes.controller}, actuator {self._actuator_name()}: {reason}{self._but()}"
+
+    def _actuator_name(self) -> str:
+        return self.executor.actuator_name(self.job)
+
+    def _but(self) -> str:
+        """Nobody in a program without the client would wait; its user is not to learn that from when it lands."""
+        powerless = self._actuator_name() == "pacing" and self._wishes.progress_pattern is not None
+        return ", but a program whose output is read cannot be paced and runs at full speed" if powerless else ""
 
     def _make_executor(self) -> LocalExecutor:
         wishes = self._wishes

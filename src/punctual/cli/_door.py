@@ -11,7 +11,7 @@ from punctual.cli._picture import Picture
 from punctual.cli._when import Now, moved_deadline_s
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, SpecChanged, StopRequested
-from punctual.runtime.control_socket import ask
+from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import Run, find_run, live_runs, unsteered_runs
 
 
@@ -86,22 +86,32 @@ class Door:
 
 
 def move_deadline(run: Run, when: str) -> dict[str, Any]:
-    """Ask `run` to change its deadline; raises `InvalidSpec` when it is refused."""
+    """Ask `run` to change its deadline; raises `InvalidSpec` when it is refused or nobody answers."""
     if not run.is_live():
         raise InvalidSpec(
             "the deadline can be changed only while the job is steered", "a job whose `punctual run` was killed",
             f"job '{run.job}'", f"Let it end at full speed, or end it: `punctual stop {run.job}`.",
         )  # fmt: skip
-    return ask(run.socket, {"verb": "deadline", "when": when})
+    return _asked(run, {"verb": "deadline", "when": when})
 
 
 def stop(run: Run) -> dict[str, Any]:
     """Ask `run`, or the keeper of a job that nobody steers, to end the job."""
     keeper_pid = run.keeper_pid()
     if run.is_live() or keeper_pid is None:
-        return ask(run.socket, {"verb": "stop"})
+        return _asked(run, {"verb": "stop"})
     os.kill(keeper_pid, signal.SIGTERM)
     return {"job": run.job}
+
+
+def _asked(run: Run, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ask(run.socket, request)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "a running job must answer", str(error), f"job '{run.job}'",
+            "It may be just starting or ending: look with `punctual ps`, and try again.",
+        ) from error  # fmt: skip
 
 
 def status(run: Run) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
-from punctual.runtime.control_socket import ControlFailed
 
 FOLDER = Path("demo")
 
@@ -152,7 +151,7 @@ class _Tightening:
         self._screen.say(f"$ punctual deadline {run.job} {change}")
         try:
             move_deadline(run.places, change)
-        except (InvalidSpec, ControlFailed) as error:  # the job landed just now, or is being stopped
+        except InvalidSpec as error:  # the job landed just now, or is being stopped
             self._screen.say(str(error))
 
 

@@ -1,6 +1,7 @@
 """`punctual run`: a program and its deadline."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,9 @@ from punctual.core.units import parse_cores_range
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
+
+#: A job's margin lies below this share of its deadline.
+_MARGIN_BOUND = 0.5
 
 ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
@@ -48,18 +52,19 @@ def run(
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     started_at = process_started_at()
-    floor_cores, ceiling_cores = parse_cores_range(cores) if cores else (None, None)
+    # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
+    floor_cores, ceiling_cores = parse_cores_range(cores) if cores is not None else (None, None)
     wishes = Wishes(
-        argv=tuple(program),
+        argv=_found(program),
         started_at=started_at,
-        deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline else None,
+        deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline is not None else None,
         floor_cores=floor_cores,
         ceiling_cores=ceiling_cores,
         controller=controller,
-        margin_frac=_share(margin) if margin else None,
+        margin_frac=_share(margin) if margin is not None else None,
         actuator=actuator,
         progress_pattern=progress_regex,
-        n_steps=steps,
+        n_steps=_checked_steps(steps),
         name=name,
     )
     raise typer.Exit(drive(wishes, Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
@@ -72,4 +77,30 @@ def _share(text: str) -> float:
         raise InvalidSpec(
             "a margin must be a share of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
         )
-    return float(found[1]) / (100 if found[2] else 1)
+    share = float(found[1]) / (100 if found[2] else 1)
+    if share >= _MARGIN_BOUND:
+        raise InvalidSpec(
+            "a margin must be less than half of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
+        )
+    return share
+
+
+def _checked_steps(steps: int | None) -> int | None:
+    if steps is not None and steps < 1:
+        raise InvalidSpec(
+            "the number of steps must be above zero", f"{steps} steps", "`--steps`",
+            "Give the steps of the whole job, or leave it out if the program says them.",
+        )  # fmt: skip
+    return steps
+
+
+def _found(program: list[str]) -> tuple[str, ...]:
+    """`program`, if there is something to run by its name."""
+    name = program[0]
+    if shutil.which(name) is not None:
+        return tuple(program)
+    if name.endswith(".py") and Path(name).is_file():
+        got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
+    else:
+        got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
+    raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)
