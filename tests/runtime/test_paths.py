@@ -168,6 +168,24 @@ def test_names_only_some_of_many() -> None:
     assert caught.value.remedy.endswith("a-007 and 292 more.")
 
 
+@pytest.mark.parametrize("kind", ["runtime", "state"])
+def test_a_home_that_cannot_be_written_is_refused(home: Path, kind: str) -> None:
+    home.mkdir()
+    (home / kind).touch()  # where a folder should be made
+    with pytest.raises(InvalidSpec, match="where files can be made") as caught:
+        create_run(A)
+    assert kind in caught.value.got
+
+
+def test_a_run_that_cannot_be_written_down_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system", "/home/a/.new-1")
+
+    monkeypatch.setattr(paths.tempfile, "mkdtemp", refuse)
+    with pytest.raises(InvalidSpec, match="Read-only file system for '/"):
+        create_run(A)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_strangers_folder_is_not_used(home: Path) -> None:
     (home / "runtime" / "live").mkdir(parents=True)

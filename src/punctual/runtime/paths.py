@@ -10,9 +10,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_IMODE
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -80,16 +82,18 @@ def create_run(job: JobId, facts: Mapping[str, Any] | None = None) -> Run:
     Raises
     ------
     InvalidSpec
-        The name cannot be a file's name, or a live run has it.
+        The name cannot be a file's name, a live run has it, or nothing can be written where runs live.
     """
     _check_name(job)
     run = _run(job)
     _sweep()
     record = json.dumps({**(facts or {}), "job": job, **_process(os.getpid())})
-    _claim(run, record)
-    _keep_earlier(run.state_dir)
-    run.state_dir.mkdir(mode=0o700)
-    (run.state_dir / _RECORD).write_text(record)
+    with _refused_if_unwritable(run.runtime_dir.parent):
+        _claim(run, record)
+    with _refused_if_unwritable(run.state_dir.parent):
+        _keep_earlier(run.state_dir)
+        run.state_dir.mkdir(mode=0o700)
+        (run.state_dir / _RECORD).write_text(record)
     return run
 
 
@@ -168,12 +172,25 @@ def _root(kind: str) -> Path:
 
 def _private(folder: Path) -> Path:
     """`folder`, made if missing, and nobody else's."""
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with _refused_if_unwritable(folder):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     for place in (folder.parent, folder):
         _check_owner(place)
-    folder.chmod(0o700)
+    if S_IMODE(folder.stat().st_mode) != 0o700:  # what is right already may lie where nothing can be changed
+        folder.chmod(0o700)
     return folder
+
+
+@contextmanager
+def _refused_if_unwritable(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InvalidSpec(
+            "the folder must be one where files can be made", f"'{error.filename}': {error.strerror}", f"'{folder}'",
+            f"Make room or give the right to, or set {HOME_VARIABLE} to another folder.",
+        ) from error  # fmt: skip
 
 
 def _check_owner(folder: Path) -> None:
