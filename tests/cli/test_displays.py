@@ -57,6 +57,12 @@ class TestPicture:
         assert picture.line_frac(30.0) == pytest.approx(0.5)
         assert picture.line_frac(35.0) == pytest.approx(0.75)
 
+    def test_silence_is_over_with_the_first_progress(self) -> None:
+        picture = folded(warning(5.0, "no-progress"), at=0.0)
+        assert list(picture.warnings) == ["no-progress"]
+        picture.fold(progressed(6.0, 1, 1.0))
+        assert picture.warnings == {}
+
     def test_a_warning_that_is_over_disappears(self) -> None:
         picture = folded(warning(1.0, "infeasible"), warning(1.0, "no-progress"), warning(2.0, "feasible"), at=0.0)
         assert set(picture.warnings) == {"no-progress"}

@@ -106,6 +106,8 @@ def _progressed(picture: Picture, event: ProgressReported) -> None:
     picture.steps_total = event.steps_total or picture.steps_total
     picture.unit_at = event.unit_at
     picture.landed = event.landed
+    if event.steps_total is not None or event.steps_done > 0:
+        picture.warnings.pop("no-progress", None)
     _measure_usage(picture, event)
     if picture.anchor is None and event.steps_done > 0 and picture.done_frac is not None:
         picture.anchor = (event.unit_at, picture.done_frac)
