@@ -144,6 +144,11 @@ class _Region:
         (opening,) = self._guard.unpack_from(page, self.offset)
         return int(opening)
 
+    def version_done(self, page: mmap.mmap) -> int:
+        """The closing guard. Whoever remembers it to see what is new misses nothing of a write that is under way."""
+        (closing,) = self._guard.unpack_from(page, self._closing_offset)
+        return int(closing)
+
 
 _PULSE = _Region(64, "qqqq")
 _CLAIM = _Region(128, "qqqqqq")
@@ -239,7 +244,7 @@ class Page:
 
     def orders_version(self) -> int:
         """Changes whenever there are new orders; cheap enough to ask at every step."""
-        return _ORDERS.version(self._map)
+        return _ORDERS.version_done(self._map)
 
     def orders(self) -> Orders:
         fields = self._read(_ORDERS)
@@ -268,7 +273,7 @@ class Page:
         return Claim(pid, total_steps, start_step, State(state), Fault(fault), bool(can_stop))  # type: ignore[arg-type]
 
     def phases_version(self) -> int:
-        return _PHASES.version(self._map)
+        return _PHASES.version_done(self._map)
 
     def phases(self) -> list[PhaseEntry]:
         fields = self._read(_PHASES)

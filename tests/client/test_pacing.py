@@ -6,9 +6,9 @@ import pytest
 
 import punctual
 from punctual.client import pacing
-from punctual.client.pacing import work_steps
+from punctual.client.pacing import Pacer, work_steps
 from punctual.client.record import PhaseRecord
-from punctual.wire import Orders, Page
+from punctual.wire import _ORDERS, Orders, Page
 
 STEP_S = 0.02
 
@@ -72,6 +72,22 @@ def test_new_orders_take_effect_while_it_waits(page: Page, pace: Callable[..., N
     list(punctual.track("ab", epochs=1))
     timer.join()
     assert page.pulse().n_steps == 2
+
+
+def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) -> None:
+    page.order(Orders())
+    pacer = Pacer(page)
+    pacer.refresh()
+    whole = page._map[:]
+    page.order(Orders(stop=True))
+    after = page._map[:]
+    # Punctual is interrupted in the middle: the opening guard is new, the rest is not.
+    page._map[:] = whole[: _ORDERS.offset] + after[_ORDERS.offset : _ORDERS.offset + 8] + whole[_ORDERS.offset + 8 :]
+    pacer.refresh()
+    assert not pacer.orders.stop
+    page._map[:] = after
+    pacer.refresh()
+    assert pacer.orders.stop
 
 
 def test_a_dead_controller_is_not_waited_for(page: Page, pace: Callable[..., None]) -> None:
