@@ -72,12 +72,25 @@ def test_grants_little_more_than_is_used() -> None:
         assert run.granted_core_s < 1.03 * run.used_core_s
 
 
-def test_a_single_thread_under_two_cores_still_lands() -> None:
+@pytest.mark.parametrize("can_cap", [True, False])
+def test_a_single_thread_under_two_cores_still_lands(can_cap: bool) -> None:
     work = training(1.5)
     spec = replace(job_spec(work, DEADLINE_S), ceiling=Resources(cores=2.0))
-    run = run_closed_loop(RemainingCost(), work, world=World(can_pace=True), deadline_s=DEADLINE_S, spec=spec, seed=3)
+    world = World(can_pace=True, can_cap=can_cap)
+    run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, spec=spec, seed=3)
     assert run.on_time
     assert abs(run.deviation_frac) < 0.001
+
+
+@pytest.mark.parametrize("can_cap", [True, False])
+def test_a_ceiling_that_the_job_cannot_use_does_not_embellish_the_forecast(can_cap: bool) -> None:
+    work = training(0.8, STEADY)
+    spec = replace(job_spec(work, DEADLINE_S), ceiling=Resources(cores=2.0))
+    world = World(noise=STEADY, can_pace=True, can_cap=can_cap)
+    run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, spec=spec, seed=0)
+    told = next(demand for _, demand in run.ticks if demand.forecast and not demand.forecast.feasible)
+    assert told.forecast is not None
+    assert told.forecast.earliest_finish_s == pytest.approx(run.landed_s, rel=0.03)
 
 
 def test_an_impossible_deadline_is_announced_at_once_with_the_true_finish() -> None:
@@ -114,6 +127,7 @@ def test_the_demand_is_the_formula_of_the_derivation() -> None:
     """u = (c (V_total - V) - a) / (eta (D - m - t)), with one cost seen and nothing else known."""
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8))
     _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
     demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, in_flight_core_s=0.0))
     cost_s, left = 1.0 / 50, 940.0
@@ -123,6 +137,7 @@ def test_the_demand_is_the_formula_of_the_derivation() -> None:
 def test_the_unit_in_flight_is_credited() -> None:
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8))
     _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
     demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.01, in_flight_core_s=0.01))
     assert demand.resources.cores == pytest.approx((0.02 * 940 - 0.01) / (100.0 * 0.99 - 5.0))
@@ -132,6 +147,7 @@ def test_declared_phases_are_work() -> None:
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     phase = PhaseProgress(name="evaluate", units_planned=10, units_done=0, cost_steps=20.0)
     state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8, phases=(phase,)))
     _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0, phases=(phase,)))
     demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, phases=(phase,)))
     assert demand.resources.cores == pytest.approx(0.02 * (940 + 200) / (100.0 * 0.99 - 5.0))
@@ -141,6 +157,7 @@ def test_a_rehearsal_tells_what_a_phase_costs() -> None:
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     phase = PhaseProgress(name="evaluate", units_planned=10, units_done=0, units_measured=2, core_s=0.2, wall_s=0.2)
     state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8, phases=(phase,)))
     _, state = controller.step(SPEC, state, reading(4.0, 10, 4.0, phases=(phase,)))
     demand, _ = controller.step(SPEC, state, reading(5.0, 60, 5.0, phases=(phase,)))
     assert demand.resources.cores == pytest.approx(0.02 * (940 + 10 * 5) / (100.0 * 0.99 - 5.0))
@@ -161,3 +178,53 @@ def test_two_surprises_in_a_row_reopen_the_filter_and_one_does_not() -> None:
     twice = _cost.updated(once, 0.036, 25, 0.9, 0.9)
     assert once.now_s < 0.03
     assert twice.now_s == pytest.approx(0.036, rel=0.03)
+
+
+def test_a_resumed_job_skips_its_own_first_steps_too() -> None:
+    controller = RemainingCost()
+    state = controller.init(SPEC)
+    for elapsed_s, steps in ((3.8, 500), (5.0, 502)):  # the first two steps take 0.6 s each
+        demand, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s - 0.7))
+    assert state.cost is None or state.cost.now_s > 0.2
+    state = controller.init(SPEC)
+    for elapsed_s, steps in ((3.8, 500), (4.0, 502), (5.0, 552)):
+        demand, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s))
+    assert state.cost is not None
+    assert state.cost.now_s == pytest.approx(0.02)
+    assert demand.resources.cores < 1.0
+
+
+def test_one_long_step_is_enough_to_know_the_cost() -> None:
+    controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.0, 0, 3.0, steps_total=3.0))
+    demand, _ = controller.step(SPEC, state, reading(23.0, 1, 23.0, steps_total=3.0))
+    assert demand.resources.cores == pytest.approx(2 * 20.0 / (99.0 - 23.0))
+
+
+def test_steps_of_ten_seconds_give_no_false_alarm() -> None:
+    work = Training(n_epochs=1, epoch_steps=40, step_core_s=10.0, phases=(), n_rehearsals=0)
+    for seed in SEEDS:
+        run = run_closed_loop(RemainingCost(), work, world=World(can_pace=True), deadline_s=1100.0, seed=seed)
+        assert run.on_time
+        assert all(demand.forecast is None or demand.forecast.feasible for _, demand in run.ticks)
+
+
+def test_a_count_that_falls_begins_anew() -> None:
+    controller = RemainingCost()
+    state = controller.init(SPEC)
+    for elapsed_s, steps in ((3.8, 0), (4.0, 10), (5.0, 60), (6.0, 0), (6.5, 5), (7.5, 30)):
+        _, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s))
+    assert state.mark is not None
+    assert state.mark.steps == 30
+    assert state.cost is not None
+    assert 0.02 < state.cost.now_s < 0.045
+
+
+@pytest.mark.parametrize(("deadline_s", "tick_s"), [(100.0, 0.5), (1000.0, 0.9), (360_000.0, 2.0)])
+def test_ticks_are_rarer_where_hours_are_left(deadline_s: float, tick_s: float) -> None:
+    controller = RemainingCost()
+    state = controller.init(SPEC)
+    for elapsed_s, steps in ((3.8, 0), (4.0, 10), (5.0, 60)):
+        demand, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s, deadline_s=deadline_s))
+    assert demand.next_tick_s == pytest.approx(tick_s, rel=0.15)

@@ -16,8 +16,9 @@ _SAMPLE_CORE_S = 0.08
 _DELIVERY_S = 2.0
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
 _SLICES_S = 0.15
-#: Steps after which the first sample begins: the first ones set up kernels and caches.
+#: First steps that are no sample, unless one costs this much.
 _SKIPPED_STEPS = 2
+_LONG_STEP_CORE_S = 0.5
 #: Seconds for which a slightly infeasible forecast must last before it is believed.
 _DOUBT_S = 3.0
 #: Seconds of training that a forecast must rest on before a deadline is given up: the first half second alone is
@@ -45,6 +46,8 @@ class State:
 
     Attributes
     ----------
+    warm
+        Whether what happened since the mark is a sample.
     cost
         Of one step; None until the first sample.
     phase_steps
@@ -58,6 +61,7 @@ class State:
     """
 
     mark: _Mark | None = None
+    warm: bool = False
     cost: Cost | None = None
     phase_steps: dict[str, float] = field(default_factory=dict)
     phase_wait_s: dict[str, float] = field(default_factory=dict)
@@ -121,8 +125,9 @@ class RemainingCost:
     risk_sigmas
         How many standard deviations of the cost's forecast must fit under the ceiling; otherwise the job runs at its
         ceiling while it can ("front-loading").
-    tick_s, tick_least_s
-        Longest and shortest control period, seconds.
+    tick_s, tick_least_s, tick_long_s
+        Control period, seconds: a tenth of the time left, within the first two; where hours are left a thousandth of
+        it, up to the third, because each tick is kept in the journal.
 
     Notes
     -----
@@ -154,12 +159,13 @@ class RemainingCost:
     risk_sigmas: float = 2.5
     tick_s: float = 0.5
     tick_least_s: float = 0.1
+    tick_long_s: float = 2.0
 
     def __post_init__(self) -> None:
         where = "controller 'remaining-cost'"
         check_above_zero(
             where, exit_s=self.exit_s, margin_least_s=self.margin_least_s, landing_s=self.landing_s, risk_sigmas=self.risk_sigmas,
-            tick_s=self.tick_s, tick_least_s=self.tick_least_s,
+            tick_s=self.tick_s, tick_least_s=self.tick_least_s, tick_long_s=self.tick_long_s,
         )  # fmt: skip
         check_fraction(
             where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
@@ -243,20 +249,22 @@ class RemainingCost:
     def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
         """The line to pace on; the one in force as long as the job is on it."""
         left_s = outlook.aim_s - reading.elapsed_s
+        landing = left_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_wall_s)
         # Where nothing else slows the job, pacing must do it all the way.
-        landing_s = max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_wall_s)
-        due = not reading.can_cap or left_s < landing_s
+        due = landing or not (reading.can_cap or state.front_loading)
         if not reading.can_pace or not due or outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
-            return state.line if left_s < landing_s else None
-        if state.line is not None and abs(state.line.end_s - outlook.aim_s) < 1e-9 and _on(state.line, reading):
+            return state.line if landing else None
+        reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
+        end_s = outlook.aim_s - reserve_s
+        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and _on(state.line, reading):
             return state.line
-        s_per_step = outlook.time_s / outlook.work_left
+        s_per_step = (outlook.time_s - reserve_s) / outlook.work_left
         steps = {
             phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
             for phase in reading.phases
         }
         end_work, _ = _work(steps, reading)
-        return PacingLine(end_s=outlook.aim_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
+        return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
         least, most = core_bounds(spec, reading)
@@ -285,7 +293,8 @@ class RemainingCost:
         return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
 
     def _period_s(self, outlook: _Outlook) -> float:
-        return min(max(0.1 * outlook.time_s, self.tick_least_s), self.tick_s)
+        longest_s = max(self.tick_s, min(0.001 * outlook.time_s, self.tick_long_s))
+        return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
 
 
 def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
@@ -338,7 +347,8 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
 def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
     """Whether the deadline can be met; far beyond doubt at once, less far only after it has lasted."""
     late_s = _earliest_s(reading, outlook) - reading.deadline_s
-    doubt_s = outlook.risk_frac * max(outlook.time_s, 0.0)
+    # The unit in flight may be cheaper than the others, or be done and waiting for its line.
+    doubt_s = outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
     if late_s <= max(doubt_s, 0.003 * reading.deadline_s):
         clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
         return replace(state, feasible=clear, doubt_since_s=None)
@@ -350,16 +360,15 @@ def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
 
 def _learn(state: State, reading: Reading) -> State:
     """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
-    if reading.steps_done <= 0:
-        return state
     mark = state.mark
-    if mark is None:
-        ready = reading.steps_done >= _SKIPPED_STEPS
-        return replace(state, mark=_mark(reading)) if ready else state
+    if mark is None or reading.steps_done < mark.steps or (reading.steps_done == mark.steps and not state.warm):
+        # Nothing was trained yet; or the count has fallen, and another training begins in the same job.
+        return replace(state, mark=_mark(reading), warm=False)
     core_s = reading.used_core_s - reading.in_flight_core_s - mark.core_s
-    units = {phase.name: phase.units_done for phase in reading.phases}
-    in_phase = units != mark.phase_units
     steps = reading.steps_done - mark.steps
+    if not state.warm:
+        return _learn_first(state, reading, steps, core_s)
+    in_phase = {phase.name: phase.units_done for phase in reading.phases} != mark.phase_units
     if in_phase:
         state = _learn_phases(state, reading, mark)
     elif (
@@ -373,6 +382,15 @@ def _learn(state: State, reading: Reading) -> State:
     if not in_phase:
         state = _learn_delivery(state, reading, mark)
     return replace(state, mark=_mark(reading))
+
+
+def _learn_first(state: State, reading: Reading, steps: float, core_s: float) -> State:
+    """The first steps set up kernels and caches and do not count, unless they are so long that this is little."""
+    if core_s / steps >= _LONG_STEP_CORE_S:
+        state = _learn_cost(state, reading, core_s / steps, steps, core_s)
+    elif steps < _SKIPPED_STEPS:
+        return state
+    return replace(state, mark=_mark(reading), warm=True)
 
 
 def _first_sample_core_s(step_core_s: float) -> float:
@@ -438,12 +456,13 @@ def _learn_delivery(state: State, reading: Reading, mark: _Mark) -> State:
     """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
     wall_s = reading.elapsed_s - mark.elapsed_s
     granted_core_s = reading.granted_core_s - mark.granted_core_s
-    if wall_s <= 0.0 or granted_core_s <= 0.0 or not reading.can_cap or state.line is not None:
+    if wall_s <= 0.0 or granted_core_s <= 0.0 or state.line is not None:
         return state
     used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s
     share = min(1.0, wall_s / _DELIVERY_S)
-    usable = state.usable_cores or reading.ceiling.cores
-    if granted_cores >= 0.98 * min(usable, reading.ceiling.cores):
-        return replace(state, usable_cores=usable + share * (min(used_cores, reading.ceiling.cores) - usable))
+    usable = state.usable_cores
+    if not reading.can_cap or granted_cores >= 0.98 * min(usable or reading.ceiling.cores, reading.ceiling.cores):
+        seen = min(used_cores, reading.ceiling.cores)
+        return replace(state, usable_cores=seen if usable is None else usable + share * (seen - usable))
     delivery = state.delivery + share * (used_cores / granted_cores - state.delivery)
     return replace(state, delivery=min(max(delivery, 0.5), 1.3))
