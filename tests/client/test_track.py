@@ -188,3 +188,21 @@ def test_a_restarted_training_takes_the_page_over(page: Page, restart: Callable[
     assert (page.claim().state, page.claim().start_step) == (State.STARTING, 4)
     list(run)
     assert (page.pulse().n_steps, page.claim().state) == (10, State.LANDED)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: punctual.phase(3), "name of a phase must be a text"),  # type: ignore[arg-type]
+        (lambda: punctual.track(range(3), epochs=1, phases=(3,)), "name of a phase must be a text"),  # type: ignore[arg-type]
+        (lambda: punctual.phase("evaluate").advance(1.5), "`n_units` must be a whole number"),  # type: ignore[arg-type]
+        (lambda: punctual.phase("evaluate").advance(-1), "`n_units` must be 0 or more"),
+        (lambda: punctual.Phase(cost_steps="a"), "`cost_steps` must be 0 or more"),  # type: ignore[arg-type]
+        (lambda: punctual.on_stop("save"), "`hook` must be a function"),  # type: ignore[type-var]
+    ],
+)
+def test_arguments_that_cannot_be_used_are_told_with_or_without_punctual(
+    call: Callable[[], object], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        call()

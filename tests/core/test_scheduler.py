@@ -87,6 +87,20 @@ def test_a_failed_resize_waits_one_period(desk: Desk) -> None:
     assert only(desk.tell(TimerFired(at=timer.fire_at, key=timer.key)), ResizeJob).grant == cores(0.5)
 
 
+def test_a_job_that_cannot_be_started_is_given_up_with_the_cause(desk: Desk) -> None:
+    desk.submit(A)
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    for at in (1.0, 3.0, 5.0):
+        failed = GrantFailed(at=at, job=A, request=launch.request, granted={}, cause="no room")
+        assert none(desk.tell(failed), RejectJob)
+        launch = only(desk.tell(TimerFired(at=at + 1.0, key="retry:a")), LaunchJob)
+    rejected = only(
+        desk.tell(GrantFailed(at=7.0, job=A, request=launch.request, granted={}, cause="no room")), RejectJob
+    )
+    assert "no room" in rejected.reason.text
+    assert desk.scheduler.job(A).status == "failed"
+
+
 def test_a_resize_without_an_answer_is_asked_again(desk: Desk) -> None:
     desk.run(A, 2.0)
     desk.controller.wanted = 0.5

@@ -4,7 +4,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -144,9 +144,9 @@ class LiveRun:
         self._abandoned = True
         self.stop(cause)  # wakes the loop, which then finds that it is to leave
 
-    def messages(self) -> list[Message]:
-        """The journal up to now."""
-        return [message for _, message in self._journal.read_from(1)]
+    def messages(self) -> Iterator[Message]:
+        """The journal up to now, one at a time: that of a long run is large."""
+        return (message for _, message in self._journal.read_from(1))
 
     def facts(self) -> dict[str, Any]:
         """What does not change while the job runs."""

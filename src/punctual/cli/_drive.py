@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 
 from punctual.cli._compose import LiveRun, Wishes
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
+from punctual.cli._past import messages_of
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import as_fields, draw, paragraph
 from punctual.cli._screens import Screen, screen_for
 from punctual.core.errors import InvalidSpec
-from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary, summarize
 
 EXIT_MISSED = 75
@@ -38,10 +38,9 @@ class Manner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to, with all of its messages; `received`: the signal that ended it."""
+    """What a run came to; `received`: the signal that ended it."""
 
     run: LiveRun
-    messages: list[Message]
     summary: RunSummary
     faults: tuple[InvalidSpec, ...]
     received: int | None
@@ -83,6 +82,8 @@ class Interrupts:
     @contextmanager
     def caught(self) -> Iterator[None]:
         before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        # A terminal that is closed takes the display with it, not the deadline.
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
         try:
             yield
         finally:
@@ -119,7 +120,7 @@ def _drawn(outcome: Outcome, path: Path | None) -> Path | None:
     """Where the run was drawn; if it could not be, that is told, and the exit status of the training stays."""
     try:
         if path is not None:
-            draw(path, outcome.messages, outcome.run.job)
+            draw(path, messages_of(outcome.run.places), outcome.run.job)
     except InvalidSpec as error:
         tell_user(error)
         return None
@@ -139,10 +140,8 @@ def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
             _leave_it_to_the_keeper(run, error)
         finally:
             screen.close()
-        messages, faults = run.messages(), tuple(run.executor.faults(run.job))
-    return Outcome(
-        run=run, messages=messages, summary=summarize(messages, run.job), faults=faults, received=interrupts.received
-    )
+        summary, faults = summarize(run.messages(), run.job), tuple(run.executor.faults(run.job))
+    return Outcome(run=run, summary=summary, faults=faults, received=interrupts.received)
 
 
 def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:

@@ -12,6 +12,9 @@ from punctual.core.units import DAY_S, After, Clock, Extend, format_duration, pa
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
 
+#: Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
+_LOADING_S_MAX = 10.0
+
 #: Field 22 of /proc/PID/stat, counted after the name in parentheses, which may itself hold spaces.
 _I_START_TIME = 19
 
@@ -43,11 +46,15 @@ class Now:
 def process_started_at() -> float:
     """Instant at which this process was started, monotonic seconds, within 10 ms.
 
-    The kernel's record is used, so that loading the interpreter and this program counts as part of the run.
+    The kernel's record is used, so that loading the interpreter and this program counts as part of the run. A process
+    much older than loading can take was another program before (a wrapper's `exec`), whose time is not the run's: then
+    only the CPU time of loading is counted.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started_s = int(fields[_I_START_TIME]) / os.sysconf("SC_CLK_TCK")
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    if age_s > _LOADING_S_MAX:
+        age_s = time.process_time()
     return time.monotonic() - max(0.0, age_s)
 
 

@@ -17,6 +17,7 @@ from punctual.cli._compose import LiveRun, Wishes
 from punctual.cli._door import move_deadline
 from punctual.cli._drive import Outcome, carry_out
 from punctual.cli._errors import tell_user
+from punctual.cli._past import messages_of
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._words import short
@@ -81,7 +82,7 @@ def calibrate() -> Speed:
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
             "Run `python -m punctual.apps.vision --epochs 1` to see what is wrong.",
         )  # fmt: skip
-    return speed_in(outcome.messages, outcome.summary)
+    return speed_in(messages_of(outcome.run.places), outcome.summary)
 
 
 def speed_in(messages: Sequence[Message], summary: RunSummary) -> Speed:
@@ -161,8 +162,9 @@ def _conclude(outcome: Outcome) -> int:
     for fault in outcome.faults:
         tell_user(fault)
     typer.echo(paragraph(outcome.summary))
+    messages = messages_of(outcome.run.places)
     for suffix in (".html", ".png"):
         path = FOLDER / f"report{suffix}"
-        draw(path, outcome.messages, outcome.run.job)
+        draw(path, messages, outcome.run.job)
         typer.echo(f"report: {path}")
     return exit_code

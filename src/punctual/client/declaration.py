@@ -38,11 +38,15 @@ class Phase:
             whole(self.count, "count", "a phase")
         if self.units is not None:
             whole(self.units, "units", "a phase", least=1)
-        if self.cost_steps is not None and not (isfinite(self.cost_steps) and self.cost_steps >= 0):
+        if self.cost_steps is not None and not _is_amount(self.cost_steps):
             raise invalid(
                 "`cost_steps` must be 0 or more", f"{self.cost_steps} steps", "a phase",
                 "Give the cost of one unit in steps, as cost_steps=2.5.",
             )  # fmt: skip
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and isfinite(value) and value >= 0
 
 
 def by_name(phases: Phases) -> dict[str, Phase]:
@@ -50,8 +54,21 @@ def by_name(phases: Phases) -> dict[str, Phase]:
     if isinstance(phases, str):
         return {phases: Phase()}
     if isinstance(phases, Mapping):
-        return {name: _phase_of(declared) for name, declared in phases.items()}
-    return {name: Phase() for name in phases}
+        declared = {name: _phase_of(known) for name, known in phases.items()}
+    else:
+        declared = {name: Phase() for name in phases}
+    for name in declared:
+        check_name(name)
+    return declared
+
+
+def check_name(name: object) -> None:
+    """Raise `ValueError` if this cannot be the name of a phase."""
+    if not isinstance(name, str) or not name:
+        raise invalid(
+            "the name of a phase must be a text", repr(name), "`punctual.phase`",
+            "Name the kind of phase: punctual.phase('evaluate').",
+        )  # fmt: skip
 
 
 def _phase_of(declared: "Phase | int") -> Phase:

@@ -3,6 +3,7 @@
 from typing import Self
 
 from punctual.client.complaint import whole
+from punctual.client.declaration import check_name
 from punctual.client.record import PhaseRecord
 from punctual.client.session import Session, current
 
@@ -26,8 +27,9 @@ def phase(name: str, *, units: int | None = None, rehearsal: bool = False) -> "P
     Raises
     ------
     ValueError
-        `units` is not a whole number of 1 or more.
+        `name` is not a text, or `units` not a whole number of 1 or more.
     """
+    check_name(name)
     n_units = None if units is None else whole(units, "units", f"phase '{name}'", least=1)
     return PhaseSpan(current(), name, n_units, rehearsal)
 
@@ -48,7 +50,14 @@ class PhaseSpan:
         return self
 
     def advance(self, n_units: int = 1) -> None:
-        """Say that `n_units` more units are done."""
+        """Say that `n_units` more units are done.
+
+        Raises
+        ------
+        ValueError
+            `n_units` is not a whole number of 0 or more.
+        """
+        n_units = whole(n_units, "n_units", f"phase '{self._name}'")
         self._n_units += n_units
         self._session.units_done(n_units, self._is_rehearsal)
 

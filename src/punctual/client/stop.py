@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TypeVar
 
+from punctual.client.complaint import invalid
 from punctual.client.session import current
 
 Hook = TypeVar("Hook", bound=Callable[[], object])
@@ -20,6 +21,11 @@ def on_stop(hook: Hook) -> Hook:
 
     After it (after all of them, in order of registration) the loop raises ``SystemExit(143)``, or what a hook has raised.
     """
+    if not callable(hook):
+        raise invalid(
+            "`hook` must be a function without arguments", repr(hook), "`punctual.on_stop`",
+            "Write @punctual.on_stop above the function that saves a checkpoint.",
+        )  # fmt: skip
     _hooks.append(hook)
     current().allow_stop()
     return hook

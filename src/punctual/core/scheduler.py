@@ -151,7 +151,7 @@ class Scheduler:
     seed
         Handed to policies.
     n_retries
-        How often a job that failed in a retryable way is launched again.
+        How often a job that could not be started, or failed in a retryable way, is launched again.
     """
 
     def __init__(
@@ -283,8 +283,17 @@ class Scheduler:
         job.applied = None
         if job.status == "starting" and not self._ledger.holds(event.job):
             job.status = "queued"
+            job.n_failures += 1
+            if job.n_failures > self._n_retries:
+                self._give_up(job, event)
+                return
         job.retry_at = event.at + self._periods.retry_s
         self._emit(SetTimer(at=event.at, key=f"retry:{event.job}", fire_at=job.retry_at), job)
+
+    def _give_up(self, job: _Job, event: GrantFailed) -> None:
+        self._end(event.job, "failed", event.at)
+        text = f"it could not be started in {job.n_failures} attempts: {event.cause}"
+        self._emit(RejectJob(at=event.at, job=event.job, reason=Reason("not-started", text)), job)
 
     def _settle(self, id: JobId, request: int, granted: Allocation, at: float) -> _Job | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
@@ -336,6 +345,7 @@ class Scheduler:
         self._ledger.close(job.spec.id)
         self._ledger.open(job.spec.id)
         job.status, job.applied, job.asked = "queued", None, None
+        job.progress, job.phases = None, ()  # the next process counts for itself
         self._unsettle(job)
         job.n_requests += 1  # answers to what was asked before are about a process that is gone
         self._plan_due = True

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
@@ -201,8 +201,13 @@ class _Course:
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
             case JobFinished() | JobFailed():
-                self.ended = message
-                self._hold(message.at, {})
+                self._end(message)
+            case RejectJob():
+                self._end(JobFailed(at=message.at, job=self.job, cause=message.reason.text))
+
+    def _end(self, event: JobFinished | JobFailed) -> None:
+        self.ended = event
+        self._hold(event.at, {})
 
     def _declare(self, event: JobSubmitted | SpecChanged) -> None:
         if isinstance(event, JobSubmitted):

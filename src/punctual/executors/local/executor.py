@@ -18,8 +18,8 @@ from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.program import Program
 from punctual.executors.local.user_scope import UserScope
 
-#: How long a job that was asked to stop may take for its checkpoint.
-STOP_GRACE_S = 10.0
+#: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
+STOP_GRACE_S = 60.0
 
 
 def actuators() -> list[Actuator]:
