@@ -23,7 +23,7 @@ def paragraph(summary: RunSummary) -> str:
 
 def _outcome(summary: RunSummary) -> str:
     if summary.status == "failed":
-        return f"The job failed ({summary.cause}) at {steps(summary.steps_done, summary.steps_total)}."
+        return f"The job {_end(summary.cause)} at {steps(summary.steps_done, summary.steps_total)}."
     if summary.landed_at is None:
         return f"The job has not landed; the last that was heard of it is {steps(summary.steps_done, summary.steps_total)}."
     if summary.deadline_s is None or summary.deviation_s is None:
@@ -32,6 +32,11 @@ def _outcome(summary: RunSummary) -> str:
     share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
     verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
     return f"{verdict} {share} = {short(abs(summary.deviation_s))} {side} the deadline of {short(summary.deadline_s)}."
+
+
+def _end(cause: str) -> str:
+    why = cause.removeprefix("stopped: ")
+    return f"failed ({why})" if why == cause else f"was stopped ({why})"
 
 
 def _amounts(summary: RunSummary) -> str:

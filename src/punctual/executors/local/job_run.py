@@ -175,6 +175,7 @@ class JobRun:
             return found_faults(
                 self._launch.job, faults=self._progress.faults, reported=latest.unit_at is not None,
                 steps_done=latest.steps_done, steps_total=latest.steps_total,
+                is_read=self._program.progress_pattern is not None,
             )  # fmt: skip
 
     # Starting.
