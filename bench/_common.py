@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -13,6 +15,15 @@ def parser(description: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--quick", action="store_true", help="fewer repetitions: for a look, not for the record")
     return made
+
+
+@cache
+def commit() -> str:
+    """The revision that is measured, with a `+` if there are changes on top; empty outside a checkout."""
+    here = Path(__file__).parent
+    found = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=here, capture_output=True, text=True)
+    changed = subprocess.run(["git", "status", "--porcelain", "../src"], cwd=here, capture_output=True, text=True)
+    return found.stdout.strip() + ("+" if changed.stdout else "")
 
 
 def write_results(name: str, results: object) -> Path:

@@ -128,12 +128,20 @@ def markdown(
     others = [run for run in runs if not in_main_table(run, conditions)]
     parts = [
         _verdict(targets(runs, main)),
+        _provenance(table, others),
         "\n## Every cell\n",
         _cells(main, conditions, controllers),
         _left_out([run for run in table if not feasible(run)]),
         _others(sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"])), lacking),
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _provenance(table: Sequence[RunRow], others: Sequence[RunRow]) -> str:
+    def revisions(runs: Sequence[RunRow]) -> str:
+        return ", ".join(sorted({run.get("commit", "unknown") for run in runs})) or "none"
+
+    return f"\nMeasured at revision {revisions(table)} ({len(table)} runs below) and {revisions(others)} (the others)."
 
 
 def _verdict(found: Sequence[Target]) -> str:

@@ -259,7 +259,7 @@ class Record:
 
     def add(self, run: dict[str, object]) -> None:
         with self._lock:
-            self.runs.append(run)
+            self.runs.append(run | {"commit": _common.commit()})
             self.save()
 
     def fail(self, work: Work, why: str) -> None:
