@@ -21,8 +21,12 @@ def parser(description: str) -> argparse.ArgumentParser:
 def commit() -> str:
     """The revision that is measured, with a `+` if there are changes on top; empty outside a checkout."""
     here = Path(__file__).parent
-    found = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=here, capture_output=True, text=True)
-    changed = subprocess.run(["git", "status", "--porcelain", "../src"], cwd=here, capture_output=True, text=True)
+    found = subprocess.run(
+        ["git", "rev-parse", "--short=10", "HEAD"], cwd=here, capture_output=True, text=True, check=False
+    )
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "../src"], cwd=here, capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() + ("+" if changed.stdout else "")
 
 
