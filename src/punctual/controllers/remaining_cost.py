@@ -14,6 +14,9 @@ from punctual.core.story import Reason
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
+#: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
+#: and does not wait for what nothing could make up for.
+_LEAD_FRAC = 0.1
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
 _SLICES_S = 0.15
 #: First steps that are no sample, unless one costs this much.
@@ -247,18 +250,20 @@ class RemainingCost:
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
     def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
-        """The line to pace on; the one in force as long as the job is on it."""
+        """The line to pace on; the one in force as long as it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = left_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_wall_s)
         # Where nothing else slows the job, pacing must do it all the way.
-        due = landing or not (reading.can_cap or state.front_loading)
-        if not reading.can_pace or not due or outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
-            return state.line if landing else None
+        due = landing or not reading.can_cap
+        if outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
+            return state.line
+        if not reading.can_pace or not due or (state.front_loading and not landing):
+            return None
         reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
         end_s = outlook.aim_s - reserve_s
-        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and _on(state.line, reading):
+        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and _ends_with_work(state.line, reading):
             return state.line
-        s_per_step = (outlook.time_s - reserve_s) / outlook.work_left
+        s_per_step = (1.0 + _LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
         steps = {
             phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
             for phase in reading.phases
@@ -324,11 +329,10 @@ def _largest_unit_steps(cost_steps: Mapping[str, float]) -> float:
     return max([1.0, *cost_steps.values()])
 
 
-def _on(line: PacingLine, reading: Reading) -> bool:
-    """Whether the line still leads to the end of the work, and the job is not more than a unit behind it."""
-    total, done = _work(line.phase_cost_steps, reading)
-    due = line.end_work - (line.end_s - reading.elapsed_s) / line.s_per_step
-    return abs(total - line.end_work) < 1e-6 and due - done < _largest_unit_steps(line.phase_cost_steps) + 0.5
+def _ends_with_work(line: PacingLine, reading: Reading) -> bool:
+    """Whether the end of the line is still the end of the work."""
+    total, _ = _work(line.phase_cost_steps, reading)
+    return abs(total - line.end_work) < 1e-6
 
 
 def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
