@@ -4,7 +4,7 @@ import pytest
 from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
-from punctual.core.control import PacingLine
+from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import (
     GrantApplied,
@@ -14,6 +14,7 @@ from punctual.core.events import (
     JobStarted,
     NodeJoined,
     NodeLost,
+    PhaseReported,
     PlanProposed,
     SpecChanged,
     StopRequested,
@@ -291,6 +292,25 @@ def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:
     assert none(desk.tick(A, at=29.0), WarnUser)
     assert only(desk.tick(A, at=31.0), WarnUser).reason.code == "no-progress"
     assert none(desk.tick(A, at=61.0), WarnUser)
+
+
+def test_a_declared_phase_that_nothing_is_known_of_is_pointed_out_once(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    last = PhaseProgress(name="evaluate", units_planned=1, units_done=0)
+    desk.tell(PhaseReported(at=1.0, job=A, phases=(last,)))
+    desk.progress(A, at=1.0, steps=20)
+    assert none(desk.tick(A, at=1.0), WarnUser)
+    desk.progress(A, at=2.0, steps=30)
+    assert only(desk.tick(A, at=2.0), WarnUser).reason.code == "unmeasured-phase"
+    assert none(desk.tick(A, at=3.0), WarnUser)
+
+
+def test_a_phase_that_was_rehearsed_is_not_pointed_out(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    known = PhaseProgress(name="evaluate", units_planned=1, units_done=0, units_measured=2, core_s=0.1)
+    desk.tell(PhaseReported(at=1.0, job=A, phases=(known,)))
+    desk.progress(A, at=1.0, steps=60)
+    assert none(desk.tick(A, at=1.0), WarnUser)
 
 
 def test_a_job_too_large_for_the_cluster_is_rejected(desk: Desk) -> None:

@@ -31,6 +31,11 @@ class PhaseProgress:
     wall_s: float = 0.0
     cost_steps: float | None = None
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether anything is known of what a unit costs."""
+        return self.units_measured > 0 or self.cost_steps is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

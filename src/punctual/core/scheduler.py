@@ -52,6 +52,9 @@ from punctual.core.protocols import Controller
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason, Story
 
+#: Share of the steps after which a declared phase that was never seen is pointed out.
+_UNMEASURED_FRAC = 0.25
+
 _STATUS_ENDED = ("finished", "failed")
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
 _LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
@@ -119,6 +122,7 @@ class _Job:
     accrued_at: float = 0.0
     feasible: bool = True
     told_no_progress: bool = False
+    told_unmeasured: bool = False
     story: Story = field(default_factory=Story)
 
     @property
@@ -424,6 +428,7 @@ class Scheduler:
     def _tick(self, job: _Job, at: float) -> None:
         self._accrue(job, at)
         self._warn_without_progress(job, at)
+        self._warn_of_unmeasured_phases(job, at)
         demand = self._next_demand(job, at)
         if job.planned_demand != demand.resources:
             job.planned_demand = demand.resources
@@ -475,6 +480,18 @@ class Scheduler:
             job.told_no_progress = True
             text = f"no progress was reported in {elapsed_s:.0f} s; the job goes on at full speed"
             self._emit(WarnUser(at=at, job=job.spec.id, reason=Reason("no-progress", text)), job)
+
+    def _warn_of_unmeasured_phases(self, job: _Job, at: float) -> None:
+        """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
+        steps_total = job.progress.steps_total if job.progress else None
+        if job.told_unmeasured or not job.progress or not steps_total:
+            return
+        unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
+        if unknown and job.progress.steps_done > _UNMEASURED_FRAC * steps_total:
+            job.told_unmeasured = True
+            names = ", ".join(f"'{name}'" for name in unknown)
+            text = f"what {names} will take is not known and not planned for; rehearse it, or declare its cost_steps"
+            self._emit(WarnUser(at=at, job=job.spec.id, reason=Reason("unmeasured-phase", text)), job)
 
     def _warn_of_feasibility(self, job: _Job, at: float) -> None:
         forecast = job.demand.forecast if job.demand else None
