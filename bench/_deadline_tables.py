@@ -66,6 +66,7 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
     calm = pick(ours, condition="undisturbed")
     rough = [run for run in ours if run["condition"] != "undisturbed"]
     dearer = [run for run in ours if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
+    alone = [run for run in dearer if run["condition"].endswith("alone")]
     long, hopeless = [run for run in runs if run["deadline_s"] > LONG_S], pick(runs, condition="infeasible")
     steering = mean([run["controller_cpu_s"] / run["ended_s"] for run in runs])
     share, percent, seconds = "{:.3f}".format, "{:.1%}".format, "{:.1f} s".format
@@ -73,7 +74,8 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
         Target("mean deviation, jobs of 45 to 90 s", 0.002, mean_ours),
         Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(long))),
         Target("mean deviation over decor-pi's in the same run", 0.2, over_decor, share),
-        Target("latest landing after an undeclared rise of the step cost, 2 D", 0.02, _latest(dearer)),
+        Target("latest landing after an undeclared rise of the step cost, 2 D, alone", 0.02, _latest(alone)),
+        Target("the same, with a neighbour beside it", 0.02, _latest([run for run in dearer if run not in alone])),
         Target("on time, undisturbed", 1.0, on_time(calm), percent, at_least=True),
         Target("on time, disturbed", 0.97, on_time(rough), percent, at_least=True),
         Target("core-seconds used over the constant's, mean of undisturbed blocks", 1.03, _over(main, "used"), share),

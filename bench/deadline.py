@@ -45,12 +45,15 @@ CONDITIONS = {
     "deadline to 0.8 D at 30 %": (1.5, 2.0, 4.0),
     "deadline to 1.5 D at 30 %": RATIOS,
     "step cost x1.8 half-way": (2.0, 4.0),
+    "step cost x1.8 half-way, alone": (2.0,),
 }
+#: Runs one at a time, the other CPU idle: with a neighbour the job may be infeasible by what the neighbour costs it.
+ALONE = "step cost x1.8 half-way, alone"
 #: A fraction chosen beforehand cannot follow what changes later: it misses by the size of the change.
 CONSTANT_CONDITIONS = ("undisturbed", "CPU hog for a third")
 #: What steers a job where something is missing: the right to set quotas, or a script that can be changed.
 BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
-PARTS = ("infeasible", "main", "lacking")
+PARTS = ("infeasible", "alone", "main", "lacking")
 N_EPOCHS = 4
 #: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
 CORES = "0.1..1"
@@ -187,7 +190,8 @@ def calibrate(lane: Lane, app: str) -> Profile:
 def blocks(seed: int) -> list[tuple[str, float, str]]:
     """All combinations, in an order of which every prefix is about balanced over apps, ratios and conditions."""
     rng = random.Random(seed)
-    left = [(app, ratio, name) for name, ratios in CONDITIONS.items() for ratio in ratios for app in APPS]
+    paired = {name: ratios for name, ratios in CONDITIONS.items() if name != ALONE}
+    left = [(app, ratio, name) for name, ratios in paired.items() for ratio in ratios for app in APPS]
     rng.shuffle(left)
     done: list[tuple[str, float, str]] = []
     while left:
@@ -366,6 +370,9 @@ def full(lanes: list[Lane], options: argparse.Namespace) -> None:
     print(json.dumps(record.content["profiles"]), flush=True)
     if options.part in (None, "infeasible"):
         carry_out(hopeless(40.0), lanes[:1], profiles, record, until_at)
+    if options.part in (None, "alone"):
+        works = [Work((app, 2.0, ALONE), options.deadline, 0, _controllers_under(ALONE)) for app in APPS]
+        carry_out(works, lanes[:1], profiles, record, until_at)
     if options.part in (None, "main"):
         carry_out(main_part(options.deadline, options.seed), lanes, profiles, record, until_at)
     if options.part in (None, "lacking"):
