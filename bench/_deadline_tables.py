@@ -159,16 +159,18 @@ def _verdict(found: Sequence[Target]) -> str:
 def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
     rows = [
         "Mean of |finish - D| / D over the applications, ± its standard deviation, then the signed value furthest from",
-        "zero; in brackets runs on time of all.",
+        "zero; in brackets runs on time of all. *D / fastest* is what was aimed at; *D / used* is the final deadline over the",
+        "core-seconds that remaining-cost's runs used: what the ratio was on the machine as it was.",
         "",
-        "| condition | D / fastest | " + " | ".join(controllers) + " |",
-        "|---|--:|" + "--:|" * len(controllers),
+        "| condition | D / fastest | D / used | " + " | ".join(controllers) + " |",
+        "|---|--:|--:|" + "--:|" * len(controllers),
     ]
     for condition, ratios in conditions.items():
         for ratio in ratios:
             cell = pick(main, condition=condition, ratio=ratio)
             shown = [_cell(pick(cell, controller=controller)) for controller in controllers]
-            rows.append(f"| {condition} | {ratio:g} | " + " | ".join(shown) + " |")
+            real = mean([run["final_deadline_s"] / run["used_core_s"] for run in pick(cell, controller=OURS)])
+            rows.append(f"| {condition} | {ratio:g} | {'' if real is None else f'{real:.2f}'} | {' | '.join(shown)} |")
     by_controller = [pick(main, controller=controller) for controller in controllers]
     rows.append(_foot("**all**", [_cell(mine) for mine in by_controller]))
     resizes = [mean([run["n_resizes"] for run in mine]) for mine in by_controller]
@@ -179,7 +181,7 @@ def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], control
 
 
 def _foot(name: str, cells: Sequence[str]) -> str:
-    return f"| {name} | | " + " | ".join(cells) + " |"
+    return f"| {name} | | | " + " | ".join(cells) + " |"
 
 
 def _cell(runs: Sequence[RunRow]) -> str:
