@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 
 from punctual import registry
 from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
@@ -106,5 +105,6 @@ def test_the_scenario_is_worth_playing() -> None:
     summary = summarize(messages(journal), JobId("remaining-cost"))
     assert [one.deadline_s for one in summary.deadlines] == [60.0, 45.0]
     assert summary.on_time
-    assert summary.deviation_frac == pytest.approx(0.0, abs=0.02)
+    assert summary.deviation_frac is not None
+    assert -0.03 < summary.deviation_frac <= 0.0  # 2 % are kept for the process to leave, which a dry run does not need
     assert summary.n_resizes >= 2
