@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-
 from punctual import registry
 from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
