@@ -216,7 +216,7 @@ def test_a_count_that_falls_begins_anew() -> None:
     for elapsed_s, steps in ((3.8, 0), (4.0, 10), (5.0, 60), (6.0, 0), (6.5, 5), (7.5, 30)):
         _, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s))
     assert state.mark is not None
-    assert state.mark.steps == 30
+    assert state.mark.steps_done == 30
     assert state.cost is not None
     assert 0.02 < state.cost.now_s < 0.045
 

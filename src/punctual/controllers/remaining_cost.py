@@ -30,25 +30,13 @@ _FIRST_LOOK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
-    """Counts at the last completed unit, from which the next sample is taken."""
-
-    steps: float
-    phase_units: dict[str, int]
-    core_s: float
-    unit_at_s: float
-    elapsed_s: float
-    granted_core_s: float
-    used_core_s: float
-    phases: tuple[PhaseProgress, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class State:
     """What the controller remembers between two readings.
 
     Attributes
     ----------
+    mark
+        The reading from which the next sample is taken.
     warm
         Whether what happened since the mark is a sample.
     cost
@@ -63,7 +51,7 @@ class State:
         Used over granted while the grant held the job back.
     """
 
-    mark: _Mark | None = None
+    mark: Reading | None = None
     warm: bool = False
     cost: Cost | None = None
     phase_steps: dict[str, float] = field(default_factory=dict)
@@ -365,14 +353,18 @@ def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
 def _learn(state: State, reading: Reading) -> State:
     """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
     mark = state.mark
-    if mark is None or reading.steps_done < mark.steps or (reading.steps_done == mark.steps and not state.warm):
+    if (
+        mark is None
+        or reading.steps_done < mark.steps_done
+        or (reading.steps_done == mark.steps_done and not state.warm)
+    ):
         # Nothing was trained yet; or the count has fallen, and another training begins in the same job.
-        return replace(state, mark=_mark(reading), warm=False)
-    core_s = reading.used_core_s - reading.in_flight_core_s - mark.core_s
-    steps = reading.steps_done - mark.steps
+        return replace(state, mark=reading, warm=False)
+    core_s = _unit_core_s(reading) - _unit_core_s(mark)
+    steps = reading.steps_done - mark.steps_done
     if not state.warm:
         return _learn_first(state, reading, steps, core_s)
-    in_phase = {phase.name: phase.units_done for phase in reading.phases} != mark.phase_units
+    in_phase = _units_done(reading) != _units_done(mark)
     if in_phase:
         state = _learn_phases(state, reading, mark)
     elif (
@@ -385,7 +377,7 @@ def _learn(state: State, reading: Reading) -> State:
         return state
     if not in_phase:
         state = _learn_delivery(state, reading, mark)
-    return replace(state, mark=_mark(reading))
+    return replace(state, mark=reading)
 
 
 def _learn_first(state: State, reading: Reading, steps: float, core_s: float) -> State:
@@ -394,7 +386,7 @@ def _learn_first(state: State, reading: Reading, steps: float, core_s: float) ->
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
     elif steps < _SKIPPED_STEPS:
         return state
-    return replace(state, mark=_mark(reading), warm=True)
+    return replace(state, mark=reading, warm=True)
 
 
 def _first_sample_core_s(step_core_s: float) -> float:
@@ -402,17 +394,13 @@ def _first_sample_core_s(step_core_s: float) -> float:
     return min(0.5, max(8.0 * step_core_s, _SAMPLE_CORE_S))
 
 
-def _mark(reading: Reading) -> _Mark:
-    return _Mark(
-        steps=reading.steps_done,
-        phase_units={phase.name: phase.units_done for phase in reading.phases},
-        core_s=reading.used_core_s - reading.in_flight_core_s,
-        unit_at_s=reading.unit_at_s,
-        elapsed_s=reading.elapsed_s,
-        granted_core_s=reading.granted_core_s,
-        used_core_s=reading.used_core_s,
-        phases=reading.phases,
-    )
+def _unit_core_s(reading: Reading) -> float:
+    """CPU time used when the last unit was completed."""
+    return reading.used_core_s - reading.in_flight_core_s
+
+
+def _units_done(reading: Reading) -> dict[str, int]:
+    return {phase.name: phase.units_done for phase in reading.phases}
 
 
 def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, core_s: float) -> State:
@@ -423,7 +411,7 @@ def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, c
     return replace(state, cost=_cost.updated(state.cost, sample_s, steps, core_s, max(wall_s, 0.0)))
 
 
-def _learn_phases(state: State, reading: Reading, mark: _Mark | None) -> State:
+def _learn_phases(state: State, reading: Reading, mark: Reading | None) -> State:
     """Cost of a unit of each phase: declared, then measured over what was timed since the mark."""
     steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
     before = {phase.name: phase for phase in mark.phases} if mark else {}
@@ -456,7 +444,7 @@ def _unit_wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -
     return wait_s if wait_s > max(0.5 * wall_s, 0.005) else 0.0
 
 
-def _learn_delivery(state: State, reading: Reading, mark: _Mark) -> State:
+def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
     wall_s = reading.elapsed_s - mark.elapsed_s
     granted_core_s = reading.granted_core_s - mark.granted_core_s
