@@ -1,18 +1,20 @@
 """The hardware there is, and the picture of everything that a policy decides on."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine and what it has."""
+    """One machine and what it has; `device` is the kind of its devices, ``"V100"`` say."""
 
     id: NodeId
     capacity: Resources
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,14 @@ class Snapshot:
         Instant of the picture, seconds.
     revision
         Number of the picture; a plan made from it carries the same number.
-    nodes, jobs
-        Nodes by id; jobs that have not ended, in order of submission.
+    nodes
+        In order of their ids.
+    holding
+        Jobs that hold something, or to which the last plan gives something.
+    waiting
+        The other jobs that have not ended: new ones in order of submission, and those that were paused.
+    free
+        What the last plan leaves of each node.
     seed
         For policies that draw: the only source of randomness.
     carry
@@ -36,6 +44,33 @@ class Snapshot:
     at: float
     revision: int
     nodes: tuple[Node, ...]
-    jobs: tuple[JobView, ...]
+    holding: tuple[JobView, ...]
+    waiting: tuple[JobView, ...]
+    free: dict[NodeId, Resources]
     seed: int = 0
     carry: object = None
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        """All jobs that have not ended, in order of submission."""
+        return tuple(sorted(self.holding + self.waiting, key=lambda job: (job.submitted_at, job.spec.id)))
+
+    @classmethod
+    def of(
+        cls, at: float, nodes: Iterable[Node], jobs: Iterable[JobView], *, revision: int = 1, seed: int = 0,
+        carry: object = None,
+    ) -> "Snapshot":  # fmt: skip
+        """The picture of `jobs` on `nodes`; a job without `planned` is planned to keep what it holds."""
+        nodes, jobs = tuple(nodes), tuple(jobs)
+        taken = [(node, amount) for job in jobs for node, amount in (job.planned or job.granted).items()]
+        free = {node.id: node.capacity - total(amount for on, amount in taken if on == node.id) for node in nodes}
+        return cls(
+            at=at,
+            revision=revision,
+            nodes=nodes,
+            holding=tuple(job for job in jobs if job.planned or job.granted),
+            waiting=tuple(job for job in jobs if not (job.planned or job.granted)),
+            free=free,
+            seed=seed,
+            carry=carry,
+        )

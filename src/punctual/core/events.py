@@ -116,11 +116,12 @@ class GrantFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
-    """A node offers `capacity`; said again, its capacity has changed."""
+    """A node offers `capacity`; said again, its capacity has changed. `device`: the kind of its devices."""
 
     at: float
     node: NodeId
     capacity: Resources
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,14 @@
 """What is declared of a job, and what a policy sees of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
-from punctual.core.resources import NOTHING, Resources
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.speed import SeenRate, Shape
 
 #: A job is *queued* until its launch is asked for, *starting* until it has started, *running* until it is asked to
 #: stop or ends, and *finished* or *failed* from then on.
@@ -28,14 +30,27 @@ class JobSpec:
         Seconds from submission to the deadline; None: no deadline, the job runs at its ceiling.
     floor, ceiling
         Least and most the job may hold while it runs.
+    worker
+        What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
+        between floor and ceiling will do.
+    counts
+        Numbers of workers the job can run with, ascending; empty: all whose amount lies between floor and ceiling.
+        A rigid job has one.
     weight
         How much the job counts against others, above zero.
     resize_cost_s
         Training time lost by one resize, in seconds.
+    startup_s
+        Seconds from a launch, or from a pause's end, to the first step, as far as known beforehand.
     preemptible
         Whether a policy may take everything away from the job while it runs.
     controller
-        Registered name of the controller that turns its readings into demand.
+        Registered name of the controller that turns its readings into demand; None: the job is never looked at
+        between events and demands its ceiling.
+    model
+        Registered name of the performance model that learns the job's speed from what it reports; None: nobody asks.
+    profile
+        Speeds measured before the job was submitted.
     margin_frac
         Fraction of the deadline the controller aims to be early; None: the controller's own rule.
     """
@@ -43,12 +58,17 @@ class JobSpec:
     id: JobId
     ceiling: Resources
     floor: Resources = NOTHING
+    worker: Resources | None = None
+    counts: tuple[int, ...] = ()
     work_steps: float | None = None
     deadline_s: float | None = None
     weight: float = 1.0
     resize_cost_s: float = 0.0
+    startup_s: float = 0.0
     preemptible: bool = False
-    controller: str = "remaining-cost"
+    controller: str | None = "remaining-cost"
+    model: str | None = None
+    profile: tuple[SeenRate, ...] = ()
     margin_frac: float | None = None
 
     def __post_init__(self) -> None:
@@ -73,14 +93,90 @@ class JobSpec:
             "`margin` must be from 0 to below 0.5", str(self.margin_frac), "Give a share of the deadline, as 0.001.",
         )  # fmt: skip
 
+        self._check_workers()
+
+    def _check_workers(self) -> None:
+        self._check(
+            not self.counts or self.worker is not None,
+            "`counts` needs `worker`", f"{len(self.counts)} counts and no worker", "Say what one worker holds.",
+        )  # fmt: skip
+        if self.worker is None:
+            return
+        self._check(bool(self.worker), "`worker` must hold something", str(self.worker), "Give it a core or a GPU.")
+        self._check(
+            list(self.counts) == sorted(set(self.counts)) and all(n > 0 for n in self.counts),
+            "`counts` must be above zero and ascending", str(self.counts), "Sort them and leave out 0.",
+        )  # fmt: skip
+        self._check(
+            bool(self.worker_counts()),
+            "a number of workers must lie between floor and ceiling", f"{self.floor} to {self.ceiling}",
+            "Make floor and ceiling multiples of `worker`.",
+        )  # fmt: skip
+
+    def worker_counts(self) -> tuple[int, ...]:
+        """The numbers of workers the job can run with, ascending; empty if it is not made of workers."""
+        if self.worker is None:
+            return ()
+        worker, largest = self.worker, self._largest_count()
+        counts = self.counts or range(1, largest + 1)
+        return tuple(n for n in counts if n <= largest and self.floor.fits_in(worker * n))
+
+    def _largest_count(self) -> int:
+        """How many workers fit in the ceiling."""
+        worker, ceiling = self.worker or self.ceiling, self.ceiling
+        amounts = (
+            (worker.cores, ceiling.cores),
+            (worker.gpus, ceiling.gpus),
+            (worker.memory_bytes, ceiling.memory_bytes),
+        )
+        return min(int(most / one + 1e-9) for one, most in amounts if one > 0)
+
     def _check(self, holds: bool, must: str, got: str, remedy: str) -> None:
         if not holds:
             raise InvalidSpec(must, got, f"job '{self.id}'", remedy)
 
 
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    """What is known of a job's speed; hides which model knows it, and its state."""
+
+    model: Any
+    state: Any
+
+    def rate_sps(self, shape: Shape) -> float:
+        """Expected steps per second; 0 where the job cannot run or nothing is known (then `std_sps` is infinite)."""
+        rate: float = self.model.rate_sps(self.state, shape)
+        return rate
+
+    def std_sps(self, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`, in steps per second."""
+        std: float = self.model.std_sps(self.state, shape)
+        return std
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """What a policy sees of a job; instants in seconds on the scheduler's clock."""
+    """What a policy sees of a job; instants in seconds on the scheduler's clock.
+
+    Attributes
+    ----------
+    demand
+        What the job's controller wants; without a controller, or before its first tick, the job's ceiling.
+    granted, planned
+        What the job really holds; what the last plan gives it.
+    started_at
+        When it first ran; None: it has not yet.
+    granted_at
+        When `granted` was last answered.
+    done_steps, progress_at
+        Steps done at the last report, and its instant.
+    rate_sps
+        Steps per second expected of the job with what it holds now; 0 where nothing is known.
+    curve
+        Its speed with other amounts; None for a job without a performance model.
+    granted_core_s, granted_gpu_s
+        Core-seconds and device-seconds the job has held so far, up to `accrued_at`.
+    """
 
     spec: JobSpec
     status: JobStatus
@@ -88,3 +184,45 @@ class JobView:
     done_steps: float
     demand: Resources
     granted: Allocation
+    planned: Allocation = field(default_factory=dict)
+    started_at: float | None = None
+    granted_at: float = 0.0
+    progress_at: float = 0.0
+    rate_sps: float = 0.0
+    curve: RateCurve | None = None
+    granted_core_s: float = 0.0
+    granted_gpu_s: float = 0.0
+    accrued_at: float = 0.0
+
+    @property
+    def id(self) -> JobId:
+        return self.spec.id
+
+    @property
+    def deadline_at(self) -> float | None:
+        """The deadline as an instant."""
+        return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
+
+    def remaining_steps(self, at: float) -> float | None:
+        """Steps expected to be left at instant `at`; None if the job has not said how many there are."""
+        if self.spec.work_steps is None:
+            return None
+        return max(0.0, self.spec.work_steps - self.done_steps - self.rate_sps * max(0.0, at - self.progress_at))
+
+
+def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str]) -> Shape:
+    """The shape that `allocation` gives a job, with the device kinds of the nodes there are."""
+    amount = total(allocation.values())
+    kinds = sorted({devices[node] for node in allocation if devices.get(node)})
+    return Shape(
+        n_workers=_n_workers(spec, amount), cores=amount.cores, n_nodes=max(1, len(allocation)), device="+".join(kinds)
+    )
+
+
+def _n_workers(spec: JobSpec, amount: Resources) -> int:
+    worker = spec.worker
+    if worker is None:
+        return 1
+    if worker.gpus:
+        return amount.gpus // worker.gpus
+    return round(amount.cores / worker.cores) if worker.cores else amount.memory_bytes // worker.memory_bytes

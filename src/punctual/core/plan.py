@@ -21,7 +21,10 @@ class Plan:
     revision
         Of the snapshot it was made from.
     grants
-        Job -> node -> amount. A job of the snapshot that is missing gets nothing.
+        Job -> node -> amount.
+    keeps_others
+        A job of the snapshot that is missing in `grants` keeps what the last plan gave it; otherwise it gets nothing.
+        Saying only what changes keeps a decision as small as the change, however many jobs there are.
     reasons
         Why each job gets what it gets.
     bound
@@ -40,3 +43,4 @@ class Plan:
     bound: float | None = None
     objective: float | None = None
     carry: object = None
+    keeps_others: bool = False

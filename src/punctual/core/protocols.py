@@ -9,6 +9,7 @@ from punctual.core.control import Demand, Reading
 from punctual.core.events import Event
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
+from punctual.core.speed import SeenRate, Shape
 
 S = TypeVar("S")
 
@@ -31,6 +32,24 @@ class Controller(Protocol[S]):
     def init(self, spec: JobSpec) -> S: ...
 
     def step(self, spec: JobSpec, state: S, reading: Reading) -> tuple[Demand, S]: ...
+
+
+class PerfModel(Protocol[S]):
+    """Learns how fast a job trains with which allocation; state as with a controller."""
+
+    def init(self, spec: JobSpec) -> S:
+        """What `spec.profile` tells."""
+        ...
+
+    def update(self, state: S, seen: SeenRate) -> S: ...
+
+    def rate_sps(self, state: S, shape: Shape) -> float:
+        """Expected steps per second; 0 where the job cannot run or nothing is known."""
+        ...
+
+    def std_sps(self, state: S, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`; infinite where nothing is known."""
+        ...
 
 
 class Executor(Protocol):

@@ -46,6 +46,10 @@ class Resources:
             max(0, self.memory_bytes - other.memory_bytes),
         )
 
+    def __mul__(self, n: int) -> "Resources":
+        """`n` times the amount."""
+        return Resources(self.cores * n, self.gpus * n, self.memory_bytes * n)
+
     def __bool__(self) -> bool:
         return self.cores > TOLERANCE or self.gpus > 0 or self.memory_bytes > 0
 
