@@ -315,7 +315,7 @@ def test_a_phase_that_was_rehearsed_is_not_pointed_out(desk: Desk) -> None:
 
 def test_a_job_too_large_for_the_cluster_is_rejected(desk: Desk) -> None:
     rejected = only(desk.submit(A, floor=3.0, ceiling=4.0), RejectJob)
-    assert "3 cores does not fit in the 2 cores" in rejected.reason.text
+    assert "its floor of 3 cores does not fit in what there is: 2 cores" in rejected.reason.text
 
 
 def test_an_id_is_used_once(desk: Desk) -> None:

@@ -6,7 +6,7 @@ booked still fits. Shrinking one job and growing another is therefore safe in an
 are late, fail or are lost.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 from punctual.core.errors import InvariantBroken
@@ -17,6 +17,8 @@ from punctual.core.resources import NOTHING, Resources, total
 
 def larger(one: Allocation, other: Allocation) -> Allocation:
     """The larger amount on every node."""
+    if not one or not other:
+        return one or other
     return {node: one.get(node, NOTHING).at_least(other.get(node, NOTHING)) for node in one.keys() | other.keys()}
 
 
@@ -32,14 +34,48 @@ class _Account:
     held: Allocation = field(default_factory=dict)
 
 
+class Bookings:
+    """What is booked on each node, and for whom; a question about a node concerns only the jobs on it."""
+
+    def __init__(self) -> None:
+        self._amounts: dict[NodeId, dict[JobId, Resources]] = {}
+        self._totals: dict[NodeId, Resources] = {}
+
+    def put(self, job: JobId, allocation: Allocation) -> None:
+        """Book `allocation` for a job that has nothing booked."""
+        for node, amount in allocation.items():
+            self._amounts.setdefault(node, {})[job] = amount
+            self._totals.pop(node, None)
+
+    def remove(self, job: JobId, nodes: Iterable[NodeId]) -> None:
+        """Cancel what the job has booked on `nodes`."""
+        for node in nodes:
+            del self._amounts[node][job]
+            self._totals.pop(node, None)
+
+    def forget(self, node: NodeId) -> list[JobId]:
+        """Cancel everything on `node`; the jobs that had something there."""
+        self._totals.pop(node, None)
+        return list(self._amounts.pop(node, {}))
+
+    def total_on(self, node: NodeId) -> Resources:
+        """Everything booked on `node`."""
+        if node not in self._totals:
+            self._totals[node] = total(self._amounts.get(node, {}).values())
+        return self._totals[node]
+
+    def others_on(self, node: NodeId, but: Container[JobId]) -> Resources:
+        """What jobs other than `but` have booked on `node`; added up anew, because subtracting fractions drifts."""
+        return total(amount for job, amount in self._amounts.get(node, {}).items() if job not in but)
+
+
 class Ledger:
     """Capacities, grants and requests; the only place that answers "does this still fit?"."""
 
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
         self._accounts: dict[JobId, _Account] = {}
-        #: What each job has booked on a node, so that a question about a node concerns only the jobs on it.
-        self._booked: dict[NodeId, dict[JobId, Resources]] = {}
+        self._booked = Bookings()
         #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
         self._overdrawn: set[NodeId] = set()
 
@@ -51,14 +87,13 @@ class Ledger:
     def join(self, node: NodeId, capacity: Resources) -> None:
         """`node` is there with `capacity`, or has this capacity from now on."""
         self._capacity[node] = capacity
-        self._booked.setdefault(node, {})
         self._excuse([node])
 
     def lose(self, node: NodeId) -> list[JobId]:
         """Forget `node` and all that lay on it; the jobs that held or were to hold something there."""
         self._capacity.pop(node, None)
         self._overdrawn.discard(node)
-        hit = list(self._booked.pop(node, {}))
+        hit = self._booked.forget(node)
         for job in hit:
             account = self._accounts[job]
             account.granted = _without(account.granted, node)
@@ -73,8 +108,8 @@ class Ledger:
     def close(self, job: JobId) -> None:
         """Everything the job held is free."""
         account = self._accounts.pop(job, None)
-        for node in account.held if account else ():
-            del self._booked[node][job]
+        if account is not None:
+            self._booked.remove(job, account.held)
 
     def granted(self, job: JobId) -> Allocation:
         """What the job really holds."""
@@ -98,7 +133,7 @@ class Ledger:
                 continue
             if node not in self._capacity:
                 return False
-            others = total(booked for other, booked in self._booked[node].items() if other != job)
+            others = self._booked.others_on(node, (job,)) if before else self._booked.total_on(node)
             if not (others + after).fits_in(self._capacity[node]):
                 return False
         return True
@@ -120,7 +155,7 @@ class Ledger:
 
     def held_on(self, node: NodeId) -> Resources:
         """Everything booked on `node`."""
-        return total(self._booked[node].values())
+        return self._booked.total_on(node)
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if more is booked on a node than it has, through our own asking."""
@@ -133,14 +168,12 @@ class Ledger:
 
     def _book(self, job: JobId) -> None:
         account = self._accounts[job]
-        for node in account.held:
-            del self._booked[node][job]
+        self._booked.remove(job, account.held)
         held = account.granted
         for allocation in account.asked.values():
             held = larger(held, allocation)
         account.held = {node: amount for node, amount in held.items() if amount}
-        for node, amount in account.held.items():
-            self._booked[node][job] = amount
+        self._booked.put(job, account.held)
 
     def _excuse(self, nodes: Iterable[NodeId]) -> None:
         for node in nodes:

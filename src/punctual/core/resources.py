@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
 from punctual.core.errors import InvalidSpec
 
@@ -27,13 +27,14 @@ class Resources:
     memory_bytes: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("cores", "gpus", "memory_bytes"):
-            amount = getattr(self, name)
-            if not isfinite(amount) or amount < -TOLERANCE:
-                raise InvalidSpec(
-                    f"`{name}` must be finite and not negative", repr(amount), "an amount of resources",
-                    "Give a number of zero or more.",
-                )  # fmt: skip
+        # One comparison chain: amounts are made at every event, and NaN fails it too.
+        if not (
+            -TOLERANCE <= self.cores < inf and -TOLERANCE <= self.gpus < inf and -TOLERANCE <= self.memory_bytes < inf
+        ):
+            raise InvalidSpec(
+                "an amount must be finite and not negative", str(self), "an amount of resources",
+                "Give numbers of zero or more.",
+            )  # fmt: skip
 
     def __add__(self, other: "Resources") -> "Resources":
         return Resources(self.cores + other.cores, self.gpus + other.gpus, self.memory_bytes + other.memory_bytes)
@@ -52,6 +53,15 @@ class Resources:
 
     def __bool__(self) -> bool:
         return self.cores > TOLERANCE or self.gpus > 0 or self.memory_bytes > 0
+
+    def __str__(self) -> str:
+        """For people: ``"0.5 cores, 2 GPUs"``; kinds of which there is none are left out."""
+        parts = [
+            f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
+            f"{self.gpus} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
+            f"{self.memory_bytes / 2**30:g} GiB" if self.memory_bytes else "",
+        ]
+        return ", ".join(filter(None, parts)) or "nothing"
 
     def fits_in(self, other: "Resources") -> bool:
         return (

@@ -12,6 +12,7 @@ Three rules hold here, each for a failure that was seen without it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
@@ -45,11 +46,13 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobStatus, JobView
-from punctual.core.ledger import Ledger
+from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve, shape_of
+from punctual.core.ledger import Bookings, Ledger
+from punctual.core.picture import Picture
 from punctual.core.plan import Plan
-from punctual.core.protocols import Controller
+from punctual.core.protocols import Controller, PerfModel
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason, Story
 
 #: Share of the steps after which a declared phase that was never seen is pointed out.
@@ -63,7 +66,7 @@ _QUEUED = Reason("start-up", "a job starts at its ceiling")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """How long the scheduler waits for what, in seconds.
+    """How long the scheduler waits for what, in seconds; infinite: for ever, and no timer is set.
 
     Attributes
     ----------
@@ -95,8 +98,9 @@ class _Job:
     submitted_at: float
     #: Revision in force when it was submitted: only plans of a later one know the job.
     submitted_revision: int
-    controller: Controller[Any]
+    controller: Controller[Any] | None
     state: Any
+    curve: RateCurve | None = None
     status: JobStatus = "queued"
     n_failures: int = 0
     #: Number of the last command about this job; answers carry it.
@@ -118,7 +122,13 @@ class _Job:
     phases: tuple[PhaseProgress, ...] = ()
     can_pace: bool = False
     can_cap: bool = True
+    #: What the ledger says the job holds, added up, and the shape it gives the job.
+    held: Resources = NOTHING
+    shape: Shape | None = None
+    started_at: float | None = None
+    granted_at: float = 0.0
     granted_core_s: float = 0.0
+    granted_gpu_s: float = 0.0
     accrued_at: float = 0.0
     feasible: bool = True
     told_no_progress: bool = False
@@ -149,6 +159,8 @@ class Scheduler:
     ----------
     controllers
         By registered name; each job names the one that steers it.
+    models
+        Performance models by registered name; each job may name the one that learns its speed.
     strict
         Raise `InvariantBroken` when a plan is not valid (tests); otherwise the plan is refused, the last one stays in
         force and the user is warned.
@@ -162,12 +174,14 @@ class Scheduler:
         self,
         controllers: Mapping[str, Controller[Any]],
         *,
+        models: Mapping[str, PerfModel[Any]] | None = None,
         strict: bool = False,
         seed: int = 0,
         periods: Periods | None = None,
         n_retries: int = 3,
     ) -> None:
         self._controllers = dict(controllers)
+        self._models = dict(models or {})
         self._strict = strict
         self._seed = seed
         self._periods = periods or Periods()
@@ -177,6 +191,12 @@ class Scheduler:
         self._active: dict[JobId, _Job] = {}
         #: Jobs for which what is wanted may differ from what is in force; an event looks at no others.
         self._unsettled: dict[JobId, _Job] = {}
+        #: What the last plan gives, by node.
+        self._planned = Bookings()
+        self._devices: dict[NodeId, str] = {}
+        self._picture = Picture()
+        #: Jobs of which the picture is out of date, in the order in which they changed.
+        self._changed: dict[JobId, _Job] = {}
         self._commands: list[Command] = []
         self._revision = 0
         self._plan_due = False
@@ -214,11 +234,17 @@ class Scheduler:
 
     def snapshot(self, at: float) -> Snapshot:
         """The picture that a policy decides on; carries the revision of the last `RequestPlan`."""
+        for job in self._changed.values():
+            self._picture.show(self._view(job))
+        self._changed.clear()
+        nodes = sorted(self._ledger.nodes.items())
         return Snapshot(
             at=at,
             revision=self._revision,
-            nodes=tuple(Node(node, capacity) for node, capacity in sorted(self._ledger.nodes.items())),
-            jobs=tuple(self._view(job) for job in self._active.values()),
+            nodes=tuple(Node(node, capacity, self._devices[node]) for node, capacity in nodes),
+            holding=self._picture.holding(),
+            waiting=self._picture.waiting(),
+            free={node: capacity - self._planned.total_on(node) for node, capacity in nodes},
             seed=self._seed,
             carry=self._carry,
         )
@@ -248,10 +274,10 @@ class Scheduler:
             raise InvalidSpec(
                 "`id` must be new", f"'{spec.id}' a second time", f"job '{spec.id}'", "Choose another name (`--name`)."
             )
-        controller = self._controllers[spec.controller]
+        controller = self._controllers[spec.controller] if spec.controller else None
         job = _Job(
-            spec, event.at, self._revision, controller, controller.init(spec),
-            planned_demand=spec.ceiling, accrued_at=event.at,
+            spec, event.at, self._revision, controller, controller.init(spec) if controller else None,
+            curve=self._curve(spec), planned_demand=spec.ceiling, accrued_at=event.at,
         )  # fmt: skip
         job.story.add(event)
         self._jobs[spec.id] = job
@@ -261,11 +287,19 @@ class Scheduler:
             return
         self._active[spec.id] = job
         self._ledger.open(spec.id)
+        self._picture.admit(spec.id)
+        self._changed[spec.id] = job
         self._plan_due = True
+
+    def _curve(self, spec: JobSpec) -> RateCurve | None:
+        if spec.model is None:
+            return None
+        model = self._models[spec.model]
+        return RateCurve(model, model.init(spec))
 
     def _reject(self, at: float, job: _Job, capacity: Resources) -> None:
         job.status = "failed"
-        text = f"its floor of {job.spec.floor.cores:g} cores does not fit in the {capacity.cores:g} cores there are"
+        text = f"its floor of {job.spec.floor} does not fit in what there is: {capacity}"
         self._emit(RejectJob(at=at, job=job.spec.id, reason=Reason("too-large", text)), job)
 
     def _job_started(self, event: JobStarted) -> None:
@@ -275,6 +309,8 @@ class Scheduler:
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
         if job.status in ("queued", "starting"):
             job.status = "running"
+            if job.started_at is None:
+                job.started_at = event.at
             self._set_tick(job, event.at, self._periods.first_tick_s)
 
     def _grant_applied(self, event: GrantApplied) -> None:
@@ -306,14 +342,34 @@ class Scheduler:
             return None
         self._accrue(job, at)
         self._ledger.settle(id, request, granted)
+        self._hold(job, at)
         job.applied = job.asked
         self._unsettle(job)
         return job
 
+    def _hold(self, job: _Job, at: float) -> None:
+        """Note what the ledger says the job holds from now on."""
+        granted = self._ledger.granted(job.spec.id)
+        job.held, job.granted_at = total(granted.values()), at
+        job.shape = shape_of(job.spec, granted, self._devices) if granted else None
+        self._changed[job.spec.id] = job
+
     def _progress_reported(self, event: ProgressReported) -> None:
         job = self._active.get(event.job)
         if job is not None:
+            self._learn(job, event)
             job.progress = event
+            self._changed[event.job] = job
+
+    def _learn(self, job: _Job, event: ProgressReported) -> None:
+        """Show the model the speed between the last two reports, if the job held the same all the time."""
+        before = job.progress
+        if job.curve is None or job.shape is None or before is None or before.at < job.granted_at:
+            return
+        steps, over_s = event.steps_done - before.steps_done, event.at - before.at
+        if over_s > 0 and steps >= 0:
+            seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
+            job.curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
 
     def _phase_reported(self, event: PhaseReported) -> None:
         job = self._active.get(event.job)
@@ -341,13 +397,19 @@ class Scheduler:
             return
         self._accrue(job, at)
         self._ledger.close(id)
+        self._aim(job, {})
+        self._picture.drop(id)
+        self._changed.pop(id, None)
         job.status = status
+        # An ended job is looked up by its name only: what it took to steer it goes.
+        job.held, job.state, job.curve, job.story = NOTHING, None, None, Story()
         self._plan_due = True
 
     def _requeue(self, job: _Job, at: float) -> None:
         self._accrue(job, at)
         self._ledger.close(job.spec.id)
         self._ledger.open(job.spec.id)
+        self._hold(job, at)
         job.status, job.applied, job.asked = "queued", None, None
         job.progress, job.phases = None, ()  # the next process counts for itself
         self._unsettle(job)
@@ -356,14 +418,19 @@ class Scheduler:
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
+        self._devices[event.node] = event.device
         self._capacity_changed()
 
     def _node_lost(self, event: NodeLost) -> None:
         for job in self._active.values():  # what lay there counts up to now
             self._accrue(job, event.at)
-        for id in self._ledger.lose(event.node):
+        for id in self._planned.forget(event.node):
             job = self._active[id]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
+            self._changed[id] = job
+        for id in self._ledger.lose(event.node):
+            job = self._active[id]
+            self._hold(job, event.at)
             job.applied = None
             self._unsettle(job)
             if not self._ledger.holds(id) and job.status != "queued":
@@ -379,6 +446,7 @@ class Scheduler:
         if job is None:
             return
         job.spec = event.spec
+        self._changed[event.spec.id] = job
         self._plan_due = True
         if job.status == "running":
             self._set_tick(job, event.at, 0.0)
@@ -402,11 +470,18 @@ class Scheduler:
                 self._refuse(broken, event.at)
             return
         self._carry = event.plan.carry
-        for job in self._known_to(event.plan):
-            given = event.plan.grants.get(job.spec.id, {})
-            job.target = {node: amount for node, amount in given.items() if amount}
+        for job, grant in self._changes(event.plan):
             job.target_reason = event.plan.reasons.get(job.spec.id)
-            self._unsettle(job)
+            if grant != job.target:
+                self._aim(job, grant)
+                self._unsettle(job)
+
+    def _aim(self, job: _Job, grant: Allocation) -> None:
+        """Make `grant` what the last plan gives the job."""
+        self._planned.remove(job.spec.id, job.target)
+        job.target = {node: amount for node, amount in grant.items() if amount}
+        self._planned.put(job.spec.id, job.target)
+        self._changed[job.spec.id] = job
 
     def _refuse(self, why: str, at: float) -> None:
         if self._strict:
@@ -433,6 +508,7 @@ class Scheduler:
         if job.planned_demand != demand.resources:
             job.planned_demand = demand.resources
             self._plan_due = True
+            self._changed[job.spec.id] = job
         job.demand = demand
         self._unsettle(job)
         self._warn_of_feasibility(job, at)
@@ -442,7 +518,7 @@ class Scheduler:
         idle_s = self._periods.idle_tick_s
         if job.progress is not None and job.progress.landed:
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_LANDED)
-        if job.spec.deadline_s is None:
+        if job.spec.deadline_s is None or job.controller is None:
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_NO_DEADLINE)
         demand, job.state = job.controller.step(job.spec, job.state, self._reading(job, at, job.spec.deadline_s))
         return demand
@@ -452,7 +528,7 @@ class Scheduler:
         return Reading(
             elapsed_s=at - job.submitted_at,
             deadline_s=deadline_s,
-            granted=total(self._ledger.granted(job.spec.id).values()),
+            granted=job.held,
             granted_core_s=job.granted_core_s,
             used_core_s=progress.used_core_s if progress else 0.0,
             in_flight_core_s=progress.in_flight_core_s if progress else 0.0,
@@ -510,7 +586,8 @@ class Scheduler:
         self._emit(WarnUser(at=at, job=job.spec.id, reason=reason), job)
 
     def _set_tick(self, job: _Job, at: float, after_s: float) -> None:
-        self._emit(SetTimer(at=at, key=f"tick:{job.spec.id}", fire_at=at + after_s), job)
+        if job.controller is not None and after_s < inf:
+            self._emit(SetTimer(at=at, key=f"tick:{job.spec.id}", fire_at=at + after_s), job)
 
     # Reconciling: what is wanted against what is in force.
 
@@ -589,29 +666,43 @@ class Scheduler:
         return job.n_requests
 
     def _set_answer_timer(self, job: _Job, at: float) -> None:
-        self._emit(SetTimer(at=at, key=f"answer:{job.spec.id}", fire_at=at + self._periods.answer_s), job)
+        if self._periods.answer_s < inf:
+            fire_at = at + self._periods.answer_s
+            self._emit(SetTimer(at=at, key=f"answer:{job.spec.id}", fire_at=fire_at), job)
 
     # Plans.
 
-    def _known_to(self, plan: Plan) -> list[_Job]:
-        return [job for job in self._active.values() if job.submitted_revision < plan.revision]
+    def _changes(self, plan: Plan) -> list[tuple[_Job, Allocation]]:
+        """The jobs that the plan decides on and that remain, with what it gives them."""
+        named = plan.grants if plan.keeps_others else self._active
+        jobs = [self._active[id] for id in named if id in self._active]
+        return [(job, plan.grants.get(job.spec.id, {})) for job in jobs if job.submitted_revision < plan.revision]
 
     def _broken(self, plan: Plan) -> str:
         """Why the plan cannot be used for the jobs that remain; empty if it can."""
         if plan.status == "infeasible":
             return "the policy found no valid plan"
-        booked: dict[NodeId, Resources] = {}
-        for job in self._known_to(plan):
-            grant = plan.grants.get(job.spec.id, {})
+        changes = self._changes(plan)
+        for job, grant in changes:
             broken = self._broken_grant(job, grant)
             if broken:
                 return broken
+        return self._overbooked(changes)
+
+    def _overbooked(self, changes: list[tuple[_Job, Allocation]]) -> str:
+        """The first node on which the changes do not fit beside what is planned for the others; empty if none."""
+        booked: dict[NodeId, Resources] = {}
+        for _, grant in changes:
             for node, amount in grant.items():
                 booked[node] = booked.get(node, NOTHING) + amount
+        decided = {job.spec.id for job, _ in changes}
         for node, amount in booked.items():
             # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.
-            if node in self._ledger.nodes and not amount.fits_in(self._ledger.nodes[node]):
-                return f"{amount} on node '{node}', which has {self._ledger.nodes[node]}"
+            if node not in self._ledger.nodes:
+                continue
+            total_on = amount + self._planned.others_on(node, decided)
+            if not total_on.fits_in(self._ledger.nodes[node]):
+                return f"{total_on} on node '{node}', which has {self._ledger.nodes[node]}"
         return ""
 
     def _broken_grant(self, job: _Job, grant: Allocation) -> str:
@@ -627,6 +718,8 @@ class Scheduler:
             return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
         if not spec.floor.fits_in(amount):
             return f"{amount} for job '{spec.id}', under its floor of {spec.floor}"
+        if spec.worker is not None and not any(amount == spec.worker * n for n in spec.worker_counts()):
+            return f"{amount} for job '{spec.id}', which is no allowed number of workers of {spec.worker}"
         return ""
 
     # Views.
@@ -638,12 +731,23 @@ class Scheduler:
             submitted_at=job.submitted_at,
             done_steps=job.progress.steps_done if job.progress else 0.0,
             demand=job.wanted(),
-            granted={} if job.ended else dict(self._ledger.granted(job.spec.id)),
+            granted={} if job.ended else self._ledger.granted(job.spec.id),
+            planned=job.target,
+            started_at=job.started_at,
+            granted_at=job.granted_at,
+            progress_at=max(job.granted_at, job.progress.at if job.progress else 0.0),
+            rate_sps=job.curve.rate_sps(job.shape) if job.curve and job.shape else 0.0,
+            curve=job.curve,
+            granted_core_s=job.granted_core_s,
+            granted_gpu_s=job.granted_gpu_s,
+            accrued_at=job.accrued_at,
         )
 
     def _accrue(self, job: _Job, at: float) -> None:
-        """Add the granted cores since the last call to the integral."""
-        job.granted_core_s += total(self._ledger.granted(job.spec.id).values()).cores * (at - job.accrued_at)
+        """Add what was held since the last call to the integrals."""
+        over_s = at - job.accrued_at
+        job.granted_core_s += job.held.cores * over_s
+        job.granted_gpu_s += job.held.gpus * over_s
         job.accrued_at = at
 
     def _emit(self, command: Command, job: _Job | None) -> None:
