@@ -56,7 +56,7 @@ $(VENV)/.for-demo: pyproject.toml $(VENV)/.with-torch
 	touch $@
 
 $(VENV)/.for-dev: pyproject.toml $(VENV)/.with-torch
-	$(INSTALL) -e '.[torch,report,dev]'
+	$(INSTALL) -e '.[torch,report,sim,dev]'
 	touch $@
 
 $(VENV)/.for-docs: pyproject.toml constraints.txt | $(VENV)/.made
