@@ -5,6 +5,7 @@ and beside them the one thing that only the world knows: what the jobs *really* 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -75,6 +76,13 @@ def share(snapshot: Snapshot, shares: list[float]) -> Plan:
     return Plan(revision=snapshot.revision, grants=grants)
 
 
+def only_changes(plan: Plan, snapshot: Snapshot) -> Plan:
+    """The same plan, said as the difference to the last one."""
+    grants = {job.id: plan.grants.get(job.id, {}) for job in snapshot.jobs}
+    changed = {job.id: grants[job.id] for job in snapshot.jobs if grants[job.id] != job.planned}
+    return replace(plan, grants=changed, keeps_others=True)
+
+
 class Hostile(RuleBasedStateMachine):
     """Each rule is one thing that can happen; commands wait in `undone` until a rule performs, fails or loses them."""
 
@@ -84,7 +92,8 @@ class Hostile(RuleBasedStateMachine):
         self.scheduler = Scheduler({"wandering": Wandering()}, strict=True, periods=PERIODS)
         self.undone: list[Command] = []
         self.answers: list[Callable[[float], Event]] = []
-        self.plans: list[tuple[int, Plan]] = []
+        self.plans: list[tuple[Plan, Plan]] = []
+        self.speaks_in_changes = False
         self.real: dict[JobId, Allocation] = {}
         self.newest: dict[JobId, int] = {}
         self.capacity: dict[NodeId, Resources] = {}
@@ -103,7 +112,8 @@ class Hostile(RuleBasedStateMachine):
             elif isinstance(command, RequestPlan):
                 snapshot = self.scheduler.snapshot(self.now)
                 assert snapshot.revision == command.revision
-                self.plans.append((command.revision, share(snapshot, self.shares)))
+                plan = share(snapshot, self.shares)
+                self.plans.append((plan, only_changes(plan, snapshot) if self.speaks_in_changes else plan))
             else:
                 self.undone.append(command)
 
@@ -122,17 +132,16 @@ class Hostile(RuleBasedStateMachine):
         self.live.add(id)
         self.tell(JobSubmitted(at=self.now, spec=spec))
 
-    @rule(shares=st.lists(st.floats(0, 1), min_size=1, max_size=4))
-    def policy_changes_its_mind(self, shares: list[float]) -> None:
+    @rule(shares=st.lists(st.floats(0, 1), min_size=1, max_size=4), in_changes=st.booleans())
+    def policy_changes_its_mind(self, shares: list[float], in_changes: bool) -> None:
         """... and is asked again: a node that repeats its capacity makes a new plan due."""
-        self.shares = shares
+        self.shares, self.speaks_in_changes = shares, in_changes
         self.tell(NodeJoined(at=self.now, node=NodeId("a"), capacity=self.capacity[NodeId("a")]))
 
     @precondition(lambda self: self.plans)
     @rule()
     def plan_arrives(self) -> None:
-        _, plan = self.plans.pop(0)
-        self.last_plan = plan
+        self.last_plan, plan = self.plans.pop(0)
         self.tell(PlanProposed(at=self.now, plan=plan))
 
     @precondition(lambda self: self.undone)
@@ -257,6 +266,23 @@ class Hostile(RuleBasedStateMachine):
     def state_is_consistent(self) -> None:
         if hasattr(self, "scheduler"):
             self.scheduler.validate()
+
+    @invariant()
+    def picture_is_up_to_date(self) -> None:
+        """What was kept up from event to event is what one would find by looking at everything."""
+        if not hasattr(self, "scheduler"):
+            return
+        snapshot = self.scheduler.snapshot(self.now)
+        assert {job.id for job in snapshot.jobs} == self.live
+        for job in snapshot.jobs:
+            assert replace(job, accrued_at=0, granted_core_s=0) == replace(
+                self.scheduler.job(job.id), accrued_at=0, granted_core_s=0
+            )
+        again = Snapshot.of(self.now, snapshot.nodes, (replace(job, granted={}) for job in snapshot.jobs))
+        assert again.free == snapshot.free
+        assert all(job.planned or job.granted for job in snapshot.holding)
+        assert not any(job.planned or job.granted for job in snapshot.waiting)
+        assert list(snapshot.waiting) == sorted(snapshot.waiting, key=lambda job: int(job.id.removeprefix("job-")))
 
     @invariant()
     def capacity_is_never_exceeded(self) -> None:

@@ -15,6 +15,8 @@ _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
 #: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
+#: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
+_NEARLY_ALL_FRAC = 0.97
 #: and does not wait for what nothing could make up for.
 _LEAD_FRAC = 0.1
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
@@ -234,7 +236,7 @@ class RemainingCost:
     def _front_loading(self, state: State, outlook: _Outlook) -> bool:
         """Whether so little room is left above the demand that the job should run ahead while it can."""
         padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
-        room = 0.97 if state.front_loading else 1.0
+        room = _NEARLY_ALL_FRAC if state.front_loading else 1.0
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
     def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
@@ -268,7 +270,7 @@ class RemainingCost:
         if state.front_loading:
             return most, _reason("front-load", "little room is left: the job runs ahead while it can", outlook)
         needed = self._needed_cores(state, reading, outlook)
-        if needed > 0.97 * outlook.usable_cores:
+        if needed > _NEARLY_ALL_FRAC * outlook.usable_cores:
             return most, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
         last, band = state.demanded_cores, self.deadband_frac if reading.can_pace else self.deadband_unpaced_frac
         if last is not None and abs(needed - last) <= band * last:
@@ -325,7 +327,7 @@ def _ends_with_work(line: PacingLine, reading: Reading) -> bool:
 
 def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
     earliest_s = _earliest_s(reading, outlook)
-    at_ceiling = cores >= 0.97 * outlook.usable_cores
+    at_ceiling = cores >= _NEARLY_ALL_FRAC * outlook.usable_cores
     finish_s = earliest_s if at_ceiling and not state.front_loading else max(outlook.aim_s, earliest_s)
     # While there is room the loop corrects what the cost does, and a unit is the finest it can land on.
     std_s = outlook.risk_frac * max(outlook.time_s, 0.0) if at_ceiling else outlook.unit_wall_s
