@@ -14,9 +14,9 @@ from punctual.core.story import Reason
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
-#: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
 #: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
 _NEARLY_ALL_FRAC = 0.97
+#: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
 #: and does not wait for what nothing could make up for.
 _LEAD_FRAC = 0.1
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
