@@ -1,0 +1,119 @@
+"""Something that keeps its value until it changes, over time: a queue's length, the devices in use."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class LevelCourse:
+    """A level over time, as points to plot.
+
+    From ``at[i]`` to ``at[i + 1]``, the last one to `until_at`, the level was ``mean[i]`` on average, at least
+    ``low[i]`` and at most ``high[i]``. The three are equal where nothing was thinned. Before ``at[0]`` it was 0.
+    """
+
+    at: tuple[float, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    until_at: float
+
+
+class _Piece(NamedTuple):
+    """From `at` to the next piece; `area` is the mean times the duration."""
+
+    at: float
+    area: float
+    low: float
+    high: float
+
+
+class Level:
+    """Takes a level's changes, one by one, and keeps its integral and a course of bounded length.
+
+    The rule of thinning: changes are kept as they are until there are more than twice `n_points`. Then the time since
+    the first one is cut into `n_points` equal parts, and all pieces that begin in the same part become one, with
+    their mean over time, their least and their greatest value. The integral over the whole, every extreme and the
+    instants at which pieces begin are therefore never wrong, however often it is done; only what happens within a
+    piece is lost.
+
+    Parameters
+    ----------
+    n_points
+        How many pieces the course may have.
+    """
+
+    __slots__ = ("_area", "_n_points", "_pieces", "_since_at", "value")
+
+    def __init__(self, n_points: int) -> None:
+        #: The level now.
+        self.value = 0.0
+        self._n_points = n_points
+        self._since_at: float | None = None
+        self._area = 0.0
+        self._pieces: list[_Piece] = []
+
+    def set(self, at: float, value: float) -> None:
+        """From `at`, which never goes back, the level is `value`; of several changes at one instant the last counts."""
+        if value == self.value:
+            return
+        if self._since_at is not None and at > self._since_at:
+            self._close(self._since_at, at)
+        if self._since_at is None or at > self._since_at:
+            self._since_at = at
+        self.value = value
+
+    def integral(self, at: float) -> float:
+        """The level times seconds, from the first change to `at`, which is not before the last one."""
+        return self._area + (0.0 if self._since_at is None else self.value * (at - self._since_at))
+
+    def course(self, until_at: float, n_points: int | None = None) -> LevelCourse:
+        """The level until `until_at`, in at most `n_points` points (None: as many as are kept, at most)."""
+        pieces = list(self._pieces)
+        if self._since_at is not None and (until_at > self._since_at or not pieces):
+            pieces.append(_Piece(self._since_at, self.value * (until_at - self._since_at), self.value, self.value))
+        pieces = _thin(pieces, until_at, min(n_points or self._n_points, self._n_points))
+        return LevelCourse(
+            at=tuple(piece.at for piece in pieces),
+            mean=tuple(_means(pieces, until_at)),
+            low=tuple(piece.low for piece in pieces),
+            high=tuple(piece.high for piece in pieces),
+            until_at=until_at,
+        )
+
+    def _close(self, since_at: float, at: float) -> None:
+        area = self.value * (at - since_at)
+        self._area += area
+        self._pieces.append(_Piece(since_at, area, self.value, self.value))
+        if len(self._pieces) > 2 * self._n_points:
+            self._pieces = _thin(self._pieces, at, self._n_points)
+
+
+def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
+    if len(pieces) <= n_points:
+        return pieces
+    first_at = pieces[0].at
+    width_s = (until_at - first_at) / n_points
+
+    def part(piece: _Piece) -> int:
+        return min(n_points - 1, int((piece.at - first_at) / width_s))
+
+    return [_joined(list(group)) for _, group in groupby(pieces, part)]
+
+
+def _joined(pieces: list[_Piece]) -> _Piece:
+    return _Piece(
+        at=pieces[0].at,
+        area=sum(piece.area for piece in pieces),
+        low=min(piece.low for piece in pieces),
+        high=max(piece.high for piece in pieces),
+    )
+
+
+def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:
+    ends = [*(piece.at for piece in pieces[1:]), until_at]
+    for piece, end_at in zip(pieces, ends, strict=True):
+        exact = piece.low == piece.high or end_at <= piece.at
+        yield piece.low if exact else piece.area / (end_at - piece.at)
