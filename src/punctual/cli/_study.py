@@ -1,0 +1,217 @@
+"""From the options of `punctual simulate` to results on disk and a table on the terminal."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from punctual.cli._capacity import usable_cores
+from punctual.cli._policy_table import failures_in_words, print_policies
+from punctual.core.errors import InvalidSpec
+from punctual.sim.choice import value_of
+from punctual.sim.report.page import write_page
+from punctual.sim.result import Result
+from punctual.sim.scenario import Scenario, keys_in
+from punctual.sim.study import Progress, Study
+
+EXIT_INTERRUPTED = 130
+EXIT_FAILED = 1
+
+_EXPORTS = (".csv", ".parquet", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a user wants simulated.
+
+    Attributes
+    ----------
+    file
+        A scenario; None: all keys are given.
+    keys
+        Given by options; a dot leads into a section.
+    settings
+        More of them as text, ``KEY=VALUE``.
+    n_processes
+        Runs at a time; None: one for each core.
+    """
+
+    file: Path | None
+    keys: Mapping[str, Any]
+    settings: tuple[str, ...]
+    out: Path
+    save: Path | None
+    export: Path | None
+    n_processes: int | None
+    report: bool
+    as_json: bool
+
+
+def carry_out(wishes: Wishes) -> int:
+    """Do it; the exit status."""
+    scenario = scenario_of(wishes)
+    _check_export(wishes.export)
+    if wishes.save is not None:
+        _save(scenario, wishes.save)
+    study = Study(scenario, wishes.out)
+    try:
+        with _bar(shown=not wishes.as_json) as tell:
+            result = study.run(n_processes=_n_processes(wishes), tell=tell)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\nstopped; what is finished is in '{wishes.out}' and is not run again\n")
+        return EXIT_INTERRUPTED
+    return _conclude(result, wishes)
+
+
+def scenario_of(wishes: Wishes) -> Scenario:
+    """The file's keys with the options' over them.
+
+    Raises
+    ------
+    InvalidSpec
+        They make no scenario.
+    """
+    keys = keys_in(wishes.file) if wishes.file is not None else {}
+    for path, value in [*wishes.keys.items(), *map(_setting, wishes.settings)]:
+        keys = _with(keys, path, value)
+    if not keys.get("policies"):
+        raise InvalidSpec(
+            "a study must have a policy", "none", "`punctual simulate`",
+            "Give one or more, as `--policy fifo`; `punctual policies` lists them.",
+        )  # fmt: skip
+    return Scenario.of(keys, f"'{wishes.file}'" if wishes.file else "the options")
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    path, equals, value = text.partition("=")
+    if not (path and equals):
+        raise InvalidSpec("`--set` must be a key and a value", f"'{text}'", "`--set`", "Write `physics.resize_s=30`.")
+    return path.strip(), value_of(value.strip())
+
+
+def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    name, _, rest = path.partition(".")
+    if not rest:
+        if name == "trace" and isinstance(value, str):
+            return {**keys, name: {**_without_source(keys.get(name)), **_source(value)}}
+        return {**keys, name: value}
+    inner = keys.get(name, {})
+    section = inner if isinstance(inner, Mapping) else {"name": inner}
+    return {**keys, name: _with(section, rest, value)}
+
+
+def _without_source(trace: Any) -> dict[str, Any]:
+    """A trace section for another source of jobs."""
+    kept = trace if isinstance(trace, Mapping) else {}
+    return {key: value for key, value in kept.items() if key not in ("file", "generator")}
+
+
+def _source(text: str) -> dict[str, str]:
+    kind, colon, rest = text.partition(":")
+    return {"generator": rest} if colon and kind == "generator" else {"file": text}
+
+
+def _n_processes(wishes: Wishes) -> int:
+    if wishes.n_processes is None:
+        return max(1, int(usable_cores()))
+    if wishes.n_processes < 1:
+        raise InvalidSpec(
+            "`--processes` must be above zero", str(wishes.n_processes), "`--processes`", "Leave it out, or give 1."
+        )
+    return wishes.n_processes
+
+
+@contextmanager
+def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A progress bar with the time left, on standard error and only on a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("simulating", total=1.0)
+
+        def tell(progress: Progress) -> None:
+            text = f"{progress.n_done} of {progress.n_runs} runs"
+            bar.update(line, completed=progress.done_frac, description=text)
+
+        yield tell
+
+
+def _conclude(result: Result, wishes: Wishes) -> int:
+    (wishes.out / "scenario.toml").write_text(result.scenario.toml(), encoding="utf-8")
+    if result.runs and wishes.export is not None:
+        export_jobs(result, wishes.export)
+    page = wishes.out / "report.html" if result.runs and wishes.report else None
+    if page is not None:
+        write_page(result, page)
+    if wishes.as_json:
+        sys.stdout.write(json.dumps(as_fields(result, page), indent=1) + "\n")
+    elif result.runs:
+        print_policies(result)
+        if page is not None:
+            sys.stdout.write(f"report: {page}\n")
+    sys.stderr.write(failures_in_words(result))
+    return EXIT_FAILED if result.failures else 0
+
+
+def as_fields(result: Result, page: Path | None) -> dict[str, Any]:
+    """The result in plain fields."""
+    return {
+        "scenario": result.scenario.keys(),
+        "policies": result.summary.to_dicts() if result.runs else [],
+        "runs": [
+            {"policy": run.policy, "seed": run.seed, "key": run.key, "cost": run.facts["cost"], "summary": run.summary}
+            for run in result.runs
+        ],
+        "failures": [{"policy": one.policy, "seed": one.seed, "what": one.what} for one in result.failures],
+        "report": str(page) if page else None,
+    }
+
+
+def export_jobs(result: Result, path: Path) -> None:
+    """Every job of every run as a table in the format of the file's name."""
+    if path.suffix == ".csv":
+        result.jobs.write_csv(path)
+    elif path.suffix == ".parquet":
+        result.jobs.write_parquet(path)
+    else:
+        result.jobs.write_json(path)
+
+
+def _check_export(path: Path | None) -> None:
+    if path is None:
+        return
+    if path.suffix not in _EXPORTS:
+        raise InvalidSpec(
+            "an export must be a table", f"a name ending in '{path.suffix}'", f"`--export {path}`",
+            f"Give a name ending in {', '.join(_EXPORTS)}.",
+        )  # fmt: skip
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise InvalidSpec(
+            "an export's folder must be one that can be written to", f"'{path.parent}'", f"`--export {path}`",
+            "Make the folder first.",
+        )  # fmt: skip
+
+
+def _save(scenario: Scenario, path: Path) -> None:
+    """Write the scenario; the trace it names is found from the file's own folder."""
+    trace = scenario.trace
+    if trace.file is not None:
+        beside = os.path.relpath(trace.file, path.absolute().parent)
+        scenario = scenario.model_copy(update={"trace": trace.model_copy(update={"file": beside})})
+    try:
+        path.write_text(scenario.toml(), encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(
+            "a scenario must be saved to a file that can be written", error.strerror or str(error),
+            f"`--save {path}`", "Give another name, in a folder that exists.",
+        ) from None  # fmt: skip

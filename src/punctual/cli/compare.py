@@ -1,0 +1,93 @@
+"""`punctual compare`: finished studies side by side, with what could be chance."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import format_duration
+from punctual.metrics.bootstrap import PairedDifference
+from punctual.sim.extra import check_extra
+from punctual.sim.invalid import did_you_mean
+from punctual.sim.paired import COMPARED, Comparison, Contender, compare as compare_runs, contenders_in
+
+#: Below this a difference is marked: so rarely does chance make one of its size.
+_SIGNIFICANT = 0.05
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="The `--out` of `punctual simulate`.")],
+    baseline: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Measure the others against this one. [default: the first]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as one JSON object.")] = False,
+) -> None:
+    """Lay the policies of finished studies side by side, job by job."""
+    check_extra("numpy", "polars")
+    contenders = contenders_in(folders)
+    first = _chosen(contenders, baseline)
+    others = [one for one in contenders if one is not first]
+    if not others:
+        raise InvalidSpec(
+            "a comparison needs two policies", f"{len(contenders)}", f"{', '.join(map(str, folders))}",
+            "Simulate another one with the same `--out`, or name another folder.",
+        )  # fmt: skip
+    comparisons = compare_runs(first, others)
+    if as_json:
+        sys.stdout.write(json.dumps({"comparisons": [asdict(one) for one in comparisons]}, indent=1) + "\n")
+    else:
+        _print(comparisons)
+
+
+def _chosen(contenders: list[Contender], label: str | None) -> Contender:
+    if not contenders:
+        raise InvalidSpec("a study must have finished runs", "none", "the folders", "Simulate something first.")
+    labels = [one.label for one in contenders]
+    if label is None:
+        return contenders[0]
+    if label not in labels:
+        raise InvalidSpec(
+            "the baseline must be one of the policies", f"'{label}'", "`--baseline`",
+            f"{did_you_mean(label, labels)}There are: {', '.join(labels)}.",
+        )  # fmt: skip
+    return contenders[labels.index(label)]
+
+
+def _print(comparisons: list[Comparison]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in (f"against {comparisons[0].first}", "", "difference", "95 % interval", "p", "jobs lower, higher"):
+        table.add_column(heading, justify="left" if heading in ("", f"against {comparisons[0].first}") else "right")
+    for comparison in comparisons:
+        for place, (column, difference) in enumerate(comparison.differences.items()):
+            table.add_row("" if place else comparison.other, COMPARED[column], *_cells(column, difference))
+    console = Console(width=None if Console().is_terminal else 200, highlight=False)
+    console.print(table)
+    for one in comparisons:
+        console.print(
+            f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}.", style="dim"
+        )
+    console.print("Differences are means over these jobs; *: p < 0.05, of chance alone.", style="dim", markup=False)
+
+
+def _cells(column: str, difference: PairedDifference) -> list[str]:
+    mean = difference.mean
+    mark = "*" if difference.p_value < _SIGNIFICANT else " "
+    return [
+        _signed(column, mean.estimate),
+        f"{_signed(column, mean.low)} to {_signed(column, mean.high)}",
+        f"{difference.p_value:.2g}{mark}",
+        f"{difference.n_lower:,}, {difference.n_higher:,}",
+    ]
+
+
+def _signed(column: str, value: float) -> str:
+    if column == "on_time":
+        return f"{100 * value:+.1f} %"
+    return f"{'+' if value >= 0 else ''}{format_duration(value)}"

@@ -1,0 +1,72 @@
+"""`punctual simulate`: what would these policies do to those jobs on that cluster?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from punctual.cli._study import Wishes, carry_out
+
+FOLDER = Path("simulation")
+
+
+def simulate(
+    scenario: Annotated[
+        Path | None, typer.Argument(metavar="[SCENARIO.toml]", help="The study as a file; options override its keys.")
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|generator:NAME", help="The jobs. [default: 200 from the generator poisson]"),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="16x8:V100+4x4:T4", help="Nodes x devices, and their kind. [default: 4x8]")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Give it several times to compare; see `punctual policies`."),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on. [default: 3]")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="The first N jobs only.")] = None,
+    load: Annotated[
+        float | None, typer.Option(help="Stretch the arrivals to this share of the cluster's capacity.")
+    ] = None,
+    deadlines: Annotated[
+        str | None, typer.Option(metavar="RULE", help="Deadlines by a rule, as uniform:1.2,4. [default: the trace's]")
+    ] = None,
+    scaling: Annotated[
+        str | None, typer.Option(metavar="RULE", help="rigid, elastic or measured. [default: rigid]")
+    ] = None,
+    controller: Annotated[
+        str | None, typer.Option(help="Steer each job by this controller. [default: none, by events]")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as physics.resize_s=30.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go, and are found again.")] = FOLDER,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE.toml", help="Write the scenario that these options make.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE.csv|.parquet|.json", help="Write every job of every run.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option(help="Runs at a time. [default: one for each core]")] = None,
+    report: Annotated[bool, typer.Option(help="Write DIR/report.html.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Run policies on the same simulated jobs and compare what came out."""
+    given = {
+        "trace": trace, "cluster": cluster, "policies": policy or None, "seeds": seeds, "trace.jobs": jobs,
+        "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,
+    }  # fmt: skip
+    wishes = Wishes(
+        file=scenario,
+        keys={key: value for key, value in given.items() if value is not None},
+        settings=tuple(settings or ()),
+        out=out,
+        save=save,
+        export=export,
+        n_processes=processes,
+        report=report,
+        as_json=as_json,
+    )
+    raise typer.Exit(carry_out(wishes))

@@ -1,0 +1,193 @@
+"""A plug-in and its parameters, as a scenario names them: ``uniform:1.2,4`` or ``{name = "uniform", low = 1.2}``."""
+
+import inspect
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_serializer, model_validator
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim.invalid import did_you_mean, first_complaint
+
+T = TypeVar("T")
+
+
+class Choice(BaseModel):
+    """A registered name, and the values of its parameters.
+
+    Attributes
+    ----------
+    values
+        Given by their place in the text, not by name; `bound_to` gives them names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    values: tuple[Any, ...] = ()
+    parameters: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            return _from_text(given)
+        if isinstance(given, Mapping):
+            return _from_table(given)
+        return given
+
+    @model_serializer
+    def _write(self) -> dict[str, Any]:
+        return {"name": self.name, **self.parameters}
+
+    @property
+    def text(self) -> str:
+        """As on the command line: ``uniform:low=1.2,high=4``."""
+        parameters = ",".join(f"{key}={_as_text(value)}" for key, value in self.parameters.items())
+        return f"{self.name}:{parameters}" if parameters else self.name
+
+    def bound_to(self, kind: type, where: str) -> "Choice":
+        """The same with each value under the name of its parameter of `kind`.
+
+        Raises
+        ------
+        InvalidSpec
+            `kind` has no such parameter, or not as many, or a value is of the wrong type.
+        """
+        known = parameters_of(kind)
+        if len(self.values) > len(known):
+            raise InvalidSpec(
+                f"'{self.name}' must get as many values as it has parameters", f"{len(self.values)} values", where,
+                f"It has {len(known)}: {', '.join(known) or 'none'}.",
+            )  # fmt: skip
+        parameters = {**dict(zip(known, self.values, strict=False)), **self.parameters}
+        made(kind, parameters, where)
+        return Choice(name=self.name, parameters=parameters)
+
+
+def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
+    """A `kind` with these parameters.
+
+    Raises
+    ------
+    InvalidSpec
+        A parameter is unknown, missing or cannot be used; the error names it below the path `where`.
+    """
+    known = parameters_of(kind)
+    for key in parameters:
+        if key not in known:
+            raise InvalidSpec(
+                f"`{where}` must have known parameters only", f"`{key}`", f"`{where}.{key}`",
+                f"{did_you_mean(key, known)}It has: {', '.join(known) or 'none'}.",
+            )  # fmt: skip
+    hints = _hints(kind)
+    checked = {key: _checked(hints.get(key, Any), value, f"{where}.{key}") for key, value in parameters.items()}
+    try:
+        return kind(**checked)
+    except InvalidSpec as error:
+        raise InvalidSpec(error.must, error.got, f"`{where}`", error.remedy) from error
+    except TypeError as error:
+        raise InvalidSpec(
+            f"`{where}` must say all that is needed", str(error), f"`{where}`", f"Parameters: {', '.join(known)}."
+        ) from error
+
+
+def parameters_of(kind: type) -> list[str]:
+    """Names of what `kind` is made with, in order."""
+    if kind.__init__ is object.__init__:
+        return []
+    return [name for name, one in inspect.signature(kind).parameters.items() if one.kind is not one.VAR_KEYWORD]
+
+
+def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
+    """The entry `name` of `table`.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none.
+    """
+    if name in table:
+        return table[name]
+    close = get_close_matches(name, table, n=1)
+    suggestion = f"Did you mean '{close[0]}'? " if close else ""
+    raise InvalidSpec(
+        f"`{where}` must be one of the {family}", f"'{name}'", f"`{where}`", f"{suggestion}Known: {', '.join(table)}."
+    )
+
+
+def value_of(text: str) -> Any:
+    """What a value on the command line means: as in TOML, and a bare word is text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _from_text(text: str) -> dict[str, Any]:
+    name, _, rest = text.partition(":")
+    values: list[Any] = []
+    parameters: dict[str, Any] = {}
+    for part in _split(rest):
+        key, equals, value = part.partition("=")
+        if equals:
+            parameters[key.strip()] = value_of(value.strip())
+        elif parameters:
+            raise InvalidSpec(
+                "values without a name must come before those with one", f"'{part}'", f"'{text}'",
+                "Write `name:1.2,4` or `name:low=1.2,high=4`.",
+            )  # fmt: skip
+        else:
+            values.append(value_of(part.strip()))
+    return {"name": name.strip(), "values": tuple(values), "parameters": parameters}
+
+
+def _split(text: str) -> list[str]:
+    """Parts between commas that are not inside brackets."""
+    parts, depth, begun = [], 0, 0
+    for place, sign in enumerate(text):
+        depth += (sign in "[{") - (sign in "]}")
+        if sign == "," and depth == 0:
+            parts.append(text[begun:place])
+            begun = place + 1
+    return [part for part in [*parts, text[begun:]] if part.strip()]
+
+
+def _from_table(table: Mapping[str, Any]) -> dict[str, Any]:
+    if {"values", "parameters"} & set(table):
+        return dict(table)
+    parameters = {key: value for key, value in table.items() if key != "name"}
+    return {**({"name": table["name"]} if "name" in table else {}), "parameters": parameters}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind.__init__)
+    except (NameError, TypeError):
+        return {}
+
+
+def _checked(hint: Any, value: Any, where: str) -> Any:
+    try:
+        return TypeAdapter(hint).validate_python(_frozen(value), strict=True)
+    except ValidationError as error:
+        raise first_complaint(error, where) from None
+    except (PydanticSchemaGenerationError, PydanticUserError):
+        return value
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_frozen(one) for one in value)
+    return value
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_as_text(one) for one in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)

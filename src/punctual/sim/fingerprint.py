@@ -1,0 +1,50 @@
+"""Names made of contents: a result is found again only if nothing that could change it has changed."""
+
+import hashlib
+import inspect
+from collections.abc import Iterable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+#: What takes part in a simulation. Displays and live executors do not.
+_PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "sim")
+
+
+def of_file(path: Path) -> str:
+    """SHA-256 of the file's contents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def of_text(text: str) -> str:
+    """SHA-256 of the text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def of_program() -> str:
+    """Punctual's version, and a hash of the source of everything that takes part in a simulation."""
+    home = Path(__file__).parents[1]
+    return f"{version('punctual')}+{_of_files(home, _sources(home))}"
+
+
+def of_plug_in(kind: type) -> str:
+    """Hash of the file that defines `kind`; of one of ours that is in `of_program`, and this is empty."""
+    if kind.__module__.startswith("punctual."):
+        return ""
+    path = inspect.getsourcefile(kind)
+    return of_file(Path(path)) if path else ""
+
+
+def _sources(home: Path) -> Iterable[Path]:
+    for part in _PARTS:
+        yield from sorted((home / part).rglob("*.py")) if (home / part).is_dir() else [home / part]
+
+
+def _of_files(home: Path, paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path.relative_to(home).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,88 @@
+"""The cluster of a scenario: ``16x8:V100+4x4:T4``, or groups of equal nodes in a list."""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from punctual.core.cluster import Node
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
+from punctual.core.resources import Resources
+
+_GROUP = re.compile(r"([0-9]+)x([0-9]+)(?::([A-Za-z0-9_.-]+))?")
+_GIB_BYTES = 2**30
+
+#: Where nothing is said of cores and memory they are to limit nobody: this much for each device.
+PLENTY_CORES = 1_000.0
+PLENTY_BYTES = 2**50
+
+
+class NodeGroup(BaseModel):
+    """`n_nodes` equal machines.
+
+    Attributes
+    ----------
+    gpus
+        Devices of each node.
+    cores, memory_gib
+        Of each node; None: so much that it limits no job.
+    device
+        Kind of the devices.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    n_nodes: Annotated[int, Field(ge=1)] = 1
+    gpus: Annotated[int, Field(ge=0)] = 0
+    cores: Annotated[float, Field(gt=0)] | None = None
+    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    device: str = ""
+
+    def capacity(self) -> Resources:
+        """What one node has."""
+        n = max(1, self.gpus)
+        memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * _GIB_BYTES)
+        return Resources(n * PLENTY_CORES if self.cores is None else self.cores, self.gpus, memory_bytes)
+
+
+def parsed_cluster(given: Any) -> Any:
+    """Groups of nodes as tables, if `given` is text; otherwise `given`.
+
+    Raises
+    ------
+    InvalidSpec
+        The text is none.
+    """
+    if not isinstance(given, str):
+        return given
+    return tuple(_group(part, given) for part in given.split("+"))
+
+
+def cluster_text(groups: Iterable[NodeGroup]) -> str:
+    """``16x8:V100+4x4:T4``."""
+    return "+".join(f"{one.n_nodes}x{one.gpus}{':' if one.device else ''}{one.device}" for one in groups)
+
+
+def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
+    """The machines, numbered through so that their names sort in order."""
+    groups = tuple(groups)
+    width = len(str(sum(group.n_nodes for group in groups) - 1))
+    capacities = [(group.capacity(), group.device) for group in groups for _ in range(group.n_nodes)]
+    return [Node(NodeId(f"node-{i:0{width}}"), *one) for i, one in enumerate(capacities)]
+
+
+def n_devices(groups: Iterable[NodeGroup]) -> int:
+    """Devices of all nodes together."""
+    return sum(group.n_nodes * group.gpus for group in groups)
+
+
+def _group(text: str, whole: str) -> dict[str, Any]:
+    found = _GROUP.fullmatch(text.strip())
+    if not found or not int(found[1]):
+        raise InvalidSpec(
+            "a cluster must be groups of nodes, each as nodes x devices", repr(text.strip()), f"the cluster '{whole}'",
+            "Write for example `16x8`, or `16x8:V100+4x4:T4`.",
+        )  # fmt: skip
+    return {"n_nodes": int(found[1]), "gpus": int(found[2]), "device": found[3] or ""}

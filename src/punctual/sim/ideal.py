@@ -1,0 +1,94 @@
+"""What a job could have had: alone on the cluster, or on a private share of it. Known to the simulated world only."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from punctual.core.ids import JobId
+from punctual.core.resources import Resources
+from punctual.core.speed import Shape
+from punctual.metrics.job import JobRecord
+from punctual.sim.hardware import NodeGroup, n_devices
+from punctual.sim.job import SimJob
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """The job on `n_devices` devices would take `run_s`."""
+
+    n_devices: int
+    run_s: float
+
+
+class Ideal:
+    """The true speeds of `jobs` on `groups`, as the metrics ask for them.
+
+    A job of several workers lies on as few nodes of one kind as it fits on; of several kinds of nodes the fastest is
+    taken. Start-up is left out.
+    """
+
+    def __init__(self, jobs: Sequence[SimJob], groups: Iterable[NodeGroup]) -> None:
+        self._groups = tuple(groups)
+        self._n_devices = n_devices(self._groups)
+        self._jobs = {job.spec.id: job for job in jobs}
+
+    @cached_property
+    def alone_s(self) -> dict[JobId, float]:
+        """Seconds of training with the job's ceiling."""
+        return {id: options[-1].run_s for id, options in self._options.items()}
+
+    @cached_property
+    def least_device_s(self) -> dict[JobId, float]:
+        """Fewest device-seconds of any number of devices the job can have; jobs without devices are left out."""
+        products = {id: min(one.n_devices * one.run_s for one in options) for id, options in self._options.items()}
+        return {id: device_s for id, device_s in products.items() if device_s > 0}
+
+    def private_s(self, job: JobRecord) -> float | None:
+        """Seconds on the private share: on the most devices that fit in it. A share below the least that the job can
+        run on is used in turns with others, and slows it down in proportion."""
+        options = self._options.get(job.id)
+        if not options or not options[0].n_devices:
+            return None
+        share = self._n_devices / job.n_present
+        fitting = [one for one in options if one.n_devices <= share]
+        if fitting:
+            return min(one.run_s for one in fitting)
+        return options[0].run_s * options[0].n_devices / share
+
+    @cached_property
+    def _options(self) -> dict[JobId, list[_Option]]:
+        found = {id: self._options_of(job) for id, job in self._jobs.items()}
+        return {id: options for id, options in found.items() if options}
+
+    def _options_of(self, job: SimJob) -> list[_Option]:
+        worker = job.spec.worker
+        if worker is None:
+            shapes = [Shape(cores=job.spec.ceiling.cores, device=group.device) for group in self._groups]
+            return [_Option(job.spec.ceiling.gpus, run_s) for run_s in self._fastest_s(job, shapes)]
+        counts = job.spec.worker_counts()
+        return [
+            _Option(worker.gpus * n, run_s)
+            for n in counts
+            for run_s in self._fastest_s(job, [shape for group in self._groups for shape in _shapes(job, n, group)])
+        ]
+
+    def _fastest_s(self, job: SimJob, shapes: Sequence[Shape]) -> list[float]:
+        """The seconds on the best of `shapes`; none if it runs on none of them."""
+        rate = max((job.truth.rate_sps(shape) for shape in shapes), default=0.0)
+        return [job.work_steps / rate] if rate > 0 else []
+
+
+def _shapes(job: SimJob, n_workers: int, group: NodeGroup) -> list[Shape]:
+    """The shape of the job with `n_workers` on as few nodes of `group` as possible; none if it does not fit."""
+    worker = job.spec.worker
+    n_per_node = _times(worker, group.capacity()) if worker else 0
+    n_nodes = -(-n_workers // n_per_node) if n_per_node else group.n_nodes + 1
+    if worker is None or n_nodes > group.n_nodes:
+        return []
+    return [Shape(n_workers=n_workers, cores=worker.cores * n_workers, n_nodes=n_nodes, device=group.device)]
+
+
+def _times(worker: Resources, node: Resources) -> int:
+    """How many workers a node holds."""
+    amounts = ((worker.cores, node.cores), (worker.gpus, node.gpus), (worker.memory_bytes, node.memory_bytes))
+    return min(int(there / one + 1e-9) for one, there in amounts if one > 0)

@@ -1,0 +1,74 @@
+"""What pydantic complains of, in four parts."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+from punctual.core.errors import InvalidSpec
+
+#: Pydantic's kinds of complaint, in words.
+_MUST = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "missing": "must be given",
+    "extra_forbidden": "must be a key that a scenario has",
+}
+
+
+def first_complaint(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> InvalidSpec:
+    """The first of pydantic's complaints; `known`: all keys there are, to suggest one from."""
+    complaint = error.errors(include_url=False)[0]
+    path = path_of(prefix, complaint["loc"])
+    cause = complaint.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidSpec):
+        where = cause.where if not path or cause.where.startswith(f"`{path}") else f"`{path}`"
+        return InvalidSpec(cause.must, cause.got, where, cause.remedy)
+    must = _MUST.get(complaint["type"]) or _lowered(complaint["msg"])
+    return InvalidSpec(f"`{path}` {must}", _got(complaint), f"`{path}`", _remedy(complaint, known))
+
+
+def path_of(prefix: str, location: Iterable[int | str]) -> str:
+    """``cluster[0].gpus``; parts that are pydantic's own names for alternatives are left out."""
+    path = prefix
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part.islower():
+            path += f".{part}" if path else part
+    return path
+
+
+def did_you_mean(key: str, known: Iterable[str]) -> str:
+    """A sentence that names the nearest key there is, or nothing."""
+    close = get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f"Did you mean `{close[0]}`? " if close else ""
+
+
+def _got(complaint: Any) -> str:
+    if complaint["type"] == "missing":
+        return "nothing"
+    if complaint["type"] == "extra_forbidden":
+        return f"`{complaint['loc'][-1]}`"
+    return repr(complaint["input"])
+
+
+def _remedy(complaint: Any, known: Iterable[str]) -> str:
+    if complaint["type"] == "extra_forbidden":
+        return f"{did_you_mean(str(complaint['loc'][-1]), known)}Known: {', '.join(known)}."
+    return "See the reference of scenarios for what each key means."
+
+
+def _lowered(message: str) -> str:
+    text = message.removeprefix("Input ").removeprefix("Value error, ")
+    return text.replace("should be", "must be")

@@ -1,0 +1,86 @@
+"""One policy on one seed's jobs, from the scenario to the numbers."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from punctual.core.commands import RejectJob
+from punctual.core.events import JobFailed, JobFinished
+from punctual.core.protocols import Message
+from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.level import LevelCourse
+from punctual.sim import parts
+from punctual.sim.assembly import jobs_of
+from punctual.sim.choice import made
+from punctual.sim.hardware import nodes_of
+from punctual.sim.ideal import Ideal
+from punctual.sim.physics import Physics
+from punctual.sim.scenario import PolicyChoice, Scenario
+from punctual.sim.simulation import Simulation
+
+#: How often a run tells how far it is.
+_N_TELLS = 100
+#: Points of each curve.
+_N_POINTS = 500
+
+
+def simulate_one(
+    scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
+) -> tuple[dict[str, Any], ClusterRecord]:
+    """What came out, in plain values, and the record of every job.
+
+    Parameters
+    ----------
+    tell
+        Gets the share of jobs that have ended, now and then.
+    """
+    begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+    jobs = jobs_of(scenario, seed)
+    record = ClusterRecord(segments=True)
+    count = _Count(len(jobs), tell)
+    simulation = Simulation(
+        jobs,
+        nodes_of(scenario.cluster),
+        made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}"),
+        controllers=parts.controllers(scenario.controller),
+        models=parts.models({job.spec.model for job in jobs}),
+        physics=made(Physics, scenario.physics, "physics"),
+        seed=seed,
+        listeners=(record.add, count.add),
+    )
+    simulation.run()
+    ideal = Ideal(jobs, scenario.cluster)
+    cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
+    return {**_facts(record, ideal), "cost": {**cost, "n_messages": count.n_messages}}, record
+
+
+class _Count:
+    """Counts the jobs that have ended."""
+
+    def __init__(self, n_jobs: int, tell: Callable[[float], None]) -> None:
+        self.n_messages = 0
+        self._n_jobs = max(1, n_jobs)
+        self._n_ended = 0
+        self._n_between = max(1, n_jobs // _N_TELLS)
+        self._tell = tell
+
+    def add(self, message: Message) -> None:
+        self.n_messages += 1
+        kind = type(message)
+        if kind is JobFinished or kind is RejectJob or (kind is JobFailed and not message.retryable):
+            self._n_ended += 1
+            if self._n_ended % self._n_between == 0:
+                self._tell(min(1.0, self._n_ended / self._n_jobs))
+
+
+def _facts(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
+    course = record.course(_N_POINTS)
+    summary = record.summary(
+        alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s
+    )
+    curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
+    return {"summary": summary.row(), "curves": {name: _curve(level) for name, level in curves.items()}}
+
+
+def _curve(course: LevelCourse) -> dict[str, Any]:
+    return {"at": course.at, "mean": course.mean, "until_at": course.until_at}

@@ -1,0 +1,136 @@
+"""Runs laid side by side: differences on the jobs they have in common, and whether they could be chance."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.metrics.bootstrap import PairedDifference, paired_difference
+from punctual.sim.stored import StoredRun, read_run
+
+#: Column of the jobs -> what it is called.
+COMPARED = {
+    "jct_s": "JCT",
+    "queued_s": "queueing",
+    "waiting_s": "waiting",
+    "tardiness_s": "tardiness",
+    "on_time": "deadlines met",
+}
+
+#: A job is the same in two runs if it has the same name, was submitted at the same instant with the same deadline, and
+#: the runs have the same seed.
+JobKey = tuple[int, str, float, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy's runs in one folder, one for each seed."""
+
+    label: str
+    runs: tuple[StoredRun, ...]
+
+    def values(self, column: str) -> dict[JobKey, float]:
+        """The number in `column` of each job that has one."""
+        return {key: value for run in self.runs for key, value in _values(run, column)}
+
+    def jobs(self) -> set[JobKey]:
+        """All jobs."""
+        return {key for run in self.runs for key in _keys(run)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One contender against the first.
+
+    Attributes
+    ----------
+    n_common
+        Jobs that both were given.
+    differences
+        Column -> other minus first, over the common jobs for which both have a number.
+    """
+
+    first: str
+    other: str
+    n_common: int
+    n_first: int
+    n_other: int
+    differences: Mapping[str, PairedDifference]
+
+
+def contenders_in(folders: Sequence[Path]) -> list[Contender]:
+    """The policies of the last study in each folder; with several folders a label begins with its folder's name.
+
+    Raises
+    ------
+    InvalidSpec
+        A folder has no study.
+    """
+    found = []
+    for folder in folders:
+        prefix = f"{folder.name or folder}/" if len(folders) > 1 else ""
+        found += [Contender(prefix + label, runs) for label, runs in _by_policy(_runs_in(folder)).items()]
+    return found
+
+
+def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> list[Comparison]:
+    """Each of `others` against `first`; `seed` drives the resampling.
+
+    Raises
+    ------
+    InvalidSpec
+        Two have no job in common.
+    """
+    mine, values = first.jobs(), {column: first.values(column) for column in COMPARED}
+    return [_against(first.label, mine, values, other, seed) for other in others]
+
+
+def _against(
+    label: str, mine: set[JobKey], values: Mapping[str, Mapping[JobKey, float]], other: Contender, seed: int
+) -> Comparison:
+    theirs = other.jobs()
+    if not mine & theirs:
+        raise InvalidSpec(
+            "runs must have jobs in common to be compared", "none", f"'{label}' and '{other.label}'",
+            "Compare runs of the same trace, deadlines and seeds.",
+        )  # fmt: skip
+    differences = {}
+    for column in COMPARED:
+        one, two = values[column], other.values(column)
+        if one.keys() & two.keys():
+            differences[column] = paired_difference(one, two, seed=seed)
+    return Comparison(
+        first=label, other=other.label, n_common=len(mine & theirs), n_first=len(mine), n_other=len(theirs),
+        differences=differences,
+    )  # fmt: skip
+
+
+def _keys(run: StoredRun) -> list[JobKey]:
+    columns = (run.jobs[name].to_list() for name in ("id", "submitted_at", "deadline_s"))
+    return [(run.seed, *row) for row in zip(*columns, strict=True)]
+
+
+def _values(run: StoredRun, column: str) -> Iterable[tuple[JobKey, float]]:
+    for key, value in zip(_keys(run), run.jobs[column].to_list(), strict=True):
+        if value is not None:
+            yield key, float(value)
+
+
+def _by_policy(runs: Iterable[StoredRun]) -> dict[str, tuple[StoredRun, ...]]:
+    found: dict[str, tuple[StoredRun, ...]] = {}
+    for run in sorted(runs, key=lambda run: run.seed):
+        found[run.policy] = (*found.get(run.policy, ()), run)
+    return found
+
+
+def _runs_in(folder: Path) -> list[StoredRun]:
+    try:
+        index = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InvalidSpec(
+            "a folder must hold the results of a study", "no readable `study.json`", f"'{folder}'",
+            "Give the folder that was the `--out` of `punctual simulate`.",
+        ) from None  # fmt: skip
+    found = [(read_run(folder / "runs" / one["key"]), one["policy"]) for one in index["runs"]]
+    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None]

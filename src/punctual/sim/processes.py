@@ -1,0 +1,96 @@
+"""Work on all processors, that ends when it is told to.
+
+Workers are started anew (`spawn`), so that nothing of this process's threads or locks is copied. Each holds one end
+of a pipe: when the other end goes, because the study is over, interrupted, or this process was killed, they leave at
+once. What they had finished lies on disk by then, and what they had not is no loss that a second start cannot repair.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any, TypeVar
+
+from punctual.core.errors import InvalidSpec
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+#: Gets the number of a piece of work and the share of it that is done.
+Tell = Callable[[int, float], None]
+#: Does a piece of work.
+Work = Callable[[A, Callable[[float], None]], R]
+
+_LOOK_S = 0.2
+
+#: In a worker: where it tells how far it is.
+_reports: Any = None
+
+
+def in_this_process(work: "Work[A, R]", pieces: Sequence[A], tell: Tell) -> Iterator[tuple[int, R]]:
+    """Each piece's number and what became of it, one after the other."""
+    for i_piece, piece in enumerate(pieces):
+        yield i_piece, work(piece, lambda frac, i_piece=i_piece: tell(i_piece, frac))
+
+
+def in_processes(
+    work: "Work[A, R]", pieces: Sequence[A], tell: Tell, n_processes: int
+) -> Iterator[tuple[int, R]]:
+    """The same in any order, in `n_processes` processes; `work` is a function of a module.
+
+    Raises
+    ------
+    InvalidSpec
+        A process was killed from outside.
+    """
+    context = multiprocessing.get_context("spawn")
+    theirs, ours = context.Pipe(duplex=False)
+    reports = context.SimpleQueue()
+    pool = ProcessPoolExecutor(
+        min(n_processes, len(pieces)), mp_context=context, initializer=_begin, initargs=(theirs, reports)
+    )
+    try:
+        futures = {pool.submit(_do, work, i_piece, piece): i_piece for i_piece, piece in enumerate(pieces)}
+        for future in _completed(futures, reports, tell):
+            yield futures[future], future.result()
+        pool.shutdown()
+    except BrokenProcessPool:
+        raise InvalidSpec(
+            "a run must be let to end", "a process that was killed from outside, perhaps for its memory", "this study",
+            "Start again with fewer processes (`--processes 1`); what is finished is not run again.",
+        ) from None  # fmt: skip
+    finally:
+        ours.close()
+        pool.shutdown(cancel_futures=True)
+        theirs.close()
+
+
+def _completed(futures: "dict[Future[R], int]", reports: Any, tell: Tell) -> "Iterator[Future[R]]":
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        while not reports.empty():
+            tell(*reports.get())
+        yield from done
+
+
+def _begin(line: Connection, reports: Any) -> None:
+    """In a worker, before its first piece of work."""
+    global _reports
+    _reports = reports
+    # A Ctrl-C reaches all processes of a terminal; it is the first process that decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_leave_with, args=(line,), daemon=True).start()
+
+
+def _leave_with(line: Connection) -> None:
+    line.poll(None)
+    os._exit(1)
+
+
+def _do(work: "Work[A, R]", i_piece: int, piece: A) -> R:
+    return work(piece, lambda frac: _reports.put((i_piece, frac)))

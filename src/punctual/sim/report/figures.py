@@ -1,0 +1,205 @@
+"""The figures of a study; each takes axes to draw on, so that a page and a notebook share them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+from punctual.sim.report.raster import Raster, Stays, raster
+from punctual.sim.stored import Curve, StoredRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+#: Distinguishable also by those who do not see red and green apart (Okabe and Ito's colours).
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6d1f", "#7f7f7f")
+_RUNNING, _WAITING = "#0072b2", "#e69f00"
+
+#: A curve of a distribution is drawn through so many of its quantiles.
+_N_QUANTILES = 400
+_HOUR_S = 3_600.0
+_DAY_S = 86_400.0
+
+#: Runs by the label of their policy, seed by seed.
+Runs = Mapping[str, Sequence[StoredRun]]
+
+
+def overview(runs: Runs, ink: str = "#222222") -> "Figure":
+    """Job completion times, queue, utilisation and deadlines, on one sheet."""
+    return sheet([completion_times, queue, utilisation, lateness], runs, ink)
+
+
+def sheet(draws: "Sequence[Callable[[Axes, Runs], None]]", runs: Runs, ink: str = "#222222") -> "Figure":
+    """The figures drawn by `draws`, two in a row; only those that have something to show keep their axes."""
+    from matplotlib.figure import Figure
+
+    with _styled(ink):
+        n_rows = (len(draws) + 1) // 2
+        figure = Figure(figsize=(11, 3.6 * n_rows), layout="constrained")
+        for draw, axes in zip(draws, figure.subplots(n_rows, 2, squeeze=False).flat, strict=False):
+            draw(axes, runs)
+            _decorate(axes, ink)
+        _one_legend(figure)
+    return figure
+
+
+def completion_times(axes: "Axes", runs: Runs) -> None:
+    """Share of the jobs that were done within a time, over all seeds."""
+    for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+        values, shares = _distribution([_column(run, "jct_s") for run in some])
+        axes.plot(values, shares, color=colour, label=label)
+    axes.set_xscale("log")
+    axes.set(title="Job completion time", xlabel="seconds from submission (logarithmic)", ylabel="% of landed jobs")
+
+
+def lateness(axes: "Axes", runs: Runs) -> None:
+    """How late or early jobs landed against their deadline, over all seeds."""
+    for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+        values, shares = _distribution([_late_frac(run) for run in some])
+        axes.plot([100 * value for value in values], shares, color=colour, label=label)
+    axes.axvline(0.0, color=axes.xaxis.label.get_color(), linewidth=0.8, linestyle=":")
+    axes.set_xlim(-105, 205)
+    axes.set(title="Lateness", xlabel="landing after the deadline, % of the deadline", ylabel="% of jobs with deadline")
+
+
+def queue(axes: "Axes", runs: Runs) -> None:
+    """Jobs that wait, over time, with the first seed."""
+    unit_s, unit = _time_unit(runs)
+    for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+        _step(axes, some[0].curves["queue"], unit_s, color=colour, label=label)
+    axes.set_ylim(bottom=0)
+    axes.set(title=f"Queue (seed {_first(runs).seed})", xlabel=f"{unit} from the start", ylabel="jobs that wait")
+
+
+def utilisation(axes: "Axes", runs: Runs) -> None:
+    """Devices in use, over time, with the first seed."""
+    unit_s, unit = _time_unit(runs)
+    for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
+        _step(axes, some[0].curves["granted"], unit_s, color=colour, label=label)
+    capacity = _first(runs).curves["capacity"]
+    _step(axes, capacity, unit_s, color=axes.xaxis.label.get_color(), linestyle=":", linewidth=0.9)
+    axes.set_ylim(bottom=0)
+    axes.set(title=f"Devices in use (seed {_first(runs).seed})", xlabel=f"{unit} from the start", ylabel="devices")
+
+
+def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
+    """All jobs of one run over time, as an image; see `punctual.sim.report.raster` for its rule."""
+    from matplotlib.figure import Figure
+
+    image = raster(stays_of(run))
+    with _styled(ink):
+        figure = Figure(figsize=(11, 4.2), layout="constrained")
+        axes = figure.subplots()
+        _paint(axes, image, n_jobs=run.jobs.height)
+        axes.set_title(f"{run.policy}, seed {run.seed}: {_rows_in_words(image)}")
+        _decorate(axes, ink)
+        axes.grid(visible=False)
+        axes.legend(handles=_patches(), loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure
+
+
+def stays_of(run: StoredRun) -> Stays:
+    """When the run's jobs were there, and when they held something."""
+    import numpy as np
+
+    submitted_s = run.jobs["submitted_at"].to_numpy()
+    last_s = max([0.0, *run.curves["capacity"]["at"], _until(run.curves["capacity"])])
+    ended_s = run.jobs["ended_at"].fill_null(last_s).to_numpy()
+    places = {job: i_job for i_job, job in enumerate(run.jobs["id"])}
+    return Stays(
+        submitted_s=submitted_s.astype(float),
+        ended_s=np.maximum(submitted_s, ended_s).astype(float),
+        i_job=np.array([places[job] for job in run.segments["job"]], dtype=np.int64),
+        from_s=run.segments["from_at"].to_numpy().astype(float),
+        until_s=run.segments["until_at"].to_numpy().astype(float),
+    )
+
+
+def _paint(axes: "Axes", image: Raster, n_jobs: int) -> "AxesImage":
+    import numpy as np
+    from matplotlib.colors import to_rgb
+
+    running, waiting = image.running_frac[..., None].clip(0, 1), image.waiting_frac[..., None].clip(0, 1)
+    both = (running + waiting).clip(1e-9)
+    colour = (running * np.array(to_rgb(_RUNNING)) + waiting * np.array(to_rgb(_WAITING))) / both
+    # The square root lets a thin line of a single job among many be seen.
+    pixels = np.concatenate([colour, np.sqrt(both.clip(0, 1))], axis=-1)
+    unit_s, unit = _unit(image.until_s - image.from_s)
+    extent = (image.from_s / unit_s, image.until_s / unit_s, n_jobs, 0)
+    axes.set(xlabel=f"{unit} from the start", ylabel="jobs in order of submission")
+    return axes.imshow(pixels, aspect="auto", interpolation="nearest", extent=extent)
+
+
+def _rows_in_words(image: Raster) -> str:
+    return "a row is a job" if image.n_jobs_per_row == 1 else f"a row is {image.n_jobs_per_row:,} jobs"
+
+
+def _patches() -> list[Any]:
+    from matplotlib.patches import Patch
+
+    return [Patch(color=_RUNNING, label="holds devices"), Patch(color=_WAITING, label="waits")]
+
+
+def _styled(ink: str) -> Any:
+    from matplotlib import rc_context
+
+    inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+    plain = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 10, "axes.titlesize": 11}
+    styles: Any = {**dict.fromkeys(inked, ink), **plain}
+    return rc_context(styles)
+
+
+def _decorate(axes: "Axes", ink: str) -> None:
+    axes.grid(visible=True, color=ink, alpha=0.12, linewidth=0.8)
+    axes.patch.set_alpha(0)
+
+
+def _one_legend(figure: "Figure") -> None:
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=min(5, max(1, len(labels))), frameon=False)
+
+
+def _distribution(parts: Sequence[Any]) -> tuple[Any, Any]:
+    """Quantiles of all values together, and the percentage that lies below each."""
+    import numpy as np
+
+    values = np.concatenate(parts) if parts else np.array([])
+    if not len(values):
+        return [], []
+    shares = np.linspace(0.0, 1.0, min(_N_QUANTILES, len(values) + 1))
+    return np.quantile(values, shares), 100 * shares
+
+
+def _column(run: StoredRun, name: str) -> Any:
+    return run.jobs[name].drop_nulls().to_numpy()
+
+
+def _late_frac(run: StoredRun) -> Any:
+    landed = run.jobs.drop_nulls(["jct_s", "deadline_s"])
+    return (landed["jct_s"] / landed["deadline_s"] - 1.0).to_numpy()
+
+
+def _step(axes: "Axes", curve: Curve, unit_s: float, **style: Any) -> None:
+    at = [instant / unit_s for instant in [*curve["at"], _until(curve)]]
+    mean = [*curve["mean"], *curve["mean"][-1:]] if curve["mean"] else [0.0]
+    axes.step(at, mean, where="post", linewidth=style.pop("linewidth", 1.2), **style)
+
+
+def _until(curve: Curve) -> float:
+    until: Any = curve["until_at"]
+    return float(until)
+
+
+def _time_unit(runs: Runs) -> tuple[float, str]:
+    return _unit(max(_until(some[0].curves["queue"]) for some in runs.values()))
+
+
+def _unit(span_s: float) -> tuple[float, str]:
+    if span_s > 4 * _DAY_S:
+        return _DAY_S, "days"
+    return (_HOUR_S, "hours") if span_s > 2 * _HOUR_S else (60.0, "minutes")
+
+
+def _first(runs: Runs) -> StoredRun:
+    return next(iter(runs.values()))[0]

@@ -1,0 +1,138 @@
+"""The page of a study: one file that needs no other."""
+
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim.measures import Estimate, Measure, best_of
+from punctual.sim.report.figures import gantt, overview
+from punctual.sim.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
+_INK = "#123456"
+#: A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
+N_GANTT_MAX = 12
+
+
+def write_page(result: Result, path: Path) -> None:
+    """Write the report of `result`, which has runs, to `path`.
+
+    Raises
+    ------
+    InvalidSpec
+        The file cannot be written.
+    """
+    try:
+        path.write_text(page(result), encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(
+            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
+            "Give another folder with `--out`; with the same one, nothing is run again.",
+        ) from error  # fmt: skip
+
+
+def page(result: Result) -> str:
+    """The report as text."""
+    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
+    return _PAGE.format(
+        title="Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy))),
+        paragraph=html.escape(in_words(result)),
+        table=_table(result),
+        overview=_svg(overview(result.by_policy, _INK)),
+        charts="\n".join(charts),
+        scenario=html.escape(result.scenario.toml()),
+    )
+
+
+def in_words(result: Result) -> str:
+    """What was run, in a sentence or two."""
+    n_jobs = max(run.jobs.height for run in result.runs)
+    n_seeds = len({run.seed for run in result.runs})
+    seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
+    interval = "" if n_seeds == 1 else " After ±: half the width of a 95 % interval over seeds."
+    trace = result.scenario.trace
+    source = Path(trace.file).name if trace.file else f"generator {trace.generator.text if trace.generator else ''}"
+    return f"{n_jobs:,} jobs of {source}, {seeds}.{interval}"
+
+
+def cell(measure: Measure, estimate: Estimate | None) -> str:
+    """An estimate as text: ``93.1 % ± 0.4 %``."""
+    if estimate is None:
+        return "-"
+    if estimate.half_width is None:
+        return measure.shown(estimate.mean)
+    return f"{measure.shown(estimate.mean)} ± {measure.shown(estimate.half_width)}"
+
+
+def _table(result: Result) -> str:
+    columns = [(measure, result.estimates(measure)) for measure in result.measures]
+    best = {measure.name: best_of(measure, estimates) for measure, estimates in columns}
+    head = "".join(f"<th>{html.escape(measure.heading)}</th>" for measure, _ in columns)
+    rows = [
+        _row(label, [(cell(one, estimates[i_row]), i_row in best[one.name]) for one, estimates in columns])
+        for i_row, label in enumerate(result.by_policy)
+    ]
+    return f"<thead><tr><th>policy</th>{head}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody>"
+
+
+def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
+    columns = "".join(f'<td{" class=best" if is_best else ""}>{html.escape(text)}</td>' for text, is_best in cells)
+    return f"<tr><th>{html.escape(label)}</th>{columns}</tr>\n"
+
+
+def _svg(figure: "Figure") -> str:
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "punctual"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :].replace(_INK, "currentColor")
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --page: #ffffff; --ink: #222222; --rule: #dddddd; --best: #0a7d3c; }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --page: #16181d; --ink: #e4e6ea; --rule: #3a3f47; --best: #5ad18b; }} }}
+body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 78rem;
+  margin: 2rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.4rem; }}
+h2 {{ font-size: 1.1rem; }}
+svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }}
+th {{ font-weight: normal; opacity: 0.75; }}
+tbody th {{ text-align: left; opacity: 1; padding-left: 0; }}
+.best {{ color: var(--best); font-weight: 600; }}
+pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
+</style>
+</head>
+<body>
+<h1>{title}</h1>
+<p>{paragraph} The best of a column is in green.</p>
+<div class="wide"><table>
+{table}
+</table></div>
+{overview}
+<h2>Jobs over time</h2>
+<p>Jobs in order of submission from top to bottom, time from left to right. A pixel shows how its jobs spent that
+stretch of time: holding devices, or waiting for them; the fainter, the fewer of them were there.</p>
+{charts}
+<h2>What was run</h2>
+<pre>{scenario}</pre>
+</body>
+</html>
+"""

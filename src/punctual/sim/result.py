@@ -1,0 +1,134 @@
+"""What a study came to: a table of policies, a table of jobs, and a plot."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim.measures import MEASURES, Estimate, Measure
+from punctual.sim.report.figures import overview
+from punctual.sim.scenario import Scenario
+from punctual.sim.stored import StoredRun
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A run that came to nothing.
+
+    Attributes
+    ----------
+    invalid
+        The four parts of what a user can repair; None: a bug, ours or a plug-in's.
+    trace
+        Where it happened.
+    """
+
+    policy: str
+    seed: int
+    what: str
+    trace: str
+    invalid: tuple[str, str, str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The finished runs of a scenario.
+
+    Attributes
+    ----------
+    runs
+        Policy by policy within a seed.
+    folder
+        Where they lie.
+    failures
+        Runs that could not be finished.
+    """
+
+    scenario: Scenario
+    runs: tuple[StoredRun, ...]
+    folder: Path
+    failures: tuple[Failure, ...] = ()
+
+    @cached_property
+    def by_policy(self) -> dict[str, list[StoredRun]]:
+        """The runs of each policy, by seed."""
+        some: dict[str, list[StoredRun]] = {policy.shown: [] for policy in self.scenario.policies}
+        for run in sorted(self.runs, key=lambda run: run.seed):
+            some[run.policy].append(run)
+        return {label: runs for label, runs in some.items() if runs}
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The numbers that some run has."""
+        return tuple(one for one in MEASURES if any(run.summary.get(one.name) is not None for run in self.runs))
+
+    def estimates(self, measure: Measure) -> list[Estimate | None]:
+        """The number of each policy, in the order of `by_policy`."""
+        return [Estimate.of([run.summary.get(measure.name) for run in runs]) for runs in self.by_policy.values()]
+
+    @cached_property
+    def summary(self) -> "polars.DataFrame":
+        """A row for each policy: means over seeds, and where there are several seeds their 95 % intervals."""
+        import polars
+
+        columns: dict[str, Sequence[Any]] = {
+            "policy": list(self.by_policy),
+            "n_seeds": [len(runs) for runs in self.by_policy.values()],
+        }
+        for measure in self.measures:
+            columns |= _columns(measure, self.estimates(measure))
+        return polars.DataFrame(columns)
+
+    @cached_property
+    def by_seed(self) -> "polars.DataFrame":
+        """A row for each policy and seed, with everything that was measured."""
+        import polars
+
+        rows = [{"policy": run.policy, "seed": run.seed, **run.summary} for run in self.runs]
+        return polars.DataFrame(rows, infer_schema_length=None)
+
+    @cached_property
+    def jobs(self) -> "polars.DataFrame":
+        """A row for each job of each run; the first columns say of which."""
+        return jobs_of_all(self.runs)
+
+    def plot(self) -> "Figure":
+        """Job completion times, lateness, queue and utilisation of all policies."""
+        if not self.runs:
+            raise InvalidSpec(
+                "a plot needs a finished run", "none", f"'{self.folder}'", "See `failures` for why there is none."
+            )
+        return overview(self.by_policy)
+
+    def _repr_html_(self) -> str:
+        return str(self.summary._repr_html_())  # noqa: SLF001 -- what notebooks ask a table for
+
+
+def jobs_of_all(runs: Iterable[StoredRun]) -> "polars.DataFrame":
+    """The jobs of all runs in one table."""
+    import polars
+
+    def with_origin(run: StoredRun) -> polars.DataFrame:
+        origin = polars.select(policy=polars.lit(run.policy), seed=polars.lit(run.seed))
+        return origin.join(run.jobs, how="cross")
+
+    return polars.concat([with_origin(run) for run in runs], how="vertical_relaxed")
+
+
+def _columns(measure: Measure, estimates: Sequence[Estimate | None]) -> dict[str, list[float | None]]:
+    means = [one.mean if one else None for one in estimates]
+    widths = [one.half_width if one else None for one in estimates]
+    if not any(width is not None for width in widths):
+        return {measure.name: means}
+    pairs = [(m, w) if m is not None and w is not None else None for m, w in zip(means, widths, strict=True)]
+    return {
+        measure.name: means,
+        f"{measure.name}_low": [pair[0] - pair[1] if pair else None for pair in pairs],
+        f"{measure.name}_high": [pair[0] + pair[1] if pair else None for pair in pairs],
+    }

@@ -1,0 +1,285 @@
+"""What is simulated: jobs, hardware, the world's behaviour and the policies to be compared, as one value.
+
+A scenario is a TOML file, the options of `punctual simulate`, or the arguments of `punctual.simulate`: the same keys
+everywhere (docs/reference/scenario.md).
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim import parts
+from punctual.sim.choice import Choice, made
+from punctual.sim.hardware import NodeGroup, cluster_text, parsed_cluster
+from punctual.sim.invalid import first_complaint
+from punctual.sim.physics import Physics
+from punctual.sim.toml_text import toml_text
+
+#: A list in TOML, a tuple here.
+_A_LIST = Field(strict=False)
+
+DEFAULT_N_JOBS = 200
+DEFAULT_LOAD = 0.9
+
+
+class TraceSection(BaseModel):
+    """Where the jobs come from.
+
+    Attributes
+    ----------
+    file
+        A trace; None: they are generated.
+    generator
+        Who makes them where there is no file.
+    jobs
+        How many at most, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator.
+    load
+        Arrivals are drawn together or apart so that the work offered is this share of the cluster's capacity. None:
+        the file's own, `DEFAULT_LOAD` for a generator.
+    start_s
+        Jobs submitted earlier are left out; seconds since the first submission.
+    on_bad
+        What becomes of a row that makes no sense.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    file: str | None = None
+    generator: Choice | None = None
+    jobs: Annotated[int, Field(ge=1)] | None = None
+    load: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    start_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    on_bad: Literal["skip", "fail"] = "skip"
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.file is not None and self.generator is not None:
+            raise InvalidSpec(
+                "a trace must come from a file or from a generator", "both", "`trace`",
+                "Leave out `file` or `generator`.",
+            )  # fmt: skip
+        return self
+
+
+class PolicyChoice(Choice):
+    """A policy to be compared.
+
+    Attributes
+    ----------
+    label
+        What it is called in tables: its name with the parameters that were given.
+    """
+
+    label: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_label(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "parameters" in given:
+            return given
+        rest = {key: value for key, value in given.items() if key not in ("name", "label")}
+        kept = {key: given[key] for key in ("name", "label") if key in given}
+        return {**kept, "parameters": rest}
+
+    @property
+    def shown(self) -> str:
+        """The label, or what stands for it."""
+        return self.label or self.text
+
+
+class Scenario(BaseModel):
+    """A study: every policy on the same jobs, once for each seed.
+
+    Attributes
+    ----------
+    policies
+        Compared with each other; the first is the one the others are measured against.
+    seeds
+        Each drives generated jobs, drawn deadlines and the world's chances; a number n stands for 0 to n-1.
+    trace, deadlines, scaling, cluster, physics
+        See the reference.
+    controller
+        Registered name of who steers each job; None: jobs are looked at only when something happens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
+    seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
+    trace: TraceSection = TraceSection()
+    deadlines: Choice = Choice(name="keep")
+    scaling: Choice = Choice(name="rigid")
+    cluster: Annotated[tuple[NodeGroup, ...], _A_LIST, BeforeValidator(parsed_cluster), Field(min_length=1)] = (
+        NodeGroup(n_nodes=4, gpus=8),
+    )
+    physics: dict[str, Any] = {}
+    controller: str | None = None
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count_seeds(cls, given: Any) -> Any:
+        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+            return tuple(range(given))
+        return given
+
+    @field_validator("trace", mode="before")
+    @classmethod
+    def _trace_text(cls, given: Any) -> Any:
+        """A trace that is text: `generator:NAME...` or a file."""
+        if not isinstance(given, str):
+            return given
+        kind, colon, rest = given.partition(":")
+        return {"generator": rest} if colon and kind == "generator" else {"file": given}
+
+    @field_validator("trace")
+    @classmethod
+    def _default_trace(cls, given: TraceSection) -> TraceSection:
+        """What a generated trace is where nothing is said of it; then the scenario says it."""
+        if given.file is not None:
+            return given
+        generator = given.generator or Choice(name="poisson")
+        bound = generator.bound_to(parts.generator(generator.name), "trace.generator")
+        return given.model_copy(
+            update={
+                "generator": bound,
+                "jobs": given.jobs or DEFAULT_N_JOBS,
+                "load": given.load or DEFAULT_LOAD,
+            }
+        )
+
+    @field_validator("policies")
+    @classmethod
+    def _known_policies(cls, given: tuple[PolicyChoice, ...]) -> tuple[PolicyChoice, ...]:
+        bound = tuple(_bound_policy(choice) for choice in given)
+        names = [choice.shown for choice in bound]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidSpec(
+                    "policies must have different labels", f"'{name}' twice", "`policies`", "Give one a `label`."
+                )
+        return bound
+
+    @field_validator("deadlines")
+    @classmethod
+    def _known_deadlines(cls, given: Choice) -> Choice:
+        return given.bound_to(parts.deadlines(given.name), "deadlines")
+
+    @field_validator("scaling")
+    @classmethod
+    def _known_scaling(cls, given: Choice) -> Choice:
+        return given.bound_to(parts.scaling(given.name), "scaling")
+
+    @field_validator("physics")
+    @classmethod
+    def _known_physics(cls, given: dict[str, Any]) -> dict[str, Any]:
+        made(Physics, given, "physics")
+        return given
+
+    @field_validator("controller")
+    @classmethod
+    def _known_controller(cls, given: str | None) -> str | None:
+        if given is not None:
+            parts.controller(given)
+        return given
+
+    @field_serializer("cluster")
+    def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
+        if all(group.cores is None and group.memory_gib is None for group in groups):
+            return cluster_text(groups)
+        return [group.model_dump(exclude_defaults=True) for group in groups]
+
+    @classmethod
+    def of(cls, keys: Mapping[str, Any], where: str = "the scenario") -> "Scenario":
+        """The scenario with these keys.
+
+        Raises
+        ------
+        InvalidSpec
+            A key is unknown, missing, or its value cannot be used; the error names its path.
+        """
+        try:
+            return cls.model_validate(dict(keys))
+        except ValidationError as error:
+            complaint = first_complaint(error, known=_known_keys(error))
+            raise InvalidSpec(complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy) from None
+
+    @classmethod
+    def read(cls, path: Path) -> "Scenario":
+        """The scenario in a TOML file; the trace it names lies relative to it.
+
+        Raises
+        ------
+        InvalidSpec
+            The file cannot be read, is no TOML, or holds no scenario.
+        """
+        return cls.of(keys_in(path), f"'{path}'")
+
+    def keys(self) -> dict[str, Any]:
+        """The same as plain keys and values, in a fixed order; `of` makes the scenario again."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def canonical(self) -> str:
+        """The keys as JSON in which nothing can be written in two ways."""
+        return json.dumps(self.keys(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    def toml(self) -> str:
+        """The scenario as a file."""
+        return toml_text(self.keys())
+
+
+def keys_in(path: Path) -> dict[str, Any]:
+    """The keys of a scenario file, as they stand there but for the trace's path.
+
+    Raises
+    ------
+    InvalidSpec
+        The file cannot be read or is no TOML.
+    """
+    try:
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSpec(
+            "a scenario must be a file that can be read", error.strerror or str(error), f"'{path}'",
+            "Check the name; `punctual simulate --save FILE` writes one.",
+        ) from None  # fmt: skip
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSpec(
+            "a scenario must be TOML", str(error), f"'{path}'", "See the reference of scenarios for an example."
+        ) from None
+    return _with_trace_beside(keys, path)
+
+
+def _with_trace_beside(keys: dict[str, Any], path: Path) -> dict[str, Any]:
+    trace = keys.get("trace")
+    if isinstance(trace, str) and not trace.startswith("generator:"):
+        trace = {"file": trace}
+    if not (isinstance(trace, dict) and isinstance(trace.get("file"), str)):
+        return keys
+    return {**keys, "trace": {**trace, "file": str(path.parent / trace["file"])}}
+
+
+def _bound_policy(choice: PolicyChoice) -> PolicyChoice:
+    bound = choice.bound_to(parts.policy(choice.name), f"policies.{choice.name}")
+    return PolicyChoice(name=bound.name, parameters=bound.parameters, label=choice.label)
+
+
+def _known_keys(error: ValidationError) -> list[str]:
+    """The keys at the place of the first complaint."""
+    location = error.errors(include_url=False)[0]["loc"]
+    sections: dict[Any, type[BaseModel]] = {"trace": TraceSection, "cluster": NodeGroup}
+    kind = sections.get(location[0], Scenario) if len(location) > 1 else Scenario
+    return list(kind.model_fields)

@@ -1,0 +1,144 @@
+"""A finished run as it lies on disk: a folder named by its key, complete or not there at all.
+
+``run.json`` has what it was and what it came to, ``jobs.parquet`` a row for each job, ``segments.parquet`` a row for
+each stretch of time in which a job held the same devices.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from punctual.core.errors import InvalidSpec
+from punctual.metrics.cluster import ClusterRecord, Segment
+from punctual.metrics.job import JobRecord
+
+if TYPE_CHECKING:
+    import polars
+
+#: A curve to draw: instants in seconds, and the mean from each to the next.
+Curve = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One policy on one seed's jobs.
+
+    Attributes
+    ----------
+    facts
+        The contents of ``run.json``.
+    """
+
+    folder: Path
+    facts: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        return str(self.facts["key"])
+
+    @property
+    def policy(self) -> str:
+        """The policy's label."""
+        return str(self.facts["policy"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.facts["seed"])
+
+    @property
+    def summary(self) -> Mapping[str, float | None]:
+        """Everything that was measured, by name: ``jct_s.mean``."""
+        summary: Mapping[str, float | None] = self.facts["summary"]
+        return summary
+
+    @property
+    def curves(self) -> Mapping[str, Curve]:
+        """Courses over time: ``queue``, ``granted``, ``capacity``."""
+        curves: Mapping[str, Curve] = self.facts["curves"]
+        return curves
+
+    @cached_property
+    def jobs(self) -> "polars.DataFrame":
+        """A row for each job, in order of submission."""
+        return _table(self.folder / "jobs.parquet")
+
+    @cached_property
+    def segments(self) -> "polars.DataFrame":
+        """A row for each stretch in which a job held the same devices."""
+        return _table(self.folder / "segments.parquet")
+
+
+def read_run(folder: Path) -> StoredRun | None:
+    """The run in `folder`; None if there is none."""
+    try:
+        return StoredRun(folder, json.loads((folder / "run.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise InvalidSpec(
+            "a run's record must be JSON", str(error), f"'{folder / 'run.json'}'",
+            "Remove the folder; the run is then done again.",
+        ) from None  # fmt: skip
+
+
+def write_run(folder: Path, facts: Mapping[str, Any], record: ClusterRecord, token: str) -> None:
+    """Put a run into `folder`, all of it or nothing.
+
+    Parameters
+    ----------
+    record
+        One that keeps segments.
+    token
+        Marks what is not finished, so that whoever gave it can clear it away.
+    """
+    with _new_folder(folder, token) as new:
+        table_of(JobRecord, record.jobs()).write_parquet(new / "jobs.parquet")
+        table_of(Segment, record.segments()).write_parquet(new / "segments.parquet")
+        (new / "run.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def clear(runs: Path, token: str) -> None:
+    """Remove what was begun under `token` and never finished."""
+    for path in runs.glob(f".{token}-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def table_of(kind: type, rows: Sequence[Any]) -> "polars.DataFrame":
+    """A column for each field of the dataclass `kind`, of its declared type also where all values are None."""
+    import polars
+
+    types = {float: polars.Float64, int: polars.Int64, bool: polars.Boolean}
+    schema = {name: types.get(_plain_type(hint), polars.String) for name, hint in get_type_hints(kind).items()}
+    columns = {name: [getattr(row, name) for row in rows] for name in schema}
+    return polars.DataFrame(columns, schema=schema, strict=False)
+
+
+def _plain_type(hint: Any) -> Any:
+    """``float`` of ``float | None``."""
+    return next((one for one in get_args(hint) if one in (float, int, bool)), hint)
+
+
+@contextmanager
+def _new_folder(folder: Path, token: str) -> Iterator[Path]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{token}-", dir=folder.parent))
+    try:
+        yield new
+        new.chmod(0o755)
+        # Another process may have finished the same run meanwhile: its result is as good.
+        with suppress(OSError):
+            new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _table(path: Path) -> "polars.DataFrame":
+    import polars
+
+    return polars.read_parquet(path)

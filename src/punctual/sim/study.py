@@ -1,0 +1,214 @@
+"""Every policy of a scenario on every seed's jobs; what is finished is on disk and is not run again."""
+
+import json
+import secrets
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim import fingerprint, parts
+from punctual.sim.extra import check_extra
+from punctual.sim.one_run import simulate_one
+from punctual.sim.processes import in_processes, in_this_process
+from punctual.sim.result import Failure, Result
+from punctual.sim.scenario import PolicyChoice, Scenario
+from punctual.sim.stored import StoredRun, clear, read_run, write_run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One run to be done."""
+
+    scenario: Scenario
+    policy: PolicyChoice
+    seed: int
+    key: str
+    folder: Path
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a study is.
+
+    Attributes
+    ----------
+    n_runs, n_done, n_found
+        All runs; those that are finished; those among them that had been finished before.
+    done_frac
+        Share of the work of those that were not found; 1 if none was missing.
+    """
+
+    n_runs: int
+    n_done: int
+    n_found: int
+    done_frac: float
+
+
+class Study:
+    """A scenario and the folder of its results.
+
+    Parameters
+    ----------
+    out
+        Results lie in ``out/runs/KEY``. The key is a hash of all a run depends on: the scenario, the contents of the
+        trace, policy, seed, and Punctual's own source. Several studies may share a folder.
+
+    Raises
+    ------
+    InvalidSpec
+        The trace cannot be read, or a library of the extra `sim` is missing.
+    """
+
+    def __init__(self, scenario: Scenario, out: Path) -> None:
+        check_extra("numpy", "scipy", "polars", "matplotlib")
+        self.scenario = scenario
+        self.out = out
+        self._token = secrets.token_hex(4)
+
+    @cached_property
+    def assignments(self) -> tuple[Assignment, ...]:
+        """All runs, seed by seed, so that the policies can be compared as early as possible."""
+        common = self._common()
+        return tuple(
+            self._assignment(policy, seed, common) for seed in self.scenario.seeds for policy in self.scenario.policies
+        )
+
+    def run(self, *, n_processes: int = 1, tell: Callable[[Progress], None] | None = None) -> Result:
+        """Do what is missing; interrupted, it leaves what is finished.
+
+        Parameters
+        ----------
+        n_processes
+            Runs at a time. With more than one, a script must be importable (``if __name__ == "__main__":``).
+        tell
+            Is called whenever there is something new.
+
+        Raises
+        ------
+        InvalidSpec
+            A run could not be done for a reason that a user can repair.
+        """
+        missing = [one for one in self.assignments if read_run(one.folder) is None]
+        watch = _Watch(len(self.assignments), len(missing), tell or _tell_nobody)
+        failures = []
+        try:
+            with closing(self._done(missing, watch, n_processes)) as outcomes:
+                for i_run, failure in outcomes:
+                    _raise_invalid(failure)
+                    watch.finished(i_run)
+                    failures += [failure] if failure else []
+        finally:
+            clear(self.out / "runs", self._token)
+        return self.result(tuple(failures))
+
+    def result(self, failures: tuple[Failure, ...] = ()) -> Result:
+        """What is on disk of this study; also writes which runs it is made of."""
+        found = [(read_run(one.folder), one.policy.shown) for one in self.assignments]
+        # The label plays no part in what comes out, and may be another than when the run was done.
+        runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None)
+        _write_index(self.out, self.scenario, runs)
+        return Result(self.scenario, runs, self.out, failures)
+
+    def _done(
+        self, missing: list[Assignment], watch: "_Watch", n_processes: int
+    ) -> Iterator[tuple[int, Failure | None]]:
+        if n_processes == 1 or len(missing) < 2:
+            return in_this_process(carry_out, missing, watch.working)
+        return in_processes(carry_out, missing, watch.working, n_processes)
+
+    def _common(self) -> dict[str, Any]:
+        """What all runs depend on; the trace by what is in it, wherever it lies."""
+        keys = self.scenario.keys()
+        for own in ("policies", "seeds"):
+            keys.pop(own)
+        path = self.scenario.trace.file
+        if path is not None:
+            keys["trace"] = {**keys["trace"], "file": _hash_of_trace(Path(path))}
+        return {"program": fingerprint.of_program(), "scenario": keys}
+
+    def _assignment(self, policy: PolicyChoice, seed: int, common: Mapping[str, Any]) -> Assignment:
+        own = {"name": policy.name, "parameters": policy.parameters, "seed": seed}
+        source = fingerprint.of_plug_in(parts.policy(policy.name))
+        text = json.dumps({**common, **own, "source": source}, sort_keys=True)
+        key = fingerprint.of_text(text)[:24]
+        return Assignment(
+            scenario=self.scenario, policy=policy, seed=seed, key=key, folder=self.out / "runs" / key,
+            token=self._token,
+        )  # fmt: skip
+
+
+def carry_out(one: Assignment, tell: Callable[[float], None]) -> Failure | None:
+    """Simulate and store one run; what goes wrong is a value, because an exception of another process loses much."""
+    try:
+        facts, record = simulate_one(one.scenario, one.policy, one.seed, tell)
+        about = {"key": one.key, "policy": one.policy.shown, "seed": one.seed, "program": fingerprint.of_program()}
+        write_run(one.folder, {**about, **facts}, record, one.token)
+    except InvalidSpec as error:
+        invalid = (error.must, error.got, error.where, error.remedy)
+        return _failure(one, error, invalid)
+    except Exception as error:  # noqa: BLE001 -- a policy's bug must not cost the runs of the others
+        return _failure(one, error)
+    return None
+
+
+class _Watch:
+    """Adds up how far all runs are."""
+
+    def __init__(self, n_runs: int, n_missing: int, tell: Callable[[Progress], None]) -> None:
+        self._n_runs = n_runs
+        self._fracs = dict.fromkeys(range(n_missing), 0.0)
+        self._n_done = n_runs - n_missing
+        self._tell = tell
+        self._say()
+
+    def working(self, i_run: int, done_frac: float) -> None:
+        self._fracs[i_run] = max(self._fracs[i_run], done_frac)
+        self._say()
+
+    def finished(self, i_run: int) -> None:
+        self._n_done += 1
+        self.working(i_run, 1.0)
+
+    def _say(self) -> None:
+        n_missing = len(self._fracs)
+        done_frac = sum(self._fracs.values()) / n_missing if n_missing else 1.0
+        self._tell(
+            Progress(n_runs=self._n_runs, n_done=self._n_done, n_found=self._n_runs - n_missing, done_frac=done_frac)
+        )
+
+
+def _failure(one: Assignment, error: Exception, invalid: tuple[str, str, str, str] | None = None) -> Failure:
+    what = f"{type(error).__name__}: {error}"
+    trace = traceback.format_exc()
+    return Failure(policy=one.policy.shown, seed=one.seed, what=what, trace=trace, invalid=invalid)
+
+
+def _raise_invalid(failure: Failure | None) -> None:
+    if failure is not None and failure.invalid is not None:
+        raise InvalidSpec(*failure.invalid)
+
+
+def _hash_of_trace(path: Path) -> str:
+    try:
+        return fingerprint.of_file(path)
+    except OSError as error:
+        raise InvalidSpec(
+            "a trace must be a file that can be read", error.strerror or str(error), f"'{path}'",
+            "Check the name, or leave it out to have jobs generated.",
+        ) from None  # fmt: skip
+
+
+def _write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    index = {"scenario": scenario.keys(), "runs": [{"key": run.key, "policy": run.policy} for run in runs]}
+    (out / "study.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+
+
+def _tell_nobody(progress: Progress) -> None:
+    pass
