@@ -73,7 +73,7 @@ class Level:
         """The level until `until_at`, in at most `n_points` points (None: as many as are kept, at most)."""
         pieces = list(self._pieces)
         if self._since_at is not None and (until_at > self._since_at or not pieces):
-            pieces.append(_Piece(self._since_at, self.value * (until_at - self._since_at), self.value, self.value))
+            _append(pieces, self._since_at, self.value, until_at - self._since_at)
         pieces = _thin(pieces, until_at, min(n_points or self._n_points, self._n_points))
         return LevelCourse(
             at=tuple(piece.at for piece in pieces),
@@ -84,11 +84,19 @@ class Level:
         )
 
     def _close(self, since_at: float, at: float) -> None:
-        area = self.value * (at - since_at)
-        self._area += area
-        self._pieces.append(_Piece(since_at, area, self.value, self.value))
+        self._area += self.value * (at - since_at)
+        _append(self._pieces, since_at, self.value, at - since_at)
         if len(self._pieces) > 2 * self._n_points:
             self._pieces = _thin(self._pieces, at, self._n_points)
+
+
+def _append(pieces: list[_Piece], at: float, value: float, duration_s: float) -> None:
+    """Add a piece, or make the last one longer: a level that changed and changed back at one instant did not change."""
+    area = value * duration_s
+    if pieces and pieces[-1].low == pieces[-1].high == value:
+        pieces[-1] = pieces[-1]._replace(area=pieces[-1].area + area)
+    else:
+        pieces.append(_Piece(at, area, value, value))
 
 
 def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
