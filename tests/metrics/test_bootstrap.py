@@ -152,6 +152,17 @@ def test_under_no_difference_the_test_is_right_as_often_as_it_says() -> None:
     assert abs(n_found / 300 - 0.1) < 0.052
 
 
+def test_jobs_of_one_seed_get_one_sign() -> None:
+    """Six seeds whose jobs all go the same way: no more than six coins, however many jobs there are."""
+    other = {(seed, i): 1.0 + seed + i / 100 for seed in range(6) for i in range(50)}
+    one = dict.fromkeys(other, 0.0)
+    grouped = paired_difference(one, other, seed=1, group=lambda key: key[0])
+    assert grouped.p_value == 2 / 2**6
+    assert paired_difference(one, other, seed=1).p_value == 1 / 2001
+    seeds = pooled_interval([[1.0 + seed + i / 100 for i in range(50)] for seed in range(6)], seed=1)
+    assert (grouped.mean.low, grouped.mean.high) == pytest.approx((seeds.low, seeds.high))
+
+
 def test_equal_runs_do_not_differ() -> None:
     one = {i: float(i) for i in range(30)}
     found = paired_difference(one, one, seed=1)

@@ -166,7 +166,7 @@ def test_the_course() -> None:
     def steps(level: LevelCourse) -> list[tuple[float, float]]:
         return list(zip(level.at, level.mean, strict=True))
 
-    assert steps(course.n_queued) == [(14.0, 1.0), (35.0, 0.0)]  # c comes and goes at one instant; so do b and d
+    assert steps(course.n_queued) == [(10.0, 0.0), (14.0, 1.0), (35.0, 0.0)]  # c comes and goes at one instant
     assert steps(course.devices) == [(10.0, 8.0), (30.0, 4.0), (35.0, 6.0), (40.0, 2.0)]
     assert steps(course.cores) == [(10.0, 16.0), (30.0, 8.0), (35.0, 12.0), (40.0, 4.0)]
     assert steps(course.n_holding) == [(10.0, 1.0), (35.0, 2.0), (40.0, 1.0)]

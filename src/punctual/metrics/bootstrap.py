@@ -156,6 +156,7 @@ def paired_difference(
     level: float = 0.95,
     n_resamples: int = 2000,
     method: Method = "bca",
+    group: Callable[[K], Hashable] | None = None,
 ) -> PairedDifference:
     """Compare two runs on the same jobs (or two policies on the same seeds).
 
@@ -165,6 +166,10 @@ def paired_difference(
         A number for each job (or seed). The result does not depend on their order.
     n_resamples
         How often values are drawn for the interval, and signs for the test.
+    group
+        Which jobs belong together, the seed of a job say: they are drawn together and get one sign together, because
+        the jobs of one run share a queue. None: each job by itself, which says something about these very arrivals
+        only. With n groups p is never below 2¹⁻ⁿ.
 
     Raises
     ------
@@ -173,19 +178,33 @@ def paired_difference(
 
     Notes
     -----
-    *Formula.* dᵢ = otherᵢ − oneᵢ. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
+    *Formula.* dᵢ = otherᵢ − oneᵢ, or the sum of these over group i. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
     that is at most `n_resamples`, otherwise (1 + hits)/(1 + B) over B = `n_resamples` random ones.
     """
     keys = sorted(one.keys() & other.keys(), key=str)
     differences = _finite([other[key] - one[key] for key in keys], "the differences of two runs")
+    groups = None if group is None else _grouped(differences, [group(key) for key in keys])
     return PairedDifference(
         n=len(keys),
         n_left_out=len(one.keys() ^ other.keys()),
         n_lower=int((differences < 0).sum()),
         n_higher=int((differences > 0).sum()),
-        mean=interval(differences, seed=seed, level=level, n_resamples=n_resamples, method=method),
-        p_value=_sign_flip_p(differences, seed, n_resamples),
+        mean=(
+            interval(differences, seed=seed, level=level, n_resamples=n_resamples, method=method)
+            if groups is None
+            else pooled_interval(groups, seed=seed, level=level, n_resamples=n_resamples, method=method)
+        ),
+        p_value=_sign_flip_p(
+            differences if groups is None else np.array([part.sum() for part in groups]), seed, n_resamples
+        ),
     )
+
+
+def _grouped(values: Values, groups: Sequence[Hashable]) -> list[Values]:
+    parts: dict[Hashable, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        parts.setdefault(group, []).append(value)
+    return [np.array(part) for part in parts.values()]
 
 
 def _finite(values: ArrayLike, what: str) -> Values:
