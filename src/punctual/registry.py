@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 
 
 def names(family: str) -> list[str]:
-    """The registered names of `family` (``"controllers"``, ``"policies"``), in alphabetical order.
+    """The registered names of `family` (``"controllers"``, ``"traces.readers"``), in alphabetical order.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def class_name(name: str) -> str:
 
 
 def _own_names(family: str) -> list[str]:
-    package = find_spec(f"punctual.{family}") if family.isidentifier() else None
+    package = find_spec(f"punctual.{family}") if all(map(str.isidentifier, family.split("."))) else None
     if package is None or package.submodule_search_locations is None:
         raise InvalidSpec(
             "a family of plug-ins must exist", f"'{family}'", "the registry", "Ask for 'controllers' or 'policies'."

@@ -24,7 +24,7 @@ USES = {
     "metrics": {"core"},
     "registry": {"core"},
     "wire": set(),
-    "traces": {"core"},
+    "traces": {"core", "registry"},
     "sim": {"core", "metrics", "registry", "traces"},
     "runtime": {"core", "registry"},
     "executors": {"core", "wire"},
@@ -34,7 +34,7 @@ USES = {
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},
-    "": {"client"},
+    "": {"client", "sim"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.

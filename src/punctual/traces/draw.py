@@ -1,0 +1,102 @@
+"""Random numbers that are the same for a seed on every platform and in every version of Python."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from random import Random
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_N_BITS = 53
+
+
+def fraction(*names: object) -> float:
+    """A number from 0 to below 1 that depends on `names` and on nothing else."""
+    text = "\0".join(map(str, names)).encode("utf-8", "surrogatepass")
+    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> (64 - _N_BITS)) / 2**_N_BITS
+
+
+class Draw:
+    """A stream of random numbers.
+
+    Of Python's generator only `random()` is used, which is the one method whose values will never change; and no
+    function of the platform's mathematical library, whose last digits differ.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed).random
+
+    def uniform(self, low: float, high: float) -> float:
+        """Uniform from `low` to `high`."""
+        return low + (high - low) * self._random()
+
+    def count(self, low: int, high: int) -> int:
+        """A whole number from `low` to `high`, both included, all equally likely."""
+        return low + int(self._random() * (high - low + 1))
+
+    def chance(self, frac: float) -> bool:
+        """True in `frac` of all cases."""
+        return self._random() < frac
+
+    def one_of(self, choices: Sequence[T]) -> T:
+        """One of `choices`, all equally likely."""
+        return choices[self.count(0, len(choices) - 1)]
+
+    def pick(self, choices: Sequence[tuple[T, float]]) -> T:
+        """One of `choices`, each as likely as the number beside it says; the numbers may have any sum."""
+        left = self._random() * weight_of(choices)
+        for choice, weight in choices:
+            left -= weight
+            if left < 0:
+                return choice
+        return choices[-1][0]
+
+    def exponential(self, mean: float) -> float:
+        """Exponential with mean `mean`, by comparisons alone (von Neumann 1951).
+
+        A run of falling uniforms of odd length, which has probability 1 - 1/e or exp(-x) given its first value x, ends
+        the search; each failed run adds 1.
+        """
+        whole = 0
+        while True:
+            first = last = self._random()
+            length = 1
+            while (following := self._random()) < last:
+                last = following
+                length += 1
+            if length % 2:
+                return mean * (whole + first)
+            whole += 1
+
+    def between(self, quantiles: Sequence[tuple[float, float]]) -> float:
+        """From a distribution given by some of its quantiles, linear between them.
+
+        Parameters
+        ----------
+        quantiles
+            Pairs of a fraction and a value, ascending from fraction 0 to fraction 1.
+        """
+        at = self._random()
+        for (low, low_value), (high, high_value) in zip(quantiles, quantiles[1:], strict=False):
+            if at <= high:
+                return low_value + (high_value - low_value) * (at - low) / (high - low)
+        return quantiles[-1][1]
+
+
+def weight_of(choices: Sequence[tuple[object, float]]) -> float:
+    """The sum of the numbers beside `choices`."""
+    total = 0.0
+    for _, weight in choices:  # not `sum`, which rounds differently from Python 3.12 on
+        total += weight
+    return total
+
+
+def mean_of(choices: Sequence[tuple[float, float]]) -> float:
+    """The mean of what `Draw.pick` draws."""
+    return weight_of([(None, value * weight) for value, weight in choices]) / weight_of(choices)
+
+
+def mean_between(quantiles: Sequence[tuple[float, float]]) -> float:
+    """The mean of what `Draw.between` draws."""
+    pieces = zip(quantiles, quantiles[1:], strict=False)
+    return weight_of([(None, (high - low) * (a + b) / 2) for (low, a), (high, b) in pieces])

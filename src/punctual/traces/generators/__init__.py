@@ -1,0 +1,1 @@
+"""One generator each: the file's name is the generator's."""

@@ -1,0 +1,57 @@
+"""Jobs that come at random, as textbooks have them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+
+from punctual.traces.draw import Draw, mean_of
+from punctual.traces.generators._base import Choices, check_choices, check_jobs, check_load, steady_arrivals
+from punctual.traces.job import TraceJob
+from punctual.traces.named import check
+
+_NAME = "poisson"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisson:
+    """Poisson arrivals, exponential durations, device counts drawn for themselves.
+
+    With jobs of one device this is the M/M/c queue, of which the waiting times are known in closed form.
+
+    Parameters
+    ----------
+    n_jobs
+        How many.
+    load
+        Expected device-seconds of the jobs over those of `n_devices`: sets the gap between arrivals.
+    n_devices
+        Devices of the cluster that the load is meant for.
+    gpus
+        Pairs of a device count and its weight.
+    duration_s
+        Mean duration.
+    """
+
+    n_jobs: int = 1000
+    load: float = 0.9
+    n_devices: int = 64
+    gpus: Choices = ((1, 0.5), (2, 0.2), (4, 0.2), (8, 0.1))
+    duration_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_jobs(_NAME, self.n_jobs)
+        check_load(_NAME, self.load, self.n_devices)
+        check_choices(_NAME, "gpus", self.gpus)
+        check(isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self, _NAME)
+
+    def jobs(self, seed: int) -> Iterator[TraceJob]:
+        """The jobs in order of submission."""
+        draw = Draw(seed)
+        gap_s = mean_of(self.gpus) * self.duration_s / (self.load * self.n_devices)
+        for i_job, at in enumerate(steady_arrivals(draw, self.n_jobs, gap_s)):
+            yield TraceJob(
+                id=f"poisson-{i_job}",
+                submitted_at=at,
+                n_gpus=draw.pick(self.gpus),
+                duration_s=draw.exponential(self.duration_s),
+            )

@@ -1,0 +1,115 @@
+"""The jobs of SMD's experiments: parameter servers, layers, a utility of the completion time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from punctual.traces.draw import Draw
+from punctual.traces.generators._base import check_jobs
+from punctual.traces.job import TraceJob
+
+_NAME = "smd"
+_MB, _GB = 1e6, 1e9
+_GBPS_BYTES = 1e9 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smd:
+    """Jobs that wait for one decision on workers, parameter servers and admission.
+
+    All are there at 0. What the speed model and the utility need stands in the parameters:
+
+    ========================================================== ==============================================
+    ``iterations``                                             E
+    ``model_bytes``, ``bandwidth_bytes_per_s``                 g, B
+    ``batch_per_worker``, ``global_batch``                     m, K
+    ``n_layers``, ``forward_1_s``, ``backward_1_s``, ``push_1_s``, ... N, f_j, b_j, r_j
+    ``worker_overhead_s``, ``server_overhead_s``               β1, β2
+    ``overlap_frac``                                           α
+    ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes``, ``worker_disk_bytes`` O
+    ``server_cores``, ``server_memory_bytes``, ``server_disk_bytes`` G
+    ``limit_factor``                                           ϑ: the job's own limit, in workers and servers
+    ``utility_height``, ``utility_steepness``, ``utility_middle`` γ1, γ2, γ3
+    ========================================================== ==============================================
+
+    The paper gives no unit of time for β1, β2 and γ3: compare ratios of utilities, not utilities.
+
+    Parameters
+    ----------
+    n_jobs
+        How many; 10 to 200 in the paper.
+
+    Notes
+    -----
+    *Source*: [smd2021], the ranges of its evaluation; all draws uniform. K is a whole multiple of m.
+    """
+
+    n_jobs: int = 50
+
+    def __post_init__(self) -> None:
+        check_jobs(_NAME, self.n_jobs)
+
+    def jobs(self, seed: int) -> Iterator[TraceJob]:
+        """The jobs, all submitted at 0."""
+        draw = Draw(seed)
+        return (_job(draw, i_job) for i_job in range(self.n_jobs))
+
+
+def _job(draw: Draw, i_job: int) -> TraceJob:
+    iterations, batch = draw.count(50, 200), draw.count(10, 100)
+    parameters = {
+        "iterations": float(iterations),
+        "batch_per_worker": float(batch),
+        "global_batch": float(batch * draw.count(1, 100)),
+        **_communication(draw),
+        **_layers(draw),
+        **_amounts(draw),
+        **_utility(draw),
+    }
+    return TraceJob(
+        id=f"smd-{i_job}",
+        submitted_at=0.0,
+        work_steps=iterations,
+        batch_size=int(parameters["global_batch"]),
+        parameters=parameters,
+    )
+
+
+def _communication(draw: Draw) -> dict[str, float]:
+    return {
+        "model_bytes": draw.uniform(30, 575) * _MB,
+        "bandwidth_bytes_per_s": draw.uniform(5, 20) * _GBPS_BYTES,
+        "worker_overhead_s": draw.uniform(3, 4),
+        "server_overhead_s": draw.uniform(0, 0.01),
+        "overlap_frac": draw.uniform(0, 1),
+    }
+
+
+def _layers(draw: Draw) -> dict[str, float]:
+    n_layers = draw.count(10, 100)
+    layers = {"n_layers": float(n_layers)}
+    for i_layer in range(1, n_layers + 1):
+        layers[f"backward_{i_layer}_s"] = draw.uniform(0.001, 0.3)
+        layers[f"forward_{i_layer}_s"] = draw.uniform(0.001, 0.5)
+        layers[f"push_{i_layer}_s"] = draw.uniform(0.08, 0.5)
+    return layers
+
+
+def _amounts(draw: Draw) -> dict[str, float]:
+    return {
+        "worker_gpus": float(draw.count(0, 4)),
+        "worker_cores": float(draw.count(1, 10)),
+        "worker_memory_bytes": draw.uniform(2, 32) * _GB,
+        "worker_disk_bytes": draw.uniform(5, 10) * _GB,
+        "server_cores": float(draw.count(1, 10)),
+        "server_memory_bytes": draw.uniform(2, 32) * _GB,
+        "server_disk_bytes": draw.uniform(5, 10) * _GB,
+        "limit_factor": float(draw.count(1, 20)),
+    }
+
+
+def _utility(draw: Draw) -> dict[str, float]:
+    return {
+        "utility_height": draw.uniform(1, 100),
+        "utility_steepness": draw.uniform(4, 6),
+        "utility_middle": draw.uniform(1, 15),
+    }

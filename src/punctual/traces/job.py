@@ -1,0 +1,87 @@
+"""What a trace says about one job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from punctual.core.errors import InvalidSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One job of a trace; None where the trace says nothing.
+
+    Attributes
+    ----------
+    submitted_at
+        Seconds on the trace's own clock, which may start anywhere.
+    n_gpus
+        Devices the job asked for or held; may be a share of one. 0: a job without devices.
+    duration_s
+        Seconds it ran with `n_gpus` devices, waiting not counted.
+    work_steps
+        Training steps it did or was to do.
+    model_name, batch_size
+        What was trained, and samples per step over all devices.
+    deadline_s
+        Seconds from submission to the deadline.
+    device
+        Kind of device it asked for or ran on; kinds that will all do are joined by ``|``.
+    device_durations_s
+        Seconds it would run on each kind of device.
+    cores, memory_bytes
+        What it asked for beside its devices, over all nodes.
+    user
+        Who submitted it; of traces without users, the virtual cluster it belonged to.
+    weight
+        How much it counts against others.
+    best_effort
+        Whether the trace calls it a job without claim to be served in time.
+    parameters
+        Numbers with names for a speed model, units in the names.
+    """
+
+    id: str
+    submitted_at: float
+    n_gpus: float | None = None
+    duration_s: float | None = None
+    work_steps: float | None = None
+    model_name: str | None = None
+    batch_size: int | None = None
+    deadline_s: float | None = None
+    device: str | None = None
+    device_durations_s: Mapping[str, float] = field(default_factory=dict)
+    cores: float | None = None
+    memory_bytes: float | None = None
+    user: str | None = None
+    weight: float = 1.0
+    best_effort: bool = False
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise InvalidSpec("`id` must not be empty", "''", "a job of a trace", "Give every job a name.")
+        self._check(isfinite(self.submitted_at), "`submitted_at` must be a time", self.submitted_at, "seconds")
+        for name, unit in (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes")):
+            amount = getattr(self, name)
+            self._check(amount is None or 0 <= amount < float("inf"), f"`{name}` must not be negative", amount, unit)
+        for name, unit in (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "samples"), ("weight", "")):
+            amount = getattr(self, name)
+            self._check(amount is None or 0 < amount < float("inf"), f"`{name}` must be above zero", amount, unit)
+        self._check(
+            self.deadline_s is None or 0 < self.deadline_s < float("inf"),
+            "the deadline must be later than the submission", self.deadline_s, "s after it",
+        )  # fmt: skip
+        self._check(
+            all(0 < seconds < float("inf") for seconds in self.device_durations_s.values()),
+            "each of `device_durations_s` must be above zero", dict(self.device_durations_s), "s",
+        )  # fmt: skip
+
+    @property
+    def device_s(self) -> float | None:
+        """Device-seconds it took; None if the trace does not say."""
+        return None if self.n_gpus is None or self.duration_s is None else self.n_gpus * self.duration_s
+
+    def _check(self, holds: bool, must: str, got: object, unit: str) -> None:
+        if not holds:
+            raise InvalidSpec(must, f"{got} {unit}".rstrip(), f"job '{self.id}'", "Correct the job or leave it out.")

@@ -1,0 +1,1 @@
+"""One file format each: the file's name is the format's."""
