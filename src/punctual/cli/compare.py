@@ -13,7 +13,8 @@ from punctual.core.units import format_duration
 from punctual.metrics.bootstrap import PairedDifference
 from punctual.sim.extra import check_extra
 from punctual.sim.invalid import did_you_mean
-from punctual.sim.paired import COMPARED, Comparison, Contender, compare as compare_runs, contenders_in
+from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, contenders_in
+from punctual.sim.paired import compare as compare_runs
 
 #: Below this a difference is marked: so rarely does chance make one of its size.
 _SIGNIFICANT = 0.05
@@ -73,7 +74,15 @@ def _print(comparisons: list[Comparison]) -> None:
         console.print(
             f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}.", style="dim"
         )
-    console.print("Differences are means over these jobs; *: p < 0.05, of chance alone.", style="dim", markup=False)
+    console.print(_meaning(comparisons), style="dim", markup=False)
+
+
+def _meaning(comparisons: list[Comparison]) -> str:
+    if all(one.by_seed for one in comparisons):
+        kind = "arrivals of this kind (jobs of one seed are drawn together)"
+    else:
+        kind = f"these very arrivals (with {N_SEEDS_LEAST} seeds or more: for arrivals of this kind)"
+    return f"Differences are means over these jobs. Intervals and p are for {kind}; *: p < {_SIGNIFICANT}."
 
 
 def _cells(column: str, difference: PairedDifference) -> list[str]:

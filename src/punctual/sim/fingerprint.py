@@ -22,6 +22,14 @@ def of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def of_values(values: Iterable[object]) -> str:
+    """SHA-256 of values that say in their `repr` all that they are."""
+    digest = hashlib.sha256()
+    for value in values:
+        digest.update(f"{value!r}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
 @cache
 def of_program() -> str:
     """Punctual's version, and a hash of the source of everything that takes part in a simulation."""

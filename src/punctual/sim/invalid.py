@@ -21,6 +21,7 @@ _MUST = {
     "dict_type": "must be a table",
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
+    "too_short": "must not be empty",
     "missing": "must be given",
     "extra_forbidden": "must be a key that a scenario has",
 }
@@ -70,5 +71,5 @@ def _remedy(complaint: Any, known: Iterable[str]) -> str:
 
 
 def _lowered(message: str) -> str:
-    text = message.removeprefix("Input ").removeprefix("Value error, ")
-    return text.replace("should be", "must be")
+    text = message.removeprefix("Input ").replace("should", "must", 1)
+    return text[:1].lower() + text[1:]

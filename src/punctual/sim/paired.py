@@ -22,6 +22,12 @@ COMPARED = {
 #: the runs have the same seed.
 JobKey = tuple[int, str, float, float | None]
 
+#: From so many seeds on, jobs of one seed are drawn together: with fewer no difference could be told from chance.
+N_SEEDS_LEAST = 6
+#: Resampling costs its number times the jobs; so much of it takes a second or two.
+_COST_MAX = 40_000_000
+_N_RESAMPLES_LEAST, _N_RESAMPLES_MOST = 400, 2_000
+
 
 @dataclass(frozen=True, slots=True)
 class Contender:
@@ -47,6 +53,9 @@ class Comparison:
     ----------
     n_common
         Jobs that both were given.
+    by_seed
+        Whether jobs of one seed were drawn together: the interval and p then speak of arrivals of this kind, and
+        otherwise of these very arrivals.
     differences
         Column -> other minus first, over the common jobs for which both have a number.
     """
@@ -56,6 +65,7 @@ class Comparison:
     n_common: int
     n_first: int
     n_other: int
+    by_seed: bool
     differences: Mapping[str, PairedDifference]
 
 
@@ -95,15 +105,27 @@ def _against(
             "runs must have jobs in common to be compared", "none", f"'{label}' and '{other.label}'",
             "Compare runs of the same trace, deadlines and seeds.",
         )  # fmt: skip
+    by_seed = len({key[0] for key in mine & theirs}) >= N_SEEDS_LEAST
     differences = {}
     for column in COMPARED:
         one, two = values[column], other.values(column)
-        if one.keys() & two.keys():
-            differences[column] = paired_difference(one, two, seed=seed)
+        n_both = len(one.keys() & two.keys())
+        if n_both:
+            differences[column] = paired_difference(
+                one, two, seed=seed, group=_seed_of if by_seed else None, n_resamples=_n_resamples(n_both)
+            )
     return Comparison(
         first=label, other=other.label, n_common=len(mine & theirs), n_first=len(mine), n_other=len(theirs),
-        differences=differences,
+        by_seed=by_seed, differences=differences,
     )  # fmt: skip
+
+
+def _seed_of(key: JobKey) -> int:
+    return key[0]
+
+
+def _n_resamples(n_jobs: int) -> int:
+    return max(_N_RESAMPLES_LEAST, min(_N_RESAMPLES_MOST, _COST_MAX // n_jobs))
 
 
 def _keys(run: StoredRun) -> list[JobKey]:

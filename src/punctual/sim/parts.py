@@ -1,16 +1,43 @@
-"""The parts a scenario names, by family."""
+"""The parts that a scenario names, by family."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from punctual import registry
+from punctual.core.protocols import Controller, PerfModel
 from punctual.sim.choice import named
+from punctual.traces import deadlines as deadline_rules
+from punctual.traces import synthetic
+
+#: The short name is the one people use.
+_DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_rules.UniformSlack}
 
 
 def policy(name: str) -> type:
-    """The class of the policy `name`."""
+    """The class of the policy `name`; raises `InvalidSpec`, as all of these do, if there is none."""
     return registry.load("policies", name)
 
 
 def controller(name: str) -> type:
     """The class of the controller `name`."""
     return registry.load("controllers", name)
+
+
+def controllers(name: str | None) -> dict[str, Controller[Any]]:
+    """The controller under its name, for a simulation; nothing for None."""
+    return {} if name is None else {name: controller(name)()}
+
+
+def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
+    """The performance models under their names."""
+    return {name: registry.load("models", name)() for name in sorted({name for name in names if name})}
+
+
+def generator(name: str) -> type[synthetic.Generator]:
+    """The class of the generator `name`."""
+    return registry.load(synthetic.FAMILY, name)
+
+
+def deadlines(name: str) -> type[deadline_rules.Rule]:
+    """The class of the deadline rule `name`."""
+    return named(_DEADLINES, name, "deadline rules", "deadlines")

@@ -48,12 +48,15 @@ class Result:
         Where they lie.
     failures
         Runs that could not be finished.
+    n_bad_rows
+        Rows of the trace that made no sense and were left out.
     """
 
     scenario: Scenario
     runs: tuple[StoredRun, ...]
     folder: Path
     failures: tuple[Failure, ...] = ()
+    n_bad_rows: int = 0
 
     @cached_property
     def by_policy(self) -> dict[str, list[StoredRun]]:

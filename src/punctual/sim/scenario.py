@@ -18,12 +18,13 @@ from pydantic import (
     ValidationError,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
-from punctual.sim.choice import Choice, made
+from punctual.sim.choice import Choice, made, parameters_of
 from punctual.sim.hardware import NodeGroup, cluster_text, parsed_cluster
 from punctual.sim.invalid import first_complaint
 from punctual.sim.physics import Physics
@@ -46,10 +47,12 @@ class TraceSection(BaseModel):
     generator
         Who makes them where there is no file.
     jobs
-        How many at most, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator.
+        How many at most, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
+        number.
     load
-        Arrivals are drawn together or apart so that the work offered is this share of the cluster's capacity. None:
-        the file's own, `DEFAULT_LOAD` for a generator.
+        Work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
+        (expected; `DEFAULT_LOAD` if None); other arrivals are drawn together or apart until it is exactly this one
+        (left as they are if None).
     start_s
         Jobs submitted earlier are left out; seconds since the first submission.
     on_bad
@@ -95,6 +98,11 @@ class PolicyChoice(Choice):
         kept = {key: given[key] for key in ("name", "label") if key in given}
         return {**kept, "parameters": rest}
 
+    @model_serializer
+    def _write(self) -> dict[str, Any]:
+        label = {"label": self.label} if self.label else {}
+        return {"name": self.name, **label, **self.parameters}
+
     @property
     def shown(self) -> str:
         """The label, or what stands for it."""
@@ -120,7 +128,7 @@ class Scenario(BaseModel):
 
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
     seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
-    trace: TraceSection = TraceSection()
+    trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: Choice = Choice(name="keep")
     scaling: Choice = Choice(name="rigid")
     cluster: Annotated[tuple[NodeGroup, ...], _A_LIST, BeforeValidator(parsed_cluster), Field(min_length=1)] = (
@@ -152,13 +160,13 @@ class Scenario(BaseModel):
         if given.file is not None:
             return given
         generator = given.generator or Choice(name="poisson")
-        bound = generator.bound_to(parts.generator(generator.name), "trace.generator")
+        kind = parts.generator(generator.name)
+        bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
+        # A parameter that is given stands; what the generator does not have is not its to choose.
+        jobs = DEFAULT_N_JOBS if "n_jobs" in known and "n_jobs" not in bound.parameters else None
+        load = DEFAULT_LOAD if "load" in known and "load" not in bound.parameters else None
         return given.model_copy(
-            update={
-                "generator": bound,
-                "jobs": given.jobs or DEFAULT_N_JOBS,
-                "load": given.load or DEFAULT_LOAD,
-            }
+            update={"generator": bound, "jobs": given.jobs or jobs, "load": given.load or load}
         )
 
     @field_validator("policies")

@@ -12,6 +12,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim import fingerprint, parts
+from punctual.sim.assembly import open_trace
 from punctual.sim.extra import check_extra
 from punctual.sim.one_run import simulate_one
 from punctual.sim.processes import in_processes, in_this_process
@@ -70,6 +71,7 @@ class Study:
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
+        self._trace = open_trace(scenario)
 
     @cached_property
     def assignments(self) -> tuple[Assignment, ...]:
@@ -113,7 +115,8 @@ class Study:
         # The label plays no part in what comes out, and may be another than when the run was done.
         runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None)
         _write_index(self.out, self.scenario, runs)
-        return Result(self.scenario, runs, self.out, failures)
+        n_bad_rows = self._trace.bad.n_rows if self._trace else 0
+        return Result(self.scenario, runs, self.out, failures, n_bad_rows)
 
     def _done(
         self, missing: list[Assignment], watch: "_Watch", n_processes: int
@@ -127,9 +130,9 @@ class Study:
         keys = self.scenario.keys()
         for own in ("policies", "seeds"):
             keys.pop(own)
-        path = self.scenario.trace.file
-        if path is not None:
-            keys["trace"] = {**keys["trace"], "file": _hash_of_trace(Path(path))}
+        if self._trace is not None:
+            # What was read from it, which may lie in more than one file.
+            keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
         return {"program": fingerprint.of_program(), "scenario": keys}
 
     def _assignment(self, policy: PolicyChoice, seed: int, common: Mapping[str, Any]) -> Assignment:
@@ -192,16 +195,6 @@ def _failure(one: Assignment, error: Exception, invalid: tuple[str, str, str, st
 def _raise_invalid(failure: Failure | None) -> None:
     if failure is not None and failure.invalid is not None:
         raise InvalidSpec(*failure.invalid)
-
-
-def _hash_of_trace(path: Path) -> str:
-    try:
-        return fingerprint.of_file(path)
-    except OSError as error:
-        raise InvalidSpec(
-            "a trace must be a file that can be read", error.strerror or str(error), f"'{path}'",
-            "Check the name, or leave it out to have jobs generated.",
-        ) from None  # fmt: skip
 
 
 def _write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:

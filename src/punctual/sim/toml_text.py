@@ -22,7 +22,7 @@ def _lines(table: Mapping[str, Any]) -> str:
 
 
 def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key)
+    return key if _BARE.fullmatch(key) else _quoted(key)
 
 
 def _value(value: Any) -> str:
@@ -34,4 +34,9 @@ def _value(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value)
+
+
+def _quoted(text: str) -> str:
+    """As in JSON, which leaves only one sign unescaped that TOML does not allow."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -58,7 +58,8 @@ def in_words(result: Result) -> str:
     interval = "" if n_seeds == 1 else " After ±: half the width of a 95 % interval over seeds."
     trace = result.scenario.trace
     source = Path(trace.file).name if trace.file else f"generator {trace.generator.text if trace.generator else ''}"
-    return f"{n_jobs:,} jobs of {source}, {seeds}.{interval}"
+    bad = f" {result.n_bad_rows:,} rows of it made no sense and were left out." if result.n_bad_rows else ""
+    return f"{n_jobs:,} jobs of {source}, {seeds}.{bad}{interval}"
 
 
 def cell(measure: Measure, estimate: Estimate | None) -> str:

@@ -1,0 +1,72 @@
+"""From a scenario and a seed to the jobs that will be submitted."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim import parts
+from punctual.sim.choice import made, parameters_of
+from punctual.sim.hardware import n_devices
+from punctual.sim.job import SimJob
+from punctual.sim.scenario import Scenario
+from punctual.traces import Trace, TraceJob, read
+from punctual.traces.deadlines import assign
+from punctual.traces.load import rescaled
+from punctual.traces.order import normalized
+
+
+def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
+    """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines.
+
+    Raises
+    ------
+    InvalidSpec
+        The trace cannot be used as the scenario says, or nothing is left of it.
+    """
+    section = scenario.trace
+    jobs = _first(_after(section.start_s, normalized(_source(scenario, seed))), section.jobs)
+    if section.load is not None and not _generator_has(scenario, "load"):
+        jobs = rescaled(jobs, section.load, n_devices(scenario.cluster))
+    rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
+    return list(assign(jobs, rule, seed))
+
+
+def open_trace(scenario: Scenario) -> Trace | None:
+    """The file that the scenario names; None if its jobs are generated.
+
+    Raises
+    ------
+    InvalidSpec
+        It cannot be read, or is of no known format.
+    """
+    section = scenario.trace
+    return None if section.file is None else read(Path(section.file), section.on_bad)
+
+
+def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
+    trace, generator = open_trace(scenario), scenario.trace.generator
+    if trace is not None or generator is None:
+        return trace or ()
+    wishes = {
+        "n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_devices(scenario.cluster)
+    }
+    known = {name: value for name, value in wishes.items() if value is not None and _generator_has(scenario, name)}
+    parameters = {**known, **generator.parameters}
+    return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)
+
+
+def _generator_has(scenario: Scenario, parameter: str) -> bool:
+    generator = scenario.trace.generator
+    return generator is not None and parameter in parameters_of(parts.generator(generator.name))
+
+
+def _after(start_s: float, jobs: list[TraceJob]) -> list[TraceJob]:
+    return normalized(job for job in jobs if job.submitted_at >= start_s) if start_s else jobs
+
+
+def _first(jobs: list[TraceJob], n_jobs: int | None) -> list[TraceJob]:
+    if not jobs:
+        raise InvalidSpec(
+            "a trace must have jobs", "none", "`trace`", "Choose another file, or an earlier `trace.start_s`."
+        )
+    return jobs[:n_jobs]

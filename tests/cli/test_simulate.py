@@ -1,0 +1,104 @@
+"""`punctual simulate` and `punctual compare` as a user has them."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from tests.cli.programs import Terminal, wait_until
+
+SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Any:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.close()
+
+
+def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -> None:
+    done = terminal.punctual(
+        "simulate", *SMALL, "--load", "1.4", "--deadlines", "uniform:1.2,4", "--save", "s.toml", "--export", "jobs.csv"
+    )
+    assert done.returncode == 0, done.stderr
+    rows = done.stdout.splitlines()
+    assert rows[0].split()[:3] == ["policy", "deadlines", "met"]
+    assert [row.split()[0] for row in rows[1:3]] == ["fifo", "shortest-remaining"]
+    assert "±" in rows[1]
+    assert "*" in done.stdout
+    assert rows[-1] == "report: simulation/report.html"
+    assert (terminal.folder / "simulation" / "report.html").read_text().startswith("<!doctype html>")
+    assert polars.read_csv(terminal.folder / "jobs.csv").height == 120
+
+    # The saved scenario is the same study: nothing is run again.
+    runs = sorted((terminal.folder / "simulation" / "runs").iterdir())
+    assert terminal.punctual("simulate", "s.toml").returncode == 0
+    assert sorted((terminal.folder / "simulation" / "runs").iterdir()) == runs
+
+    compared = terminal.punctual("compare", "simulation", "--json")
+    assert compared.returncode == 0, compared.stderr
+    (found,) = json.loads(compared.stdout)["comparisons"]
+    assert (found["first"], found["other"], found["n_common"]) == ("fifo", "shortest-remaining", 60)
+    assert "60 jobs in common" in terminal.punctual("compare", "simulation").stdout
+
+
+def test_a_policy_alone_is_enough(terminal: Terminal) -> None:
+    done = terminal.punctual("simulate", "--policy", "fifo", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [run["summary"]["n_jobs"] for run in found["runs"]] == [200, 200, 200]
+    assert found["policies"][0]["policy"] == "fifo"
+
+
+def test_options_go_over_the_file_s_keys(terminal: Terminal) -> None:
+    (terminal.folder / "s.toml").write_text('policies = ["fifo"]\nseeds = 1\n[trace]\njobs = 7\n')
+    done = terminal.punctual("simulate", "s.toml", "--jobs", "5", "--set", "physics.resize_s=2", "--json")
+    found = json.loads(done.stdout)
+    assert found["scenario"]["trace"]["jobs"] == found["runs"][0]["summary"]["n_jobs"] == 5
+    assert found["scenario"]["physics"] == {"resize_s": 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "policy"),
+        (["--policy", "ffo"], "fifo"),
+        (["--policy", "fifo", "--trace", "none.csv"], "none.csv"),
+        (["--policy", "fifo", "--cluster", "many"], "16x8"),
+        (["--policy", "fifo", "--set", "physics.resize"], "physics.resize_s=30"),
+        (["--policy", "fifo", "--set", "phisics.resize_s=1"], "physics"),
+        (["--policy", "fifo", "--export", "jobs.xls"], ".csv"),
+        (["--policy", "fifo", "--processes", "0"], "above zero"),
+        (["none.toml"], "none.toml"),
+    ],
+)
+def test_a_slip_is_a_four_part_error(terminal: Terminal, arguments: list[str], words: str) -> None:
+    done = terminal.punctual("simulate", *arguments)
+    assert done.returncode == 2
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
+    assert words in done.stderr
+    assert not (terminal.folder / "simulation").exists()
+
+
+@pytest.mark.parametrize("arguments", [["none"], ["simulation", "--baseline", "greedy"], ["simulation"]], ids=" ".join)
+def test_a_comparison_that_cannot_be_made_is_a_four_part_error(terminal: Terminal, arguments: list[str]) -> None:
+    assert terminal.punctual("simulate", "--policy", "fifo", "--jobs", "3", "--seeds", "1").returncode == 0
+    done = terminal.punctual("compare", *arguments)
+    assert done.returncode == 2
+    assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
+
+
+def test_ctrl_c_leaves_finished_results_and_nothing_else(terminal: Terminal) -> None:
+    runs = terminal.folder / "simulation" / "runs"
+    command = ("simulate", "--policy", "fifo", "--seeds", "400", "--jobs", "300", "--processes", "2")
+    process = terminal.start(*command)
+    wait_until(lambda: any(runs.glob("[0-9a-f]*/run.json")))
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=45)
+    assert process.returncode == 130, errors
+    assert "is not run again" in errors
+    assert not list(runs.glob(".*"))
+    assert all((run / "jobs.parquet").is_file() for run in runs.iterdir())

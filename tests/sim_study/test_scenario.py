@@ -1,0 +1,161 @@
+"""A scenario says what is run, or says what is wrong with it and where."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.resources import Resources
+from punctual.sim.choice import Choice
+from punctual.sim.hardware import PLENTY_CORES, NodeGroup, n_devices, nodes_of
+from punctual.sim.scenario import DEFAULT_LOAD, DEFAULT_N_JOBS, Scenario
+from punctual.sim.toml_text import toml_text
+
+LEAST: dict[str, Any] = {"policies": ["fifo"]}
+
+
+def refused(keys: dict[str, Any]) -> InvalidSpec:
+    with pytest.raises(InvalidSpec) as caught:
+        Scenario.of({**LEAST, **keys}, "x.toml")
+    return caught.value
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    scenario = Scenario.of(LEAST)
+    assert scenario.seeds == (0, 1, 2)
+    assert scenario.trace.generator is not None
+    assert (scenario.trace.generator.name, scenario.trace.jobs) == ("poisson", DEFAULT_N_JOBS)
+    assert scenario.trace.load == DEFAULT_LOAD
+    assert n_devices(scenario.cluster) == 32
+    assert scenario.controller is None
+
+
+def test_a_number_of_seeds_stands_for_the_first_ones() -> None:
+    assert Scenario.of({**LEAST, "seeds": 4}).seeds == (0, 1, 2, 3)
+    assert Scenario.of({**LEAST, "seeds": [7, 9]}).seeds == (7, 9)
+
+
+@pytest.mark.parametrize("text", ["uniform-slack:1.2,4", "uniform-slack:low=1.2,high=4", "uniform-slack:1.2,high=4.0"])
+def test_parameters_by_place_and_by_name_are_the_same(text: str) -> None:
+    chosen = Scenario.of({**LEAST, "deadlines": text}).deadlines
+    table = Scenario.of({**LEAST, "deadlines": {"name": "uniform-slack", "low": 1.2, "high": 4}}).deadlines
+    assert chosen.parameters == table.parameters == {"low": 1.2, "high": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("x", {}),
+        ("x:a=1", {"a": 1}),
+        ("x:a=1.5,b=true,c=word,d=[1,2]", {"a": 1.5, "b": True, "c": "word", "d": [1, 2]}),
+    ],
+)
+def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[str, Any]) -> None:
+    assert Choice.model_validate(text).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("keys", "where", "words"),
+    [
+        ({"polices": []}, "polices", "policies"),
+        ({"trace": {"jbos": 3}}, "trace.jbos", "jobs"),
+        ({"trace": {"jobs": "many"}}, "trace.jobs", "whole number"),
+        ({"trace": {"jobs": 0}}, "trace.jobs", "greater than or equal to 1"),
+        ({"trace": {"load": True}}, "trace.load", "number"),
+        ({"trace": {"load": float("inf")}}, "trace.load", "finite"),
+        ({"trace": {"file": "a", "generator": "poisson"}}, "trace", "from a file or from a generator"),
+        ({"trace": "generator:poison"}, "trace", "poisson"),
+        ({"cluster": "16 nodes"}, "cluster", "16x8"),
+        ({"cluster": [{"n_nodes": 2, "gpu": 8}]}, "cluster[0].gpu", "gpus"),
+        ({"cluster": []}, "cluster", "empty"),
+        ({"deadlines": "unifrom-slack"}, "deadlines", "uniform-slack"),
+        ({"deadlines": "uniform-slack:lwo=2"}, "deadlines.lwo", "low"),
+        ({"deadlines": "uniform-slack:low=wide"}, "deadlines.low", "number"),
+        ({"deadlines": "uniform-slack:4,1"}, "deadlines", "low"),
+        ({"deadlines": "keep:1"}, "deadlines", "as many values"),
+        ({"scaling": "elastc"}, "scaling", "elastic"),
+        ({"physics": {"resize_s": -1}}, "physics", "resize_s"),
+        ({"physics": {"resizes": 1}}, "physics.resizes", "resize_s"),
+        ({"controller": "remaining-costs"}, "controller", "remaining-cost"),
+        ({"policies": ["fifo", "fifo"]}, "policies", "label"),
+        ({"policies": ["ffo"]}, "policies", "fifo"),
+        ({"policies": []}, "policies", "empty"),
+        ({"policies": [{"label": "nameless"}]}, "policies[0].name", "given"),
+        ({"seeds": 0}, "seeds", ""),
+        ({"seeds": "3"}, "seeds", "list"),
+    ],
+)  # fmt: skip
+def test_a_slip_is_told_with_its_place_and_a_way_out(keys: dict[str, Any], where: str, words: str) -> None:
+    error = refused(keys)
+    assert f"`{where}" in error.where
+    assert "x.toml" in error.where
+    assert words in str(error)
+    assert error.remedy
+
+
+def test_a_policy_may_appear_twice_under_different_labels() -> None:
+    twice = [{"name": "fifo", "label": "a"}, {"name": "fifo", "label": "b"}]
+    assert [one.shown for one in Scenario.of({"policies": twice}).policies] == ["a", "b"]
+
+
+def test_a_scenario_survives_being_written(tmp_path: Path) -> None:
+    scenario = Scenario.of(
+        {
+            "policies": ["fifo", {"name": "shortest-remaining", "label": "SRTF"}], "seeds": [3, 1], "controller": None,
+            "trace": {"generator": "poisson", "jobs": 20, "load": 1.5}, "deadlines": "uniform-slack:1.2,4",
+            "scaling": "rigid", "physics": {"resize_s": 30.0, "solver_s": 1.0},
+            "cluster": [{"n_nodes": 2, "gpus": 4, "cores": 16.0, "memory_gib": 64.0, "device": "V100"}],
+        }
+    )  # fmt: skip
+    path = tmp_path / "scenario.toml"
+    path.write_text(scenario.toml(), encoding="utf-8")
+    assert Scenario.read(path) == scenario
+    assert Scenario.read(path).canonical() == scenario.canonical()
+
+
+def test_a_trace_lies_beside_its_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text('policies = ["fifo"]\ntrace = "jobs.csv"\n', encoding="utf-8")
+    assert Scenario.read(path).trace.file == str(tmp_path / "jobs.csv")
+
+
+@pytest.mark.parametrize("text", [None, "policies = [", "\udcff"])
+def test_a_file_that_is_none_is_a_user_s_error(tmp_path: Path, text: str | None) -> None:
+    path = tmp_path / "scenario.toml"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidSpec) as caught:
+        Scenario.read(path)
+    assert str(path) in caught.value.where
+
+
+def test_nodes_are_numbered_so_that_their_order_is_that_of_the_groups() -> None:
+    groups = (NodeGroup(n_nodes=9, gpus=8, device="V100"), NodeGroup(n_nodes=3, cores=16.0, memory_gib=2.0))
+    nodes = nodes_of(groups)
+    assert [node.id for node in nodes] == sorted(node.id for node in nodes)
+    assert [node.device for node in nodes] == ["V100"] * 9 + [""] * 3
+    assert nodes[0].capacity.cores == 8 * PLENTY_CORES
+    assert nodes[11].capacity == Resources(16.0, 0, 2 * 2**30)
+
+
+@pytest.mark.parametrize("text", ["16x8", "16x8:V100+4x4:T4", "1x0"])
+def test_a_cluster_as_text_is_written_as_it_was_read(text: str) -> None:
+    assert Scenario.of({**LEAST, "cluster": text}).keys()["cluster"] == text
+
+
+SCALARS = st.one_of(
+    st.booleans(), st.integers(-(2**60), 2**60), st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=9),
+)  # fmt: skip
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_what_is_written_is_what_python_reads(table: dict[str, Any]) -> None:
+    read = tomllib.loads(toml_text(table))
+    assert read == {key: value for key, value in table.items() if value != {}}

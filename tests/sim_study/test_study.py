@@ -1,0 +1,176 @@
+"""Studies: what is finished is found again, what is not leaves nothing behind."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim import fingerprint, study
+from punctual.sim.api import simulate
+from punctual.sim.result import Result
+from punctual.sim.scenario import Scenario
+from punctual.sim.study import Progress, Study
+
+SMALL: dict[str, Any] = {
+    "policies": ["fifo", "shortest-remaining"], "seeds": 2, "cluster": "2x4", "deadlines": "uniform:1.2,4",
+    "trace": {"generator": {"name": "poisson", "gpus": [[1, 0.5], [4, 0.5]]}, "jobs": 25, "load": 1.3},
+}  # fmt: skip
+
+
+def run(out: Path, n_processes: int = 1, **keys: Any) -> tuple[Result, list[Progress]]:
+    told: list[Progress] = []
+    result = Study(Scenario.of({**SMALL, **keys}), out).run(n_processes=n_processes, tell=told.append)
+    return result, told
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return run(tmp_path_factory.mktemp("study"))[0]
+
+
+def test_every_policy_has_every_seed_and_every_job(finished: Result) -> None:
+    assert not finished.failures
+    assert [(one.seed, one.policy) for one in finished.runs] == [
+        (0, "fifo"), (0, "shortest-remaining"), (1, "fifo"), (1, "shortest-remaining"),
+    ]  # fmt: skip
+    assert all(one.summary["n_finished"] == one.jobs.height == 25 for one in finished.runs)
+
+
+def test_policies_meet_the_same_jobs_and_seeds_other_ones(finished: Result) -> None:
+    by_seed = {}
+    for one in finished.runs:
+        by_seed.setdefault(one.seed, []).append(one.jobs.select("id", "submitted_at", "deadline_s"))
+    assert by_seed[0][0].equals(by_seed[0][1])
+    assert not by_seed[0][0].equals(by_seed[1][0])
+
+
+def test_tables_have_a_row_for_each_policy_and_for_each_job(finished: Result) -> None:
+    assert finished.summary["policy"].to_list() == ["fifo", "shortest-remaining"]
+    means = finished.by_seed.group_by("policy", maintain_order=True).mean()
+    assert finished.summary["jct_mean_s"].to_list() == pytest.approx(means["jct_mean_s"].to_list())
+    assert finished.jobs.height == 100
+    assert finished.jobs.columns[:3] == ["policy", "seed", "id"]
+    assert finished.jobs.__dataframe__().num_rows() == 100
+
+
+def test_an_interval_over_two_seeds_is_student_s(finished: Result) -> None:
+    one, other = (run.summary["jct_mean_s"] for run in finished.by_policy["fifo"])
+    row = finished.summary.row(0, named=True)
+    assert row["jct_mean_s"] - row["jct_mean_s_low"] == pytest.approx(12.7062 * abs(one - other) / 2, rel=1e-4)
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path) -> None:
+    first, _ = run(tmp_path)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
+    again, told = run(tmp_path)
+    assert written == {path: path.stat().st_mtime_ns for path in tmp_path.glob("runs/*/*")}
+    assert told[0].n_found == told[0].n_done == 4
+    assert told[0].done_frac == 1.0
+    assert [one.facts for one in again.runs] == [one.facts for one in first.runs]
+
+
+def test_only_what_is_new_is_run(tmp_path: Path) -> None:
+    run(tmp_path, policies=["fifo"], seeds=1)
+    _, told = run(tmp_path)
+    assert (told[0].n_found, told[-1].n_done, told[-1].done_frac) == (1, 4, 1.0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cluster": "3x4"}, {"deadlines": "uniform:1.2,5"}, {"physics": {"resize_s": 1.0}}, {"seeds": [5, 6]},
+        {"policies": [{"name": "fifo", "backfill": True}]}, {"trace": {**SMALL["trace"], "load": 1.31}},
+    ],
+)  # fmt: skip
+def test_a_key_changes_with_everything_that_matters(tmp_path: Path, changed: dict[str, Any]) -> None:
+    before = {one.key for one in Study(Scenario.of(SMALL), tmp_path).assignments}
+    assert not before & {one.key for one in Study(Scenario.of({**SMALL, **changed}), tmp_path).assignments}
+
+
+def test_a_key_changes_with_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {one.key for one in Study(Scenario.of(SMALL), tmp_path).assignments}
+    monkeypatch.setattr(fingerprint, "of_program", lambda: "0.1.0+other")
+    assert not before & {one.key for one in Study(Scenario.of(SMALL), tmp_path).assignments}
+
+
+def test_a_label_is_no_part_of_the_key(tmp_path: Path) -> None:
+    run(tmp_path, policies=["fifo"], seeds=1)
+    result, told = run(tmp_path, policies=[{"name": "fifo", "label": "first come"}], seeds=1)
+    assert told[0].n_found == 1
+    assert [one.policy for one in result.runs] == ["first come"]
+
+
+def test_several_processes_give_the_same_results(tmp_path: Path, finished: Result) -> None:
+    result, told = run(tmp_path, n_processes=2)
+    assert result.jobs.equals(finished.jobs)
+    assert told[-1].n_done == 4
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == sorted(one.key for one in result.runs)
+
+
+def test_a_trace_counts_by_its_contents(tmp_path: Path) -> None:
+    header = "timestamp,duration,num_gpus,gpu_time,cluster\n"
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text(header + "2017-10-03 00:00:00,60,1,60,a\n2017-10-03 00:00:10,60,1,60,a\n")
+    other.write_text(one.read_text())
+    keys = {**SMALL, "trace": {"file": str(one)}, "seeds": 1, "deadlines": "keep"}
+    before = [item.key for item in Study(Scenario.of(keys), tmp_path).assignments]
+    moved = {**keys, "trace": {"file": str(other)}}
+    assert [item.key for item in Study(Scenario.of(moved), tmp_path).assignments] == before
+    other.write_text(one.read_text().replace("00:00:10", "00:00:11"))
+    assert [item.key for item in Study(Scenario.of(moved), tmp_path).assignments] != before
+
+
+def test_an_interruption_leaves_what_is_finished_and_nothing_else(tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.n_done == 1 and progress.done_frac > 0.3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Study(Scenario.of(SMALL), tmp_path).run(tell=interrupt)
+    (left,) = (tmp_path / "runs").iterdir()
+    assert json.loads((left / "run.json").read_text())["policy"] == "fifo"
+    assert run(tmp_path)[1][0].n_found == 1
+
+
+def test_a_broken_policy_costs_its_own_runs_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = study.simulate_one
+
+    def broken(scenario: Scenario, policy: Any, seed: int, tell: Any) -> Any:
+        if policy.name == "fifo":
+            raise ZeroDivisionError("division by zero")
+        return real(scenario, policy, seed, tell)
+
+    monkeypatch.setattr(study, "simulate_one", broken)
+    result, _ = run(tmp_path, seeds=1)
+    assert [one.policy for one in result.runs] == ["shortest-remaining"]
+    assert [(one.policy, one.what) for one in result.failures] == [("fifo", "ZeroDivisionError: division by zero")]
+    assert "broken" in result.failures[0].trace
+
+
+def test_what_a_user_can_repair_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match="jobs"):
+        run(tmp_path, trace={**SMALL["trace"], "start_s": 1e12})
+
+
+def test_a_damaged_result_is_told_of(tmp_path: Path) -> None:
+    result, _ = run(tmp_path, policies=["fifo"], seeds=1)
+    (result.runs[0].folder / "run.json").write_text("{")
+    with pytest.raises(InvalidSpec, match="JSON"):
+        run(tmp_path, policies=["fifo"], seeds=1)
+
+
+def test_from_python(tmp_path: Path) -> None:
+    result = simulate(policies="fifo", seeds=1, cluster="2x4", trace={"jobs": 5}, out=tmp_path)
+    assert result.summary.height == 1
+    assert result.summary["jct_mean_s"][0] > 0
+    axes = result.plot().axes
+    assert [one.get_title() for one in axes[:2]] == ["Job completion time", "Lateness"]
+    assert "<table" in result._repr_html_()
+
+
+def test_a_scenario_from_python_can_be_changed(tmp_path: Path) -> None:
+    scenario = Scenario.of(SMALL)
+    result = simulate(scenario, policies=["fifo"], seeds=[4], out=tmp_path)
+    assert [(one.policy, one.seed) for one in result.runs] == [("fifo", 4)]
