@@ -1,0 +1,210 @@
+"""One configuration for each job, one resource: the multiple-choice knapsack, with a proof of how good the answer is."""
+
+from math import inf
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from punctual.core.errors import InvalidSpec
+from punctual.optim._core_search import CoreSearch
+from punctual.optim._multiplier_search import MultiplierSearch
+from punctual.optim._tables import choice_sum, cost_table, require, rows_without_choice, value_table
+from punctual.optim.solution import FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+
+#: Configurations looked at in the first exact search; each further one looks at four times as many.
+_N_CANDIDATES = 48
+_GROWTH = 4
+
+
+def solve_knapsack(
+    costs: ArrayLike,
+    values: ArrayLike,
+    capacity: int,
+    *,
+    allowed: ArrayLike | None = None,
+    gap_limit: float = 1e-4,
+    exact: bool = False,
+    multiplier: float | None = None,
+    n_states_max: int = 20_000_000,
+) -> Solution:
+    """Choose one configuration for each job, so that the costs fit and the sum of values is as large as possible.
+
+    Use it whenever one resource (devices) is shared and the value of each count is known, whatever its shape. For
+    several resources there is `punctual.optim.vector_knapsack`.
+
+    Parameters
+    ----------
+    costs
+        Whole amounts, not negative, shape (n_jobs, n_configurations), or (n_configurations,) if equal for all jobs.
+        Holding nothing is a configuration like any other: where it is allowed, it has a column of cost 0.
+    values
+        Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
+    capacity
+        What there is to share, in the unit of `costs`.
+    allowed
+        Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
+    gap_limit
+        Enough is proven when no choice can be better by more than this share of the value.
+    exact
+        Go on until the choice is proven best.
+    multiplier
+        That of a similar problem (`Solution.multipliers`): the search begins near it. Changes the time, not the bound.
+    n_states_max
+        Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
+        fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
+
+    Returns
+    -------
+    Solution
+        `multipliers` has one entry, the value of one more unit of capacity.
+
+    Raises
+    ------
+    InvalidSpec
+        A value is NaN or +inf, a cost negative or not whole, a shape does not match.
+
+    Notes
+    -----
+    *Symbols.* v_jk, c_jk value and cost of configuration k of job j, C capacity, λ ≥ 0 multiplier.
+
+    *Formula.* L(λ) = λC + Σ_j max_k (v_jk − λ c_jk) is an upper bound for each λ; `bound` starts as its minimum.
+    With the loss of a configuration ℓ_jk = max_i (v_ji − λ c_ji) − (v_jk − λ c_jk) ≥ 0, a choice x that uses U has
+    value L(λ) − Σ_j ℓ_jx(j) − λ(C − U). So a choice better than value z holds no configuration with ℓ_jk ≥ L(λ) − z,
+    and among the few others dynamic programming over the difference in cost finds the best one.
+
+    *Source.* [sinha1979] for the bound, [pisinger1995] for the idea of a core.
+
+    *Differs.* (1) The multiplier is found by solving the relaxation of two configurations per job, repeatedly, instead
+    of by a partition around a median. (2) The core is chosen by configurations, not by jobs.
+
+    *Properties.* Deterministic. Finding λ takes O(n_jobs · n_configurations) a round, and about five rounds of which each
+    looks only at the jobs that are still undecided. The exact search takes
+    O(configurations looked at · range of their costs).
+
+    *Fails when* (exact only) thousands of configurations have the same value per cost and none of their sums fills
+    the capacity: the core is then the whole problem.
+
+    Examples
+    --------
+    >>> found = solve_knapsack([0, 1, 2, 4], [[0, 3, 5, 7], [0, 2, 4, 8]], 4, exact=True)
+    >>> found.choices.tolist(), found.value, found.status
+    ([2, 2], 9.0, 'optimal')
+    """
+    value = value_table(values, allowed)
+    cost = cost_table(costs, value.shape, whole=True)
+    _check(capacity, gap_limit, multiplier)
+    if not len(value):
+        return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0, 0.0)
+    if rows_without_choice(value).any():
+        return infeasible()
+    search = MultiplierSearch(cost, value, float(capacity))
+    if search.least_usage > capacity:
+        return infeasible()
+    limit = 0.0 if exact else gap_limit
+    if search.most_usage <= capacity:
+        best = choice_sum(value, search.most)
+        return _solution(search.most, best, best, 0.0, limit)
+    search.run(multiplier)
+    return _improve(cost, value, capacity, search, limit, n_states_max)
+
+
+def charge_switching(values: ArrayLike, current: ArrayLike, penalties: ArrayLike) -> FloatArray:
+    """The table of values after the price of leaving the present configuration.
+
+    Parameters
+    ----------
+    values
+        Shape (n_jobs, n_configurations).
+    current
+        Shape (n_jobs,): the column of the configuration each job has now; -1: it has none, and pays nothing.
+    penalties
+        What a change costs, in the unit of `values`, shape (n_jobs,) or one number.
+
+    Returns
+    -------
+    array
+        Shape (n_jobs, n_configurations): `values`, less the penalty in every column but the current one.
+
+    Raises
+    ------
+    InvalidSpec
+        `current` is out of range, or a penalty negative or not finite.
+
+    Examples
+    --------
+    >>> charge_switching([[0.0, 3.0, 5.0]], [1], 1.0).tolist()
+    [[-1.0, 3.0, 4.0]]
+    """
+    table = np.asarray(values, dtype=np.float64)
+    columns = np.asarray(current, dtype=np.int64)
+    price = np.broadcast_to(np.asarray(penalties, dtype=np.float64), columns.shape)
+    in_range = columns.shape == table.shape[:1] and bool(((columns >= -1) & (columns < table.shape[1])).all())
+    require(in_range, "`current` must name a column per job, or -1", f"{columns}", "Give -1 to jobs without one.")
+    fine = bool((np.isfinite(price) & (price >= 0)).all())
+    require(fine, "`penalties` must be finite and not negative", f"{price}", "Forbid a change with `allowed` instead.")
+    charged = table - np.where(columns >= 0, price, 0.0)[:, None]
+    stays = np.flatnonzero(columns >= 0)
+    charged[stays, columns[stays]] = table[stays, columns[stays]]
+    return charged
+
+
+def _improve(
+    cost: FloatArray, value: FloatArray, capacity: int, search: MultiplierSearch, limit: float, n_states_max: int
+) -> Solution:
+    """From the two choices around the multiplier to one that is good enough, with its bound."""
+    reduced = value - search.multiplier * cost
+    top = reduced.max(axis=1)
+    lagrangian = search.multiplier * capacity + float(top.sum())
+    choices = _filled(cost, search.low, search.high, capacity)
+    best, bound = float(choice_sum(value, choices)), lagrangian
+    core = CoreSearch(cost, top[:, None] - reduced, search.multiplier, choices, capacity)
+    n_candidates, n_rounds = _N_CANDIDATES, search.n_rounds
+    while relative_gap(best, bound) > limit:
+        found = core.run(lagrangian - best, n_candidates, n_states_max)
+        n_rounds += 1
+        if found.choices is not None and choice_sum(value, found.choices) > best:
+            choices, best = found.choices, float(choice_sum(value, found.choices))
+        # What is better than the best now known holds a configuration left out, and with it loses at least that much.
+        bound = min(bound, max(best, lagrangian - found.least_left_out))
+        if found.least_left_out == inf or found.limited:
+            break
+        n_candidates *= _GROWTH
+    return _solution(choices, best, bound, search.multiplier, limit, n_rounds)
+
+
+def _filled(cost: FloatArray, low: IntArray, high: IntArray, capacity: int) -> IntArray:
+    """`low` with as many jobs at `high` as fit, the largest steps first; both lose nothing at the multiplier."""
+    rows = np.arange(len(cost))
+    step = cost[rows, high] - cost[rows, low]
+    choices = low.copy()
+    slack = capacity - cost[rows, low].sum()
+    waiting = np.flatnonzero(step > 0)
+    waiting = waiting[np.argsort(-step[waiting], kind="stable")]
+    # What is left after each round is less than the largest step of the round: it at least halves.
+    while len(waiting := waiting[step[waiting] <= slack]):
+        taken = waiting[np.cumsum(step[waiting]) <= slack]
+        choices[taken] = high[taken]
+        slack -= step[taken].sum()
+        waiting = waiting[len(taken) :]
+    return choices
+
+
+def _solution(
+    choices: IntArray, value: float, bound: float, multiplier: float, limit: float, n_rounds: int = 0
+) -> Solution:
+    return Solution(
+        status=status_of(float(value), float(bound), limit),
+        choices=choices,
+        value=float(value),
+        bound=max(float(bound), float(value)),
+        multipliers=np.array([multiplier]),
+        n_rounds=n_rounds,
+    )
+
+
+def _check(capacity: int, gap_limit: float, multiplier: float | None) -> None:
+    if isinstance(capacity, bool) or int(capacity) != capacity or capacity < 0:
+        raise InvalidSpec("`capacity` must be whole and not negative", f"{capacity}", "a knapsack", "Round it down.")
+    require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 1e-4.")
+    fine = multiplier is None or 0 <= multiplier < inf
+    require(fine, "`multiplier` must be finite and not negative", f"{multiplier}", "Leave it out.")
