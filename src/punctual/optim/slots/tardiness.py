@@ -1,0 +1,214 @@
+"""The least weighted tardiness: when not all can be on time, and none may be dropped."""
+
+import numpy as np
+
+from punctual.optim.slots.filling import Filling
+from punctual.optim.slots.hull import upper_hulls
+from punctual.optim.slots.prices import ROUNDING_FRAC, Market, descend, floored
+from punctual.optim.slots.problem import Floats, Ints, SlotPlan, SlotProblem, check_prices, is_done, rates_of
+
+#: Ends that the bound tells apart for each job, deadline and horizon included.
+_N_ENDS = 8
+_N_STEPS_MAX = 12
+
+
+def least_tardiness(
+    problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 30, n_plans_max: int = 4000
+) -> SlotPlan:
+    """Finish all jobs within the horizon so that Σ weight · slots behind the deadline is small.
+
+    Parameters
+    ----------
+    problem
+        Jobs and free devices.
+    gap
+        Stop as soon as the plan is proven to be within this share of the best.
+    n_price_steps
+        Subgradient steps for the prices of slots.
+    n_plans_max
+        Most plans of single jobs.
+
+    Returns
+    -------
+    SlotPlan
+        `value` and `bound` are weight · slots; `prices` prove the bound (`tardiness_bound`). A job that is not done
+        within the horizon counts as if it were done one slot behind it, and the status is then partial.
+
+    Notes
+    -----
+    *Formula.* A job's finish is the end of the slot in which its work is done; tardiness = max(0, finish − deadline).
+    In some order each job is placed before its deadline, or else before the earliest end that is free enough (found by
+    bisection). Orders: by deadline, and by weight per device-slot; then jobs that contribute most move forward
+    (squeaky wheel). The best is kept.
+
+    *Properties.* Deterministic; O(n_plans_max (S T log T) + n_price_steps n S log T).
+
+    *Fails when* the load is far above the capacity: the bound is then loose, because it lets all jobs hold mixtures
+    of counts and be late by parts.
+
+    Examples
+    --------
+    >>> problem = SlotProblem.of(counts=[0, 1], rates=[[0, 1]] * 2, work=[2, 2], deadlines=[2, 2], weights=[1, 3], free=[1] * 4)
+    >>> least_tardiness(problem).value
+    2.0
+    """
+    prices = _prices(problem, n_price_steps)
+    bound = tardiness_bound(problem, prices)
+    search = _Search(problem, prices, bound * (1.0 + gap), n_plans_max)
+    search.run()
+    counts = search.counts()
+    late = tardiness(problem, counts)
+    value = float(problem.weights @ late)
+    complete = is_done(problem, counts, np.full(problem.n_jobs, problem.n_slots)).all()
+    proven = value <= bound * (1.0 + gap)
+    return SlotPlan(
+        status=("optimal" if proven else "feasible") if complete else "partial",
+        value=value, bound=min(bound, value), counts=counts, on_time=late == 0, prices=prices,
+    )  # fmt: skip
+
+
+def tardiness(problem: SlotProblem, counts: Ints) -> Floats:
+    """Slots behind its deadline at which each job is done, shape (n,); see `least_tardiness`."""
+    done = rates_of(problem, counts).cumsum(axis=1) >= problem.work[:, None] * (1.0 - ROUNDING_FRAC)
+    finish = np.where(done.any(axis=1), done.argmax(axis=1) + 1, problem.n_slots + 1)
+    finish = np.where(problem.work <= 0, 0, finish)
+    return np.maximum(0.0, (finish - problem.ends).astype(np.float64))
+
+
+def tardiness_bound(problem: SlotProblem, prices: Floats) -> float:
+    """No plan has less weighted tardiness than this, whatever the prices.
+
+    Parameters
+    ----------
+    problem
+        Jobs and free devices.
+    prices
+        Shape (T,), not below zero.
+
+    Notes
+    -----
+    *Formula.* max(0, Σ_i min_f (w_i (f − d_i) + cost_i(p, f)) − Σ p C), over ends f ≥ d_i. Ends are told apart on a
+    grid: between two of its points the job is as late as the first and pays as little as at the second.
+    """
+    check_prices(problem, prices)
+    dual = _Dual(problem, upper_hulls(problem.counts, problem.rates).columns.shape[1])
+    value = -dual.evaluate(floored(prices))[0]
+    return max(0.0, value - ROUNDING_FRAC * abs(value))
+
+
+def _prices(problem: SlotProblem, n_steps: int) -> Floats:
+    dual = _Dual(problem, _N_STEPS_MAX)
+    return descend(dual, floored(np.full(problem.n_slots, dual.first_price())), n_steps, floored)
+
+
+class _Dual:
+    """The dual of the least weighted tardiness, negated: convex, to be made small. A row for each job and end."""
+
+    def __init__(self, problem: SlotProblem, n_steps_max: int) -> None:
+        self._free = problem.free.astype(np.float64)
+        self._n_jobs = problem.n_jobs
+        ends, since = _ends(problem)
+        self._late = problem.weights[:, None] * (since - problem.ends[:, None])
+        rows = np.repeat(np.arange(problem.n_jobs), _N_ENDS)
+        hulls = upper_hulls(problem.counts, problem.rates[rows], n_steps_max)
+        self._market = Market(hulls, problem.work[rows], ends.ravel())
+        # Never within the horizon: one slot behind it, at no cost.
+        self._never = problem.weights * (problem.n_slots + 1 - problem.ends)
+        self._weights = problem.weights
+
+    def first_price(self) -> float:
+        """What a slot of tardiness is worth per device-slot, for the job in the middle."""
+        costs = self._market.respond(np.ones(len(self._free))).costs.reshape(self._n_jobs, _N_ENDS)[:, -1]
+        possible = np.isfinite(costs) & (costs > 0)
+        return float(np.median(self._weights[possible] / costs[possible])) if possible.any() else 0.0
+
+    def evaluate(self, prices: Floats) -> tuple[float, Floats, Floats]:
+        """Value, a subgradient (T,), and what each job pays (n,)."""
+        response = self._market.respond(prices)
+        burdens = self._late + response.costs.reshape(self._n_jobs, _N_ENDS)
+        least = np.minimum(burdens.min(axis=1, initial=np.inf), self._never)
+        chosen = np.zeros_like(burdens)
+        finishing = burdens.min(axis=1, initial=np.inf) <= self._never
+        chosen[np.flatnonzero(finishing), burdens.argmin(axis=1)[finishing]] = 1.0
+        slope = self._free - response.usage(chosen.ravel())
+        return float(prices @ self._free - least.sum()), slope, least
+
+
+def _ends(problem: SlotProblem) -> tuple[Ints, Ints]:
+    """Grid of ends from the deadline to the horizon, (n, _N_ENDS), and for each the earliest finish that it stands for.
+
+    Dense at the deadline, where most jobs end.
+    """
+    shares = (np.arange(_N_ENDS) / (_N_ENDS - 1)) ** 2
+    span = (problem.n_slots - problem.ends)[:, None]
+    ends = problem.ends[:, None] + np.ceil(span * shares).astype(np.int64)
+    since = np.concatenate([ends[:, :1], np.minimum(ends[:, :-1] + 1, ends[:, 1:])], axis=1)
+    return ends, since
+
+
+class _Search:
+    """Fillings in several orders; the one with the least weighted tardiness is kept."""
+
+    def __init__(self, problem: SlotProblem, prices: Floats, goal: float, n_plans_max: int) -> None:
+        self._problem, self._filling = problem, Filling(problem)
+        self._prices = prices + max(float(prices.mean()), 1e-9)
+        self._goal, self._n_plans_max = goal, n_plans_max
+        self._best: dict[int, Ints] = {}
+        self._best_value = np.inf
+
+    def run(self) -> None:
+        """Each order once, then the better one with those that are late moved forward."""
+        n = self._problem.n_jobs
+        ranks = [np.argsort(order).astype(np.float64) for order in (self._by_deadline(), self._by_weight())]
+        values = []
+        for scores in ranks:
+            self._pour(scores)
+            values.append(self._keep().sum())
+        scores = ranks[int(np.argmin(values))]
+        while not self._finished():
+            self._pour(scores)
+            burdens = self._keep()
+            if not burdens.any():
+                break
+            scores = np.argsort(np.argsort(scores - 0.3 * n * burdens / burdens.max(), kind="stable")).astype(float)
+
+    def counts(self) -> Ints:
+        """The best filling."""
+        self._filling.restart()
+        for job, columns in self._best.items():
+            self._filling.hold(job, columns)
+        return self._filling.counts()
+
+    def _by_deadline(self) -> Ints:
+        return np.argsort(self._problem.deadlines, kind="stable")
+
+    def _by_weight(self) -> Ints:
+        best = self._problem.rates.max(axis=1)
+        slots = self._problem.work / np.where(best > 0, best, 1.0)
+        return np.argsort(-self._problem.weights / np.maximum(slots, 1e-300), kind="stable")
+
+    def _finished(self) -> bool:
+        return self._best_value <= self._goal or self._filling.n_plans >= self._n_plans_max
+
+    def _pour(self, scores: Floats) -> None:
+        self._filling.restart()
+        for job in np.argsort(scores, kind="stable").tolist():
+            if not self._filling.place(job, self._prices):
+                self._place_late(job)
+
+    def _place_late(self, job: int) -> None:
+        """Place the job before the earliest end that leaves it enough; nowhere if the horizon does not."""
+        low, high = int(self._problem.ends[job]), self._problem.n_slots
+        if not self._filling.fits(job, high):
+            return
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._filling.fits(job, middle) else (middle, high)
+        self._filling.place(job, self._prices, high)
+
+    def _keep(self) -> Floats:
+        """What each job adds to the weighted tardiness; keeps the filling if it is the best."""
+        burdens = self._problem.weights * tardiness(self._problem, self._filling.counts())
+        if burdens.sum() < self._best_value:
+            self._best, self._best_value = dict(self._filling.placed), float(burdens.sum())
+        return burdens
