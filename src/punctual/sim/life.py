@@ -1,0 +1,115 @@
+"""One job in the simulated world: what it really holds, how far it really is, and what is to happen to it."""
+
+from math import floor, inf
+from random import Random
+from typing import Literal
+
+from punctual.core.job import Allocation
+from punctual.core.resources import Resources
+from punctual.sim.job import SimJob
+
+#: A job is *waiting* until it is launched and after it has failed, *starting* until its process runs, *paused* while it
+#: holds nothing after that, *stalled* while a change of its grant costs it time, and otherwise *training*.
+Phase = Literal["waiting", "starting", "training", "stalled", "paused"]
+
+
+class Life:
+    """A job's true state. Progress is a straight line from `since_at` on, so that nothing is computed in between.
+
+    Instants of what is to happen are infinite while nothing is. There is one entry in the agenda for the earliest of
+    them; `version` tells it from entries that a change has made void.
+    """
+
+    __slots__ = (
+        "asked_launch", "change", "change_at", "checkpoint_s", "checkpoint_steps", "cores", "fail_at", "finish_at",
+        "grant", "hazard_left", "hazard_per_s", "id", "job", "phase", "randoms", "rate_sps", "report_at", "request",
+        "resume_at", "since_at", "steps", "stop_at", "stop_cause", "told_dead", "trained_s", "used_core_s", "version",
+    )  # fmt: skip
+
+    def __init__(self, job: SimJob, checkpoint_s: float) -> None:
+        self.job = job
+        self.id = job.spec.id
+        self.checkpoint_s = checkpoint_s
+        self.version = 0
+        #: Highest number of a command performed.
+        self.request = 0
+        self.randoms: dict[str, Random] | None = None
+        self.checkpoint_steps = 0.0
+        self.used_core_s = 0.0
+        self.stop_cause = ""
+        self.stop_at = inf
+        #: Whether the scheduler was told that there is no process any more.
+        self.told_dead = True
+        self.since_at = 0.0
+        self.hazard_per_s = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        """There is no process: what is left is the last checkpoint."""
+        self.phase: Phase = "waiting"
+        self.grant: Allocation = {}
+        #: What the job is to hold from `change_at` on; None: no change is under way.
+        self.change: Allocation | None = None
+        self.change_at = self.resume_at = self.report_at = self.finish_at = self.fail_at = inf
+        self.asked_launch = False
+        self.steps = self.checkpoint_steps
+        self.rate_sps = self.cores = self.trained_s = 0.0
+        #: What is left of a unit-exponential amount of hazard, at whose end the process fails; None: none drawn yet.
+        self.hazard_left: float | None = None
+
+    @property
+    def holds(self) -> Allocation:
+        """What is taken from the nodes for this job right now."""
+        return self.change or {} if self.phase == "starting" else self.grant
+
+    def next_at(self) -> float:
+        """When something is to happen next."""
+        return min(
+            self.finish_at, self.change_at, self.resume_at, self.fail_at, self.report_at, self.stop_at
+        )  # fmt: skip
+
+    def steps_at(self, at: float) -> float:
+        """Steps done; there is a rounding error in each line, so it may not go past the end."""
+        return min(self.job.work_steps, self.steps + self.rate_sps * (at - self.since_at))
+
+    def used_core_s_at(self, at: float) -> float:
+        """CPU seconds used, by all its processes so far."""
+        return self.used_core_s + (self.cores * (at - self.since_at) if self.phase == "training" else 0.0)
+
+    def train(self, at: float, rate_sps: float, amount: Resources, hazard_per_s: float) -> None:
+        """Make progress from `at` on."""
+        self.phase, self.since_at = "training", at
+        self.rate_sps, self.cores, self.hazard_per_s = rate_sps, amount.cores, hazard_per_s
+        self.finish_at = at + (self.job.work_steps - self.steps) / rate_sps if rate_sps > 0 else inf
+        if self.hazard_left is not None and hazard_per_s > 0:
+            self.fail_at = at + self.hazard_left / hazard_per_s
+
+    def rest(self, at: float) -> None:
+        """Make no more progress from `at` on."""
+        if self.phase != "training":
+            return
+        over_s = at - self.since_at
+        self._save_checkpoints(over_s)
+        self.steps = self.steps_at(at)
+        self.used_core_s += self.cores * over_s
+        self.trained_s += over_s
+        if self.hazard_left is not None:
+            self.hazard_left -= self.hazard_per_s * over_s
+        self.since_at, self.rate_sps = at, 0.0
+        self.finish_at = self.fail_at = inf
+        self.phase = "stalled"
+
+    def _save_checkpoints(self, over_s: float) -> None:
+        """Remember how far the job was at the last checkpoint within the `over_s` seconds since `since_at`."""
+        last_s = floor((self.trained_s + over_s) / self.checkpoint_s) * self.checkpoint_s
+        if last_s > self.trained_s:
+            self.checkpoint_steps = self.steps + self.rate_sps * (last_s - self.trained_s)
+
+    def save(self) -> None:
+        """Checkpoint now, on purpose; the job rests."""
+        self.checkpoint_steps = self.steps
+
+    def die(self, at: float) -> None:
+        """The processes end; the next launch goes on from the last checkpoint."""
+        self.rest(at)
+        self._reset()

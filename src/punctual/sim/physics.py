@@ -1,0 +1,76 @@
+"""How the simulated world deviates from one in which everything happens at once and always succeeds."""
+
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from punctual.core.errors import InvalidSpec
+
+_FRACTIONS = ("failed_launch_frac", "failed_resize_frac", "lost_answer_frac")
+_AMOUNTS = ("resize_s", "solver_s", "solver_per_job_s", "rate_sigma", "failures_per_device_h")
+_SPANS = ("report_s", "checkpoint_s", "node_mtbf_s", "node_repair_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Physics:
+    """Delays, noise and failures; as it stands, there are none.
+
+    Attributes
+    ----------
+    startup_s
+        Seconds from a launch to the first step; None: what each job declares.
+    resize_s
+        Seconds until a change of a grant takes effect; the job goes on as before until then.
+    report_s
+        Seconds between reports of a job's progress; None: reported at changes, ticks and ends only.
+    solver_s, solver_per_job_s
+        Seconds that a plan takes, and in addition for each job of the snapshot.
+    rate_sigma
+        Standard deviation of the logarithm of a factor on the true rate. It has mean 1 and is drawn anew whenever a
+        job's allocation changes.
+    failures_per_device_h
+        Failures of a job for each hour of training on one device (without devices: one core).
+    checkpoint_s
+        Seconds of training between checkpoints: a failed job falls back to its last one.
+    node_mtbf_s, node_repair_s
+        Mean seconds, exponentially distributed, from a node's joining to its loss and from there to its return.
+    failed_launch_frac, failed_resize_frac
+        Share of launches and of resizes that have no effect.
+    lost_answer_frac
+        Share of answers to commands that are never heard. `Periods.answer_s` must be finite then.
+
+    Raises
+    ------
+    InvalidSpec
+        A number is outside of its range.
+    """
+
+    startup_s: float | None = None
+    resize_s: float = 0.0
+    report_s: float | None = None
+    solver_s: float = 0.0
+    solver_per_job_s: float = 0.0
+    rate_sigma: float = 0.0
+    failures_per_device_h: float = 0.0
+    checkpoint_s: float = 1800.0
+    node_mtbf_s: float = inf
+    node_repair_s: float = 3600.0
+    failed_launch_frac: float = 0.0
+    failed_resize_frac: float = 0.0
+    lost_answer_frac: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.startup_s is not None:
+            _check("startup_s", self.startup_s, isfinite(self.startup_s) and self.startup_s >= 0, "0 or more")
+        for name in _AMOUNTS:
+            amount = getattr(self, name)
+            _check(name, amount, isfinite(amount) and amount >= 0, "0 or more")
+        for name in _SPANS:
+            span_s = getattr(self, name)
+            _check(name, span_s, span_s is None or span_s > 0, "above 0")
+        for name in _FRACTIONS:
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
+
+
+def _check(name: str, amount: float, holds: bool, must: str) -> None:
+    if not holds:
+        raise InvalidSpec(f"`{name}` must be {must}", str(amount), "the physics", f"Give a number {must}.")

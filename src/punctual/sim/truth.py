@@ -1,0 +1,144 @@
+"""How fast a job really trains. The scheduler never sees this: it sees progress, and fits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.speed import Shape
+
+
+class Truth(Protocol):
+    """The speed of a job in each shape; 0 where it cannot run."""
+
+    def rate_sps(self, shape: Shape) -> float:
+        """Steps per second."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same speed in every shape: a rigid job."""
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        _check_above_zero("rate", self.rate, "steps/s")
+
+    def rate_sps(self, shape: Shape) -> float:
+        return self.rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllReduce:
+    """Workers that share one batch and sum their gradients in a ring.
+
+    A step on n workers takes ``step_s * (1 / n + communication_frac * 2 (n - 1) / n)`` seconds; across several nodes
+    the second term counts `across_factor` times.
+
+    Attributes
+    ----------
+    step_s
+        Seconds one worker needs for a step.
+    communication_frac
+        Time to send the gradient once, as a share of `step_s`. No number of workers is more than
+        ``1 / (2 communication_frac)`` times as fast as one.
+    across_factor
+        How much slower the network between nodes is than the links inside one.
+    """
+
+    step_s: float
+    communication_frac: float = 0.02
+    across_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_above_zero("step_s", self.step_s, "s")
+        _check_not_negative("communication_frac", self.communication_frac)
+        _check_not_negative("across_factor", self.across_factor)
+
+    def rate_sps(self, shape: Shape) -> float:
+        n = shape.n_workers
+        if n <= 0:
+            return 0.0
+        slowness = self.across_factor if shape.n_nodes > 1 else 1.0
+        return n / (self.step_s * (1.0 + self.communication_frac * slowness * 2 * (n - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cores:
+    """A job that computes on a share of a machine: proportional up to one core, by Amdahl's law above.
+
+    Attributes
+    ----------
+    step_core_s
+        CPU seconds of one step on one core.
+    serial_frac
+        Share of a step that only one core can work on.
+    """
+
+    step_core_s: float
+    serial_frac: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_above_zero("step_core_s", self.step_core_s, "core-seconds")
+        _check_not_negative("serial_frac", self.serial_frac)
+
+    def rate_sps(self, shape: Shape) -> float:
+        cores = shape.cores
+        if cores <= 1.0:
+            return cores / self.step_core_s
+        return 1.0 / (self.step_core_s * (self.serial_frac + (1.0 - self.serial_frac) / cores))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A table of what was measured: (workers, nodes) -> steps per second.
+
+    A count of workers that was measured with other numbers of nodes only has the speed of the nearest of them; a
+    count that was not measured has none, because nobody knows whether the job runs there at all.
+    """
+
+    rates: Mapping[tuple[int, int], float]
+
+    def __post_init__(self) -> None:
+        for (n_workers, _), rate in self.rates.items():
+            _check_above_zero(f"rate with {n_workers} workers", rate, "steps/s")
+
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of workers that were measured, ascending."""
+        return tuple(sorted({n_workers for n_workers, _ in self.rates}))
+
+    def rate_sps(self, shape: Shape) -> float:
+        exact = self.rates.get((shape.n_workers, shape.n_nodes))
+        if exact is not None:
+            return exact
+        measured = [n_nodes for n_workers, n_nodes in self.rates if n_workers == shape.n_workers]
+        if not measured:
+            return 0.0
+        nearest = min(measured, key=lambda n_nodes: (abs(n_nodes - shape.n_nodes), n_nodes))
+        return self.rates[shape.n_workers, nearest]
+
+
+@dataclass(frozen=True, slots=True)
+class ByDevice:
+    """Another speed on each kind of device; spread over several kinds, a job waits for the slowest of them."""
+
+    kinds: Mapping[str, Truth]
+    #: On kinds that nothing is known of.
+    otherwise: Truth
+
+    def rate_sps(self, shape: Shape) -> float:
+        return min(self.kinds.get(kind, self.otherwise).rate_sps(shape) for kind in shape.device.split("+"))
+
+
+def _check_above_zero(name: str, amount: float, unit: str) -> None:
+    if not 0 < amount < inf:
+        raise InvalidSpec(
+            f"`{name}` must be finite and above zero", f"{amount} {unit}", "a true speed", "Give a positive number."
+        )
+
+
+def _check_not_negative(name: str, amount: float) -> None:
+    if not (isfinite(amount) and amount >= 0):
+        raise InvalidSpec(f"`{name}` must be finite and not negative", str(amount), "a true speed", "Give 0 or more.")

@@ -1,0 +1,336 @@
+"""What really happens: performs the scheduler's commands and answers with events, late, wrongly or not at all.
+
+The world is an executor whose jobs are numbers. Like any executor it drops a command that is older than one it has
+performed. It never answers at once: what is to happen is entered into the agenda, and `due` makes it happen.
+"""
+
+from collections.abc import Iterator
+from math import inf
+from random import Random
+
+from punctual.core.cluster import Node
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    NodeJoined,
+    NodeLost,
+    ProgressReported,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, shape_of
+from punctual.core.resources import total
+from punctual.sim.agenda import FACT, Agenda
+from punctual.sim.job import SimJob
+from punctual.sim.life import Life
+from punctual.sim.physics import Physics
+
+_HOUR_S = 3600.0
+_NEVER_STARTED = "the process did not start"
+_NOT_RESIZED = "the allocation could not be changed"
+_CRASHED = "the process failed"
+_NODE_GONE = "a node it ran on is gone"
+
+
+class _Machine:
+    """A node, there or not."""
+
+    __slots__ = ("is_up", "node", "random", "version")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.is_up = False
+        self.version = 0
+        self.random: Random | None = None
+
+
+class World:
+    """The jobs and nodes as they really are.
+
+    Every draw comes from a stream of its own, named by the seed, the job or node, and what it decides; so the fate of
+    one job does not depend on what others do, nor on the order of events. Without noise and failures nothing is drawn.
+
+    Parameters
+    ----------
+    agenda
+        Where what is to happen is entered, with priority `FACT`.
+    """
+
+    def __init__(self, agenda: Agenda, physics: Physics | None = None, seed: int = 0) -> None:
+        self._agenda = agenda
+        self._physics = physics or Physics()
+        self._seed = seed
+        self._lives: dict[JobId, Life] = {}
+        self._machines: dict[NodeId, _Machine] = {}
+        self._devices: dict[NodeId, str] = {}
+
+    def submit(self, job: SimJob) -> None:
+        """Know a job, so that it can be launched."""
+        self._lives[job.spec.id] = Life(job, self._physics.checkpoint_s)
+
+    def perform(self, command: LaunchJob | ResizeJob | StopJob) -> None:
+        """Have an effect later; the answers come from `due`."""
+        life = self._lives.get(command.job)
+        if life is None:
+            return
+        match command:
+            case LaunchJob():
+                self._launch(life, command)
+            case ResizeJob():
+                self._resize(life, command)
+            case StopJob():
+                life.stop_at, life.stop_cause = command.at, command.cause
+        self._enter(life)
+
+    def due(self, at: float, subject: object, version: int) -> list[Event]:
+        """What happens to an entry of the agenda; nothing if it is out of date."""
+        if isinstance(subject, Life):
+            return self._advance(subject, at) if subject.version == version else []
+        assert isinstance(subject, _Machine)
+        if subject.version != version:
+            return []
+        return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
+
+    def report(self, at: float, job: JobId) -> list[Event]:
+        """How far a job is, if it has a process."""
+        life = self._lives.get(job)
+        if life is None or life.phase in ("waiting", "starting"):
+            return []
+        return [self._progress(life, at)]
+
+    def holdings(self) -> Iterator[tuple[JobId, Allocation]]:
+        """What is really taken from the nodes, job by job."""
+        return ((life.id, life.holds) for life in self._lives.values() if life.holds)
+
+    def is_quiet(self) -> bool:
+        """Whether all nodes are there and no job has anything under way."""
+        return all(machine.is_up for machine in self._machines.values()) and all(
+            life.next_at() == inf for life in self._lives.values()
+        )
+
+    # Nodes.
+
+    def join(self, at: float, node: Node) -> list[Event]:
+        """`node` is there."""
+        machine = self._machines.setdefault(node.id, _Machine(node))
+        machine.node, machine.is_up = node, True
+        self._devices[node.id] = node.device
+        self._enter_next(machine, at, self._physics.node_mtbf_s)
+        return [NodeJoined(at=at, node=node.id, capacity=node.capacity, device=node.device)]
+
+    def lose(self, at: float, node: NodeId) -> list[Event]:
+        """`node` is gone, and with it every process of a job that had a part there."""
+        machine = self._machines[node]
+        machine.is_up = False
+        if self._physics.node_mtbf_s < inf:
+            self._enter_next(machine, at, self._physics.node_repair_s)
+        hit = [life for life in self._lives.values() if node in life.grant or (life.change and node in life.change)]
+        reports = [event for life in hit for event in self.report(at, life.id)]
+        failed = [event for life in hit for event in self._killed(life, at, node)]
+        return [*reports, NodeLost(at=at, node=node), *failed]
+
+    def _killed(self, life: Life, at: float, node: NodeId) -> list[Event]:
+        """Ends the job's processes. Only one that had a part elsewhere must say so: the others went with the node."""
+        life.told_dead = any(other != node for other in (*life.grant, *(life.change or ())))
+        life.die(at)
+        self._enter(life)
+        return [_failed(life, at, _NODE_GONE)] if life.told_dead else []
+
+    def _enter_next(self, machine: _Machine, at: float, mean_s: float) -> None:
+        machine.version += 1
+        if mean_s == inf:
+            return
+        if machine.random is None:
+            machine.random = self._stream(machine.node.id, "node")
+        self._agenda.enter(at + machine.random.expovariate(1.0 / mean_s), FACT, machine, machine.version)
+
+    # Commands.
+
+    def _launch(self, life: Life, command: LaunchJob) -> None:
+        if command.request < life.request:
+            return
+        life.request, life.asked_launch = command.request, True
+        if life.phase == "waiting" or (life.phase == "starting" and life.change != command.grant):
+            life.phase, life.told_dead = "starting", False
+            life.change, life.change_at = command.grant, command.at + self._startup_s(life)
+        elif life.phase != "starting":  # it runs: say so
+            life.change, life.change_at = life.grant, command.at
+
+    def _resize(self, life: Life, command: ResizeJob) -> None:
+        if command.request < life.request:
+            return
+        life.request = command.request
+        if life.phase == "starting":
+            life.change = command.grant or life.change
+            return
+        if life.phase == "waiting" and life.told_dead:
+            return
+        life.asked_launch = False
+        unchanged = command.grant == life.grant
+        life.change = command.grant
+        life.change_at = command.at + (0.0 if unchanged else self._physics.resize_s)
+
+    def _startup_s(self, life: Life) -> float:
+        startup_s = self._physics.startup_s
+        return life.job.spec.startup_s if startup_s is None else startup_s
+
+    def _enter(self, life: Life) -> None:
+        life.version += 1
+        next_at = life.next_at()
+        if next_at < inf:
+            self._agenda.enter(next_at, FACT, life, life.version)
+
+    # What happens to a job, in this order at one instant: an end comes before whatever else was under way.
+
+    def _advance(self, life: Life, at: float) -> list[Event]:
+        if life.finish_at <= at:
+            return self._finish(life, at)
+        if life.stop_at <= at:
+            return self._stopped(life, at)
+        if life.fail_at <= at:
+            events = self._crash(life, at, _CRASHED)
+        else:
+            events = [*self._change(life, at), *self._go_on(life, at), *self._routine(life, at)]
+        self._enter(life)
+        return events
+
+    def _finish(self, life: Life, at: float) -> list[Event]:
+        life.rest(at)
+        life.steps = life.job.work_steps
+        del self._lives[life.id]
+        return [self._progress(life, at), JobFinished(at=at, job=life.id, landed_at=at)]
+
+    def _stopped(self, life: Life, at: float) -> list[Event]:
+        reports = self.report(at, life.id)
+        del self._lives[life.id]
+        return [*reports, JobFailed(at=at, job=life.id, cause=f"stopped: {life.stop_cause}")]
+
+    def _crash(self, life: Life, at: float, cause: str) -> list[Event]:
+        reports = self.report(at, life.id)
+        life.die(at)
+        life.told_dead = True
+        return [*reports, _failed(life, at, cause)]
+
+    def _change(self, life: Life, at: float) -> list[Event]:
+        if life.change_at > at or life.change is None:
+            return []
+        change, life.change, life.change_at = life.change, None, inf
+        if life.phase == "waiting":  # told to change what a lost node took with it
+            return self._crash(life, at, _NODE_GONE)
+        if life.phase == "starting":
+            return self._start(life, at, change)
+        if change == life.grant:
+            return self._answer(life, at)
+        return self._apply(life, at, change)
+
+    def _start(self, life: Life, at: float, grant: Allocation) -> list[Event]:
+        if self._draw(life, "launch", self._physics.failed_launch_frac):
+            life.die(at)
+            return self._answer(life, at, _NEVER_STARTED)
+        life.grant, life.since_at = grant, at
+        if self._physics.failures_per_device_h:
+            life.hazard_left = self._random(life, "failure").expovariate(1.0)
+        self._train(life, at)
+        if self._physics.report_s is not None:
+            life.report_at = at + self._physics.report_s
+        # Where it begins: a speed is the difference of two reports.
+        begins = [self._progress(life, at)] if life.steps or life.job.spec.model is not None else []
+        return [*self._answer(life, at), *begins]
+
+    def _apply(self, life: Life, at: float, grant: Allocation) -> list[Event]:
+        progress = self._progress(life, at)
+        if self._draw(life, "resize", self._physics.failed_resize_frac):
+            return [progress, *self._answer(life, at, _NOT_RESIZED)]
+        restarts = life.job.restarts or life.grant.keys().isdisjoint(grant)
+        life.rest(at)
+        if restarts:
+            life.save()
+        life.grant = grant
+        self._stall(life, at, self._startup_s(life) if restarts else life.job.spec.resize_cost_s)
+        return [progress, *self._answer(life, at)]
+
+    def _stall(self, life: Life, at: float, stall_s: float) -> None:
+        """Lose training time to a change; one that is still being lost is not lost twice."""
+        if not life.grant:
+            life.phase, life.resume_at = "paused", inf
+            return
+        under_way_at = life.resume_at if life.resume_at < inf else at
+        life.phase, life.resume_at = "stalled", max(under_way_at, at + stall_s)
+        if life.resume_at <= at:
+            life.resume_at = inf
+            self._train(life, at)
+
+    def _go_on(self, life: Life, at: float) -> list[Event]:
+        """The stall is over. That is reported, because the time without progress says nothing about the speed."""
+        if life.resume_at > at:
+            return []
+        life.resume_at = inf
+        progress = self._progress(life, at)
+        self._train(life, at)
+        return [progress]
+
+    def _routine(self, life: Life, at: float) -> list[Event]:
+        if life.report_at > at:
+            return []
+        life.report_at = at + (self._physics.report_s or inf)
+        return self.report(at, life.id)
+
+    def _train(self, life: Life, at: float) -> None:
+        shape = shape_of(life.job.spec, life.grant, self._devices)
+        amount = total(life.grant.values())
+        rate_sps = life.job.truth.rate_sps(shape) * self._noise(life)
+        failures_per_s = self._physics.failures_per_device_h / _HOUR_S
+        life.train(at, rate_sps, amount, failures_per_s * (amount.gpus or amount.cores))
+
+    # Answers.
+
+    def _answer(self, life: Life, at: float, failure: str = "") -> list[Event]:
+        """Says what the job holds now; empty if the answer gets lost."""
+        if self._draw(life, "answer", self._physics.lost_answer_frac):
+            return []
+        if failure:
+            return [GrantFailed(at=at, job=life.id, request=life.request, granted=life.grant, cause=failure)]
+        if life.asked_launch:
+            return [JobStarted(at=at, job=life.id, request=life.request, granted=life.grant)]
+        return [GrantApplied(at=at, job=life.id, request=life.request, granted=life.grant)]
+
+    def _progress(self, life: Life, at: float) -> ProgressReported:
+        steps, declared = life.steps_at(at), life.job.spec.work_steps
+        return ProgressReported(
+            at=at,
+            job=life.id,
+            steps_done=steps,
+            # A loop that does more steps than it declared goes on declaring.
+            steps_total=declared if declared is None or declared >= steps else steps,
+            unit_at=at if life.phase == "training" else life.since_at,
+            used_core_s=life.used_core_s_at(at),
+            landed=steps >= life.job.work_steps,
+        )
+
+    # Chance.
+
+    def _draw(self, life: Life, kind: str, frac: float) -> bool:
+        return frac > 0 and self._random(life, kind).random() < frac
+
+    def _noise(self, life: Life) -> float:
+        sigma = self._physics.rate_sigma
+        return self._random(life, "rate").lognormvariate(-0.5 * sigma * sigma, sigma) if sigma else 1.0
+
+    def _random(self, life: Life, kind: str) -> Random:
+        if life.randoms is None:
+            life.randoms = {}
+        if kind not in life.randoms:
+            life.randoms[kind] = self._stream(life.id, kind)
+        return life.randoms[kind]
+
+    def _stream(self, name: str, kind: str) -> Random:
+        # From text, and not from a hash: those differ from process to process.
+        return Random(f"{self._seed}:{kind}:{name}")
+
+
+def _failed(life: Life, at: float, cause: str) -> JobFailed:
+    return JobFailed(at=at, job=life.id, cause=cause, exit_code=1, retryable=True)
