@@ -50,7 +50,7 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     yield "durations", _quantiles(summary.durations_s, format_duration)
     yield "deadlines", _deadlines(summary)
     if summary.n_best_effort:
-        yield "best-effort", f"{summary.n_best_effort:,} jobs"
+        yield "best-effort", _jobs(summary.n_best_effort)
     if summary.models:
         yield "models", _most_frequent(summary.models)
     if summary.devices:
@@ -63,8 +63,12 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
 def _deadlines(summary: TraceSummary) -> str:
     if not summary.n_deadlines:
         return "none"
-    jobs = f"{summary.n_deadlines:,} jobs"
+    jobs = _jobs(summary.n_deadlines)
     return f"{jobs}; times the duration: {_quantiles(summary.slack, '{:.2f}'.format)}" if summary.slack else jobs
+
+
+def _jobs(n_jobs: int) -> str:
+    return "1 job" if n_jobs == 1 else f"{n_jobs:,} jobs"
 
 
 def _quantiles(quantiles: Mapping[str, float], text_of: Any) -> str:

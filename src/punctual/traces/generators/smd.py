@@ -18,18 +18,16 @@ class Smd:
 
     All are there at 0. What the speed model and the utility need stands in the parameters:
 
-    ========================================================== ==============================================
-    ``iterations``                                             E
-    ``model_bytes``, ``bandwidth_bytes_per_s``                 g, B
-    ``batch_per_worker``, ``global_batch``                     m, K
-    ``n_layers``, ``forward_1_s``, ``backward_1_s``, ``push_1_s``, ... N, f_j, b_j, r_j
-    ``worker_overhead_s``, ``server_overhead_s``               β1, β2
-    ``overlap_frac``                                           α
-    ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes``, ``worker_disk_bytes`` O
-    ``server_cores``, ``server_memory_bytes``, ``server_disk_bytes`` G
-    ``limit_factor``                                           ϑ: the job's own limit, in workers and servers
-    ``utility_height``, ``utility_steepness``, ``utility_middle`` γ1, γ2, γ3
-    ========================================================== ==============================================
+    - ``iterations``: E
+    - ``model_bytes``, ``bandwidth_bytes_per_s``: g, B
+    - ``batch_per_worker``, ``global_batch``: m, K
+    - ``n_layers``, and for each layer from 1 ``forward_1_s``, ``backward_1_s``, ``push_1_s``: N, f, b, r
+    - ``worker_overhead_s``, ``server_overhead_s``: β1, β2
+    - ``overlap_frac``: α
+    - ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes``, ``worker_disk_bytes``: O
+    - ``server_cores``, ``server_memory_bytes``, ``server_disk_bytes``: G
+    - ``limit_factor``: ϑ, the job's own limit in workers and servers
+    - ``utility_height``, ``utility_steepness``, ``utility_middle``: γ1, γ2, γ3
 
     The paper gives no unit of time for β1, β2 and γ3: compare ratios of utilities, not utilities.
 
