@@ -121,7 +121,7 @@ def _joined(pieces: list[_Piece]) -> _Piece:
 
 
 def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:
-    ends = [*(piece.at for piece in pieces[1:]), until_at]
+    ends = [*(piece.at for piece in pieces), until_at][1:]
     for piece, end_at in zip(pieces, ends, strict=True):
         exact = piece.low == piece.high or end_at <= piece.at
         yield piece.low if exact else piece.area / (end_at - piece.at)
