@@ -49,7 +49,7 @@ def vector_cluster(n_jobs: int, n_devices: int, seed: int, *, n_resources: int =
     one = cluster(n_jobs, n_devices, seed, most=most)
     per_device = np.concatenate([np.ones((n_jobs, 1)), rng.integers(2, 17, size=(n_jobs, n_resources - 1))], axis=1)
     costs = one.costs[None, :, None] * per_device[:, None, :]
-    capacities = n_devices * np.concatenate([[1.0], rng.uniform(7, 10, n_resources - 1).round()])
+    capacities = n_devices * np.concatenate([[1.0], rng.uniform(8.5, 10.5, n_resources - 1).round(1)])
     return VectorInstance(costs, one.values, capacities)
 
 

@@ -11,7 +11,9 @@ from punctual.optim.solution import FloatArray
 _COOLING = 6.0
 _N_STAGES = 6
 _N_STEPS_MAX = 12
-_N_HALVINGS_MAX = 30
+_N_HALVINGS_MAX = 12
+#: A step is taken if it brings this share of what the gradient promises.
+_SUFFICIENT_FRAC = 1e-4
 #: Added to the second derivative, in units of resource over the worth of all jobs.
 _DAMPING = 1e-2
 #: A stage ends when no resource is over- or underused by more than this share of its capacity.
@@ -20,10 +22,9 @@ _BALANCE_FRAC = 1e-4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """The bound and its smoothed form at some multipliers."""
+    """The smoothed bound at some multipliers, and the fractional choice that belongs to it."""
 
     multipliers: FloatArray
-    exact: float
     smooth: float
     weights: FloatArray
 
@@ -100,10 +101,11 @@ class SmoothDual:
         step = _newton_step(point.multipliers, gradient, hessian, self._damping)
         for _ in range(_N_HALVINGS_MAX):
             multipliers = np.maximum(point.multipliers + step, 0.0)
-            further = self._at(multipliers, temperature)
-            wanted = 1e-4 * float(gradient @ (point.multipliers - multipliers))
-            if wanted > 0 and further.smooth <= point.smooth - wanted:
-                return further
+            promised = float(gradient @ (point.multipliers - multipliers))
+            if promised > 0:
+                further = self._at(multipliers, temperature)
+                if further.smooth <= point.smooth - _SUFFICIENT_FRAC * promised:
+                    return further
             step = step / 2
         return None
 
@@ -117,7 +119,7 @@ class SmoothDual:
         exact = float(multipliers.sum() + top.sum())
         if exact < self.bound:
             self.bound, self.multipliers = exact, multipliers
-        return _Point(multipliers, exact, exact + temperature * float(np.log(totals).sum()), weights)
+        return _Point(multipliers, exact + temperature * float(np.log(totals).sum()), weights)
 
     def _derivatives(self, point: _Point, temperature: float) -> tuple[FloatArray, FloatArray]:
         """Gradient: capacity less expected usage. Second derivative: the covariance of the usage over temperature."""

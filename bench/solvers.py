@@ -1,0 +1,234 @@
+"""How fast the solvers are, what they prove, and how HiGHS compares: one function per family of solvers.
+
+Everything runs on one core. The instances are those of the tests; times are medians over repetitions of one
+instance, and the table gives the median and the slowest of the seeds.
+"""
+
+import os
+
+# Before numpy is loaded: the targets are for one core.
+os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+from _common import RESULTS, commit, parser, print_table, write_results
+from _deadline_tables import Target
+
+sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
+
+from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
+
+from punctual.optim.knapsack import solve_knapsack
+from punctual.optim.mip import exact_knapsack, exact_vector_knapsack
+from punctual.optim.solution import Solution
+from punctual.optim.vector_knapsack import solve_vector_knapsack
+
+T = TypeVar("T")
+MS = "{:.2f} ms".format
+GAP = "{:.1e}".format
+TIMES = "{:.0f}x".format
+
+
+@dataclass(frozen=True)
+class Family:
+    """What one family of solvers came to: a table, its targets, and every single run."""
+
+    name: str
+    heads: list[str]
+    rows: list[list[str]]
+    targets: list[Target]
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+
+def timed_ms(solve: Callable[[], T], n_repetitions: int) -> tuple[float, T]:
+    """Median time of a call, and what it answers; the first call warms up and does not count."""
+    answer = solve()
+    times = []
+    for _ in range(n_repetitions):
+        begun = time.perf_counter()
+        answer = solve()
+        times.append((time.perf_counter() - begun) * 1e3)
+    return statistics.median(times), answer
+
+
+def once_ms(solve: Callable[[], T]) -> tuple[float, T]:
+    """Time of a single call, for what takes seconds."""
+    begun = time.perf_counter()
+    answer = solve()
+    return (time.perf_counter() - begun) * 1e3, answer
+
+
+def middle(runs: list[dict[str, Any]], key: str) -> float | None:
+    found = [run[key] for run in runs if key in run]
+    return statistics.median(found) if found else None
+
+
+def most(runs: list[dict[str, Any]], key: str) -> float:
+    return max(run[key] for run in runs)
+
+
+def shown(value: float | None, how: Callable[[float], str]) -> str:
+    return "–" if value is None else how(value)
+
+
+#: Most time it may take at a proven gap of 1e-4: jobs × devices -> ms.
+KNAPSACK_LIMITS_MS = {(200, 1024): None, (1000, 4096): 10.0, (2000, 10_000): 25.0}
+
+
+def knapsack(*, quick: bool) -> Family:
+    """Multiple-choice knapsack, one resource."""
+    runs = []
+    for (n_jobs, capacity), counts in ((size, kind) for size in KNAPSACK_LIMITS_MS for kind in ("all", "powers")):
+        for seed in range(3 if quick else 10):
+            compares = find_spec("highspy") is not None and seed < (n_jobs < 2000 if quick else 3)
+            runs.append(_knapsack_run(n_jobs, capacity, seed, counts, compares=compares))  # type: ignore[arg-type]
+    heads = ["jobs × devices, counts", "time", "slowest", "proven gap, worst", "exact", "slowest", "HiGHS", "faster"]
+    rows = [_knapsack_row(n_jobs, capacity, counts, runs) for n_jobs, capacity, counts in _cases(runs)]
+    return Family("knapsack", heads, rows, _knapsack_targets(runs), runs)
+
+
+def _knapsack_run(n_jobs: int, capacity: int, seed: int, counts: Counts, *, compares: bool) -> dict[str, Any]:
+    one = cluster(n_jobs, capacity, seed, counts=counts)
+    time_ms, found = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity), 15)
+    exact_ms, exact = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity, exact=True), 5)
+    run = {
+        "n_jobs": n_jobs, "capacity": capacity, "counts": counts, "seed": seed, "time_ms": time_ms, "gap": found.gap,
+        "exact_ms": exact_ms, "is_exact": exact.status == "optimal",
+    }  # fmt: skip
+    if compares:
+        highs_ms, reference = once_ms(lambda: _highs(one))
+        run |= {"highs_ms": highs_ms, "highs_gap": reference.gap, "faster": highs_ms / time_ms}
+    return run
+
+
+def _highs(one: Instance) -> Solution:
+    return exact_knapsack(one.costs, one.values, one.capacity, gap_limit=1e-4, time_limit_s=60.0)
+
+
+def _cases(runs: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
+    return list(dict.fromkeys((run["n_jobs"], run["capacity"], run["counts"]) for run in runs))
+
+
+def _of_size(runs: list[dict[str, Any]], n_jobs: int, counts: str | None = None) -> list[dict[str, Any]]:
+    return [run for run in runs if run["n_jobs"] == n_jobs and counts in (None, run["counts"])]
+
+
+def _knapsack_row(n_jobs: int, capacity: int, counts: str, runs: list[dict[str, Any]]) -> list[str]:
+    own = _of_size(runs, n_jobs, counts)
+    return [
+        f"{n_jobs} × {capacity}, {counts}",
+        shown(middle(own, "time_ms"), MS), MS(most(own, "time_ms")), GAP(most(own, "gap")),
+        shown(middle(own, "exact_ms"), MS), MS(most(own, "exact_ms")),
+        shown(middle(own, "highs_ms"), "{:.0f} ms".format), shown(middle(own, "faster"), TIMES),
+    ]  # fmt: skip
+
+
+def _knapsack_targets(runs: list[dict[str, Any]]) -> list[Target]:
+    targets = [Target("knapsack: proven gap, worst of all runs", 1e-4, most(runs, "gap"), GAP)]
+    for (n_jobs, capacity), limit_ms in KNAPSACK_LIMITS_MS.items():
+        if limit_ms is not None:
+            slowest = most(_of_size(runs, n_jobs), "time_ms")
+            targets.append(Target(f"knapsack {n_jobs} × {capacity}: time, slowest of all", limit_ms, slowest, MS))
+    faster = middle(_of_size(runs, 1000), "faster")
+    targets.append(Target("knapsack 1000 × 4096: HiGHS's time over ours, both at 1e-4", 100, faster, TIMES, at_least=True))
+    n_proven = sum(run["is_exact"] for run in runs) / len(runs)
+    targets.append(Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True))
+    return targets
+
+
+def vector_knapsack(*, quick: bool) -> Family:
+    """Three resources: devices, cores, memory."""
+    runs = []
+    for n_jobs, n_devices in ((200, 1024), (1000, 4096)):
+        for seed in range(3 if quick else 10):
+            compares = find_spec("highspy") is not None and seed < (1 if quick else 3)
+            runs.append(_vector_run(n_jobs, n_devices, seed, compares=compares))
+    heads = ["jobs × devices", "time", "slowest", "proven gap", "worst", "HiGHS at the same gap", "faster"]
+    rows = [
+        [
+            f"{n_jobs} × {n_devices}, 3 resources",
+            shown(middle(own, "time_ms"), MS), MS(most(own, "time_ms")), shown(middle(own, "gap"), GAP),
+            GAP(most(own, "gap")), shown(middle(own, "highs_ms"), "{:.0f} ms".format),
+            shown(middle(own, "faster"), TIMES),
+        ]
+        for n_jobs, n_devices, own in ((n, c, _of_size(runs, n)) for n, c, _ in _cases(runs))
+    ]  # fmt: skip
+    large = _of_size(runs, 1000)
+    targets = [
+        Target("vector knapsack 1000 × 4096 × 3: proven gap, worst", 0.01, most(large, "gap"), GAP),
+        Target("vector knapsack 1000 × 4096 × 3: time, slowest", 100.0, most(large, "time_ms"), MS),
+    ]
+    return Family("vector knapsack", heads, rows, targets, runs)
+
+
+def _vector_run(n_jobs: int, n_devices: int, seed: int, *, compares: bool) -> dict[str, Any]:
+    one = vector_cluster(n_jobs, n_devices, seed)
+    time_ms, found = timed_ms(lambda: solve_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=1e-3), 5)
+    run = {
+        "n_jobs": n_jobs, "capacity": n_devices, "counts": "all", "seed": seed, "time_ms": time_ms, "gap": found.gap,
+        "n_scarce": int((found.multipliers > 0).sum()),
+    }  # fmt: skip
+    if compares:
+        highs_ms, reference = once_ms(lambda: _vector_highs(one, max(found.gap, 1e-4)))
+        run |= {"highs_ms": highs_ms, "highs_gap": reference.gap, "faster": highs_ms / time_ms}
+    return run
+
+
+def _vector_highs(one: VectorInstance, gap: float) -> Solution:
+    return exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0)
+
+
+#: A family of solvers is added here.
+FAMILIES: list[Callable[..., Family]] = [knapsack, vector_knapsack]
+
+
+def markdown(families: list[Family]) -> str:
+    lines = ["| figure | target | measured | |", "|---|--:|--:|---|"]
+    for target in (target for family in families for target in family.targets):
+        limit = f"{'at least' if target.at_least else 'at most'} {target.shown(target.limit)}"
+        lines.append(f"| {target.text} | {limit} | {shown(target.got, target.shown)} | {verdict(target)} |")
+    for family in families:
+        lines += ["", f"## {family.name}", "", "| " + " | ".join(family.heads) + " |"]
+        lines += ["|---" + "|--:" * (len(family.heads) - 1) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in family.rows]
+    return "\n".join([*lines, "", f"Measured at revision {commit()} on one core.", ""])
+
+
+def verdict(target: Target) -> str:
+    return {None: "not measured", True: "reached", False: "**missed**"}[target.reached]
+
+
+def main() -> int:
+    quick = parser(__doc__ or "").parse_args().quick
+    families = [measure(quick=quick) for measure in FAMILIES]
+    for family in families:
+        print_table(family.heads, family.rows)
+        print()
+    name = "solvers-quick" if quick else "solvers"
+    write_results(name, {"commit": commit(), "runs": {family.name: family.runs for family in families}})
+    if not quick:
+        (RESULTS / "solvers.md").write_text(markdown(families), encoding="utf-8")
+    targets = [target for family in families for target in family.targets]
+    for target in targets:
+        if target.reached is not True:
+            print(f"{verdict(target)}: {target.text}, {shown(target.got, target.shown)}")
+    key = targets[1]
+    n_reached = sum(target.reached is True for target in targets)
+    limit = target_limit(key)
+    print(f"{n_reached} of {len(targets)} targets reached; {key.text}: {shown(key.got, key.shown)} (target: {limit})")
+    return int(any(target.reached is False for target in targets))
+
+
+def target_limit(target: Target) -> str:
+    return f"{'at least' if target.at_least else 'at most'} {target.shown(target.limit)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
