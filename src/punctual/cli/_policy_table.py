@@ -1,30 +1,39 @@
 """Policies side by side on a terminal."""
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from punctual.sim.measures import best_of
+from punctual.sim.measures import Measure, best_of
 from punctual.sim.report.page import cell, in_words
 from punctual.sim.result import Result
 
+#: What a column shows, and its cell for each policy.
+Column = tuple[Measure, list[Text]]
+
+#: Where lines go to a file or a pipe, none is broken.
+_PIPE_WIDTH = 400
+_GAP = 2
+
 
 def print_policies(result: Result) -> None:
-    """A row for each policy, the best of each column in bold and marked."""
+    """A row for each policy, the best of each column in bold and marked; as many columns as the terminal has room for."""
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    columns = [(measure, _cells(measure, result)) for measure in result.measures]
+    shown = _fitting(columns, console.width - max(map(cell_len, ["policy", *result.by_policy])))
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("policy")
-    rows = [[label] for label in result.by_policy]
-    for measure in result.measures:
-        table.add_column(measure.heading, justify="right")
-        estimates = result.estimates(measure)
-        best = best_of(measure, estimates)
-        for place, estimate in enumerate(estimates):
-            text = cell(measure, estimate)
-            rows[place].append(f"[bold green]{text}*[/]" if place in best else f"{text} ")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(width=None if Console().is_terminal else 200, highlight=False)
+    table.add_column("policy", no_wrap=True)
+    for measure, _ in shown:
+        table.add_column(measure.heading, justify="right", no_wrap=True)
+    for place, label in enumerate(result.by_policy):
+        table.add_row(Text(label), *(cells[place] for _, cells in shown))
     console.print(table)
-    console.print(f"{in_words(result)} *: the best of its column.", markup=False, style="dim")
+    more = "" if len(shown) == len(columns) else " More columns: in the report."
+    console.print(f"{in_words(result)} *: the best of its column.{more}", markup=False, style="dim")
 
 
 def failures_in_words(result: Result) -> str:
@@ -33,3 +42,23 @@ def failures_in_words(result: Result) -> str:
     if lines:
         lines.append(f"{len(lines)} of {len(lines) + len(result.runs)} runs failed; the same command tries them again.\n")
     return "".join(lines)
+
+
+def _cells(measure: Measure, result: Result) -> list[Text]:
+    estimates = result.estimates(measure)
+    best = best_of(measure, estimates)
+    texts = [cell(measure, estimate) for estimate in estimates]
+    return [
+        Text(f"{text}*", style="bold green") if place in best else Text(f"{text} ") for place, text in enumerate(texts)
+    ]
+
+
+def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """The first columns that have room side by side, one at least."""
+    shown = []
+    for measure, cells in columns:
+        width -= _GAP + max(cell_len(measure.heading), *(text.cell_len for text in cells))
+        if width < 0 and shown:
+            break
+        shown.append((measure, cells))
+    return shown

@@ -18,6 +18,8 @@ from punctual.sim.paired import compare as compare_runs
 
 #: Below this a difference is marked: so rarely does chance make one of its size.
 _SIGNIFICANT = 0.05
+#: Where lines go to a file or a pipe, none is broken.
+_PIPE_WIDTH = 400
 
 
 def compare(
@@ -61,19 +63,22 @@ def _chosen(contenders: list[Contender], label: str | None) -> Contender:
 def _print(comparisons: list[Comparison]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (f"against {comparisons[0].first}", "", "difference", "95 % interval", "p", "jobs lower, higher"):
-        table.add_column(heading, justify="left" if heading in ("", f"against {comparisons[0].first}") else "right")
+    table.add_column(Text(f"against {comparisons[0].first}"))
+    table.add_column("")
+    for heading in ("difference", "95 % interval", "p", "jobs lower, higher"):
+        table.add_column(heading, justify="right")
     for comparison in comparisons:
         for place, (column, difference) in enumerate(comparison.differences.items()):
-            table.add_row("" if place else comparison.other, COMPARED[column], *_cells(column, difference))
-    console = Console(width=None if Console().is_terminal else 200, highlight=False)
+            table.add_row("" if place else Text(comparison.other), COMPARED[column], *_cells(column, difference))
+    console = Console(highlight=False)
+    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
     console.print(table)
     for one in comparisons:
-        console.print(
-            f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}.", style="dim"
-        )
+        text = f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}."
+        console.print(text, style="dim", markup=False)
     console.print(_meaning(comparisons), style="dim", markup=False)
 
 

@@ -40,8 +40,8 @@ class Choice(BaseModel):
         return given
 
     @model_serializer
-    def _write(self) -> dict[str, Any]:
-        return {"name": self.name, **self.parameters}
+    def _write(self) -> str | dict[str, Any]:
+        return {"name": self.name, **self.parameters} if self.parameters else self.name
 
     @property
     def text(self) -> str:

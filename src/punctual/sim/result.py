@@ -68,8 +68,8 @@ class Result:
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The numbers that some run has."""
-        return tuple(one for one in MEASURES if any(run.summary.get(one.name) is not None for run in self.runs))
+        """The numbers that some run has; counts of what happened in no run are left out."""
+        return tuple(one for one in MEASURES if any(_worth_showing(one, run) for run in self.runs))
 
     def estimates(self, measure: Measure) -> list[Estimate | None]:
         """The number of each policy, in the order of `by_policy`."""
@@ -111,6 +111,11 @@ class Result:
 
     def _repr_html_(self) -> str:
         return str(self.summary._repr_html_())  # noqa: SLF001 -- what notebooks ask a table for
+
+
+def _worth_showing(measure: Measure, run: StoredRun) -> bool:
+    value = run.summary.get(measure.name)
+    return value is not None and (value != 0 or measure.better != "neither")
 
 
 def jobs_of_all(runs: Iterable[StoredRun]) -> "polars.DataFrame":

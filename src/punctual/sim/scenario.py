@@ -99,9 +99,9 @@ class PolicyChoice(Choice):
         return {**kept, "parameters": rest}
 
     @model_serializer
-    def _write(self) -> dict[str, Any]:
+    def _write(self) -> str | dict[str, Any]:
         label = {"label": self.label} if self.label else {}
-        return {"name": self.name, **label, **self.parameters}
+        return {"name": self.name, **label, **self.parameters} if label or self.parameters else self.name
 
     @property
     def shown(self) -> str:
