@@ -1,0 +1,1 @@
+"""Performance models: one a file, each learning how fast a job trains with which allocation."""

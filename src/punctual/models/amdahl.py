@@ -1,0 +1,112 @@
+"""Amdahl's law over CPU cores, fractions of one included, or over workers."""
+
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+
+from punctual.core.job import JobSpec
+from punctual.core.speed import SeenRate, Shape
+from punctual.models._base import Point, check_above_zero
+from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
+from punctual.models._regression import Prior
+
+#: Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
+_SERIAL_SCALE, _PARALLEL_SCALE = 0.5, 1.5
+#: Least share of either that the parallel part is believed to take.
+_PARALLEL_LEAST_FRAC = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amdahl:
+    """Speed of a job of which one part is divided among cores or workers and the other is not.
+
+    Use it for training on CPUs under quotas and core counts, and for workers where communication hardly costs. More
+    cores never make a job slower here; where they do, take `all-reduce`.
+
+    Parameters
+    ----------
+    noise_frac
+        Standard deviation of one report of a rate, relative.
+    smooth_frac, own_frac
+        How far speeds lie from the law, relative: in a way that neighbouring amounts share, and in each by itself.
+    memory_s
+        For how long a measurement counts against a later one of the same shape, in seconds.
+
+    Notes
+    -----
+    *Symbols.* x: the cores, of a job made of workers the number of workers.
+
+    *Formula.* Seconds a step ``s / min(x, 1) + q_k / x``, both zero or above, q of each kind k of device. Less than
+    one core slows the serial part as well. Times a smooth factor near 1.
+
+    *Prior.* Half-normal: q as large as the least x·t seen, s half of the least t, so that one point predicts mostly
+    perfect scaling.
+
+    *Fails when* memory bandwidth or a queue in front of the accelerator is what saturates: the bend is sharper then.
+    """
+
+    noise_frac: float = 0.03
+    smooth_frac: float = 0.1
+    own_frac: float = 0.04
+    memory_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            "amdahl", noise_frac=self.noise_frac, smooth_frac=self.smooth_frac, own_frac=self.own_frac,
+            memory_s=self.memory_s,
+        )  # fmt: skip
+
+    def init(self, spec: JobSpec) -> FittedState:
+        """The fit of the job's profile."""
+        return start(self, spec)
+
+    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
+        """Fit again with one more measurement."""
+        return fold(self, state, (seen,))
+
+    def rate_sps(self, state: FittedState, shape: Shape) -> float:
+        """Expected steps per second; 0 on a kind of device that was never seen."""
+        return rate_sps(self, state, shape)
+
+    def std_sps(self, state: FittedState, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
+        return std_sps(self, state, shape)
+
+    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+        """The serial part, then the parallel part of each kind of device."""
+        x = _amount(shape, by_workers=basis.by_workers)
+        return [1 / min(x, 1.0), *(1 / x if kind == shape.device else 0.0 for kind in basis.kinds)]
+
+    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+        """Sizes of both parts, from the times that were seen."""
+        step_s = min(1 / point.rate_sps for point in points)
+        core_s = [
+            min(
+                _amount(point.shape, by_workers=basis.by_workers) / point.rate_sps
+                for point in points
+                if point.shape.device == kind
+            )
+            for kind in basis.kinds
+        ]
+        return Prior(
+            scale=np.array([_SERIAL_SCALE * step_s, *(_PARALLEL_SCALE * one for one in core_s)]),
+            least=np.array([0.0, *(_PARALLEL_LEAST_FRAC * one for one in core_s)]),
+        )
+
+    def misfit(self, one: Shape, other: Shape) -> float:
+        """Shapes are near if their cores and workers are, counted in doublings."""
+        if one.device != other.device:
+            return 0.0
+        cores = log2(_cores(one) / _cores(other))
+        distance = max(abs(cores), abs(log2(one.n_workers / other.n_workers)))
+        return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
+
+
+def _amount(shape: Shape, *, by_workers: bool) -> float:
+    return float(shape.n_workers) if by_workers or shape.cores <= 0 else _cores(shape)
+
+
+def _cores(shape: Shape) -> float:
+    """No job runs on less than this many cores; a shape that does not tell them counts its workers."""
+    return max(shape.cores, 1e-4) if shape.cores > 0 else float(shape.n_workers)

@@ -1,0 +1,102 @@
+"""Training with parameter servers, in the two forms of Optimus."""
+
+from dataclasses import dataclass
+from math import hypot, log2
+
+import numpy as np
+
+from punctual.core.job import JobSpec
+from punctual.core.speed import SeenRate, Shape
+from punctual.models._base import Point, check_above_zero
+from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
+from punctual.models._regression import Prior
+
+#: Prior size of each term where it is largest among the points, over the time of a step there.
+_TERM_SHARE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServer:
+    """Speed of a job whose workers push gradients to servers and pull parameters from them.
+
+    Use it for the parameter-server architecture. A shape without servers is taken to have one beside each worker.
+
+    Parameters
+    ----------
+    synchronous
+        Whether all workers wait for each other at every step.
+    noise_frac
+        Standard deviation of one report of a rate, relative.
+    smooth_frac, own_frac
+        How far a table of speeds lies from the terms, relative: in a way that neighbouring shapes share, and in each
+        shape by itself.
+    memory_s
+        For how long a measurement counts against a later one of the same shape, in seconds.
+
+    Notes
+    -----
+    *Symbols.* w workers, p servers, every coefficient zero or above.
+
+    *Formula.* Seconds a step: synchronous ``t0/w + t1 + t2 w/p + t3 w + t4 p``; asynchronous
+    ``t0/w + t1/p + t2 + t3 p/w``, which is ``(t0 + t1 w/p + t2 w + t3 p) / w``. Times a smooth factor near 1.
+
+    *Source.* [optimus2018].
+
+    *Differs.* (1) Relative instead of absolute errors are minimised, so that slow shapes do not count more than fast
+    ones. (2) A wide prior on each coefficient lets two points do where the source needs four or five. (3) The misfit
+    of measured shapes corrects their neighbours.
+
+    *Fails when* all points have as many servers as workers: then the share of each is the prior's.
+    """
+
+    synchronous: bool = True
+    noise_frac: float = 0.03
+    smooth_frac: float = 0.1
+    own_frac: float = 0.05
+    memory_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            "parameter-server", noise_frac=self.noise_frac, smooth_frac=self.smooth_frac, own_frac=self.own_frac,
+            memory_s=self.memory_s,
+        )  # fmt: skip
+
+    def init(self, spec: JobSpec) -> FittedState:
+        """The fit of the job's profile."""
+        return start(self, spec)
+
+    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
+        """Fit again with one more measurement."""
+        return fold(self, state, (seen,))
+
+    def rate_sps(self, state: FittedState, shape: Shape) -> float:
+        """Expected steps per second; 0 on a kind of device that was never seen."""
+        return rate_sps(self, state, shape)
+
+    def std_sps(self, state: FittedState, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
+        return std_sps(self, state, shape)
+
+    def terms(self, basis: Basis, shape: Shape) -> list[float]:
+        """The formula's terms; the first one, compute, for each kind of device by itself."""
+        w, p = float(shape.n_workers), float(_n_servers(shape))
+        compute = [1 / w if kind == shape.device else 0.0 for kind in basis.kinds]
+        return [*compute, 1.0, w / p, w, p] if self.synchronous else [*compute, 1 / p, 1.0, p / w]
+
+    def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
+        """Any term may be all of a step."""
+        shares = np.array([self.terms(basis, point.shape) for point in points]) * np.array(
+            [[point.rate_sps] for point in points]
+        )  # fmt: skip
+        return Prior(scale=_TERM_SHARE / shares.max(axis=0), least=np.zeros(shares.shape[1]))
+
+    def misfit(self, one: Shape, other: Shape) -> float:
+        """Shapes are near if their numbers of workers and of servers are, counted in doublings."""
+        if one.device != other.device:
+            return 0.0
+        distance = hypot(log2(one.n_workers / other.n_workers), log2(_n_servers(one) / _n_servers(other)))
+        return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
+
+
+def _n_servers(shape: Shape) -> int:
+    return shape.n_servers if shape.n_servers > 0 else shape.n_workers
