@@ -3,20 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.plan import PlanStatus
+from punctual.optim.solution import BoolArray, FloatArray, relative_gap, status_of
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _WHERE = "the packing problem"
 #: A basic variable this close to 1 is 1.
 _WHOLE = 1.0 - 1e-9
+#: What the solver calls equal.
+_PROVEN_FRAC = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,7 +27,8 @@ class Packing:
     Attributes
     ----------
     status
-        optimal or feasible: admitting nobody is always possible.
+        *optimal*: proven best up to rounding; *feasible*: proven to lie within the gap that was asked for; *partial*:
+        not proven. Never infeasible: nobody can always be admitted.
     value, bound
         Profit of the admitted; no admission has more.
     admitted
@@ -35,16 +37,16 @@ class Packing:
         Linear programmes that were solved, or nodes of the tree.
     """
 
-    status: Literal["optimal", "feasible"]
+    status: PlanStatus
     value: float
     bound: float
-    admitted: Bools
+    admitted: BoolArray
     n_programmes: int
 
     @property
     def gap(self) -> float:
-        """(bound − value) / bound."""
-        return (self.bound - self.value) / self.bound if self.bound > self.value else 0.0
+        """(bound − value) / value."""
+        return relative_gap(self.value, self.bound)
 
 
 def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> Packing:
@@ -109,7 +111,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
 
 def exact_packing(
-    profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, gap: float = 0.0, time_limit_s: float = np.inf
+    profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, gap_limit: float = 0.0, time_limit_s: float = np.inf
 ) -> Packing:
     """The most profitable jobs that fit, by branch and bound (HiGHS).
 
@@ -117,7 +119,7 @@ def exact_packing(
     ----------
     profits, costs, capacities
         As in `frieze_clarke`.
-    gap
+    gap_limit
         Stop when this share of the value is proven.
     time_limit_s
         Of the solver. With one, the answer depends on the machine.
@@ -125,7 +127,7 @@ def exact_packing(
     Returns
     -------
     Packing
-        feasible if the time ran out first.
+        partial if the time ran out first.
 
     Raises
     ------
@@ -138,14 +140,16 @@ def exact_packing(
     10.0
     """
     profit, cost, capacity = _checked(profits, costs, capacities)
-    options = {"mip_rel_gap": gap} | ({"time_limit": time_limit_s} if np.isfinite(time_limit_s) else {})
+    if not len(profit):
+        return _packing(profit, np.zeros(0, dtype=bool), 0.0, 0)
+    options = {"mip_rel_gap": gap_limit} | ({"time_limit": time_limit_s} if np.isfinite(time_limit_s) else {})
     found = milp(
         -profit, constraints=LinearConstraint(cost.T, -np.inf, capacity), integrality=np.ones(len(profit)),
         bounds=Bounds(0, 1), options=options,
     )  # fmt: skip
     admitted = np.zeros(len(profit), dtype=bool) if found.x is None else found.x > 0.5
     bound = float(profit.sum()) if found.mip_dual_bound is None else -float(found.mip_dual_bound)
-    return _packing(profit, admitted, bound, int(found.mip_node_count or 0), gap=max(gap, 1e-9))
+    return _packing(profit, admitted, bound, int(found.mip_node_count or 0), gap_limit)
 
 
 def _subsets(n: int, size: int) -> Iterator[tuple[int, ...]]:
@@ -153,7 +157,7 @@ def _subsets(n: int, size: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(n), k)
 
 
-def _relaxed(profit: Floats, cost: Floats, capacity: Floats, fixed: Bools, open_to: Bools) -> tuple[float, Bools]:
+def _relaxed(profit: FloatArray, cost: FloatArray, capacity: FloatArray, fixed: BoolArray, open_to: BoolArray) -> tuple[float, BoolArray]:
     """Value of the linear relaxation beside the fixed jobs, and its basic solution rounded down."""
     left = np.maximum(capacity - cost[fixed].sum(axis=0), 0.0)
     base = float(profit[fixed].sum())
@@ -166,14 +170,16 @@ def _relaxed(profit: Floats, cost: Floats, capacity: Floats, fixed: Bools, open_
     return base - float(found.fun), rounded
 
 
-def _packing(profit: Floats, admitted: Bools, bound: float, n_programmes: int, gap: float = 1e-9) -> Packing:
+def _packing(profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0) -> Packing:
     value = float(profit[admitted].sum())
     bound = max(bound, value)
-    status: Literal["optimal", "feasible"] = "optimal" if bound - value <= gap * bound else "feasible"
+    if bound - value <= _PROVEN_FRAC * bound:
+        bound = value
+    status = status_of(value, bound, gap_limit)
     return Packing(status=status, value=value, bound=bound, admitted=admitted, n_programmes=n_programmes)
 
 
-def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tuple[Floats, Floats, Floats]:
+def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     profit, cost, capacity = (np.asarray(values, dtype=np.float64) for values in (profits, costs, capacities))
     wanted = (len(profit), len(capacity)) if profit.ndim == capacity.ndim == 1 else None
     if cost.shape != wanted:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.plan import PlanStatus
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, relative_gap, status_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Constraints are kept up to this share of the limit.
 _TOLERANCE_FRAC = 1e-9
@@ -55,10 +55,10 @@ class PairProblem:
     """
 
     kind: Literal["sync", "async"]
-    theta: Floats
-    per_worker: Floats
-    per_server: Floats
-    limits: Floats
+    theta: FloatArray
+    per_worker: FloatArray
+    per_server: FloatArray
+    limits: FloatArray
 
     def __post_init__(self) -> None:
         _check(self)
@@ -71,7 +71,7 @@ class PairProblem:
         )
         return cls(kind=kind, theta=theta, per_worker=per_worker, per_server=per_server, limits=limits)
 
-    def time(self, workers: ArrayLike, servers: ArrayLike) -> Floats:
+    def time(self, workers: ArrayLike, servers: ArrayLike) -> FloatArray:
         """Time of the job; broadcasts."""
         w, p = np.asarray(workers, dtype=np.float64), np.asarray(servers, dtype=np.float64)
         if self.kind == "sync":
@@ -80,7 +80,7 @@ class PairProblem:
         t1, t2, t3, t4 = self.theta
         return np.asarray(t1 + t2 * p / w + t3 / w + t4 / p)
 
-    def allows(self, workers: ArrayLike, servers: ArrayLike) -> NDArray[np.bool_]:
+    def allows(self, workers: ArrayLike, servers: ArrayLike) -> BoolArray:
         """Whether the pair keeps the limits; broadcasts."""
         w, p = np.asarray(workers, dtype=np.float64)[..., None], np.asarray(servers, dtype=np.float64)[..., None]
         used = w * self.per_worker + p * self.per_server
@@ -94,14 +94,15 @@ class PairChoice:
     Attributes
     ----------
     status
-        optimal, feasible, or infeasible (not even one worker and one server keep the limits: both are then 0).
+        *optimal*: proven best; *feasible*: proven to lie within the factor asked for; *partial*: not proven;
+        *infeasible*: not even one worker and one server keep the limits, and both are 0.
     value, bound
         Time of the pair; a lower bound of it. Infinite if infeasible.
     workers, servers
         The pair.
     """
 
-    status: Literal["optimal", "feasible", "infeasible"]
+    status: PlanStatus
     value: float
     bound: float
     workers: int
@@ -110,13 +111,13 @@ class PairChoice:
     @property
     def gap(self) -> float:
         """(value − bound) / value."""
-        return (self.value - self.bound) / self.value if self.value > self.bound else 0.0
+        return relative_gap(-self.value, -self.bound)
 
 
 _NO_PAIR = PairChoice(status="infeasible", value=np.inf, bound=np.inf, workers=0, servers=0)
 
 
-def pairs(problem: PairProblem) -> tuple[Ints, Ints, Floats]:
+def pairs(problem: PairProblem) -> tuple[IntArray, IntArray, FloatArray]:
     """All pairs that keep the limits: workers, servers and times, each of shape (k,), in order of workers, then servers.
 
     For lists of (use, utility) from which an allocator chooses. O(most workers · most servers · R).
@@ -135,7 +136,7 @@ def pairs(problem: PairProblem) -> tuple[Ints, Ints, Floats]:
     return workers[rows], servers[columns], problem.time(workers[rows], servers[columns])
 
 
-def best_servers(problem: PairProblem, workers: ArrayLike) -> Floats:
+def best_servers(problem: PairProblem, workers: ArrayLike) -> FloatArray:
     """Number of servers with the least time for each number of workers, neither whole nor within limits.
 
     Notes
@@ -147,7 +148,7 @@ def best_servers(problem: PairProblem, workers: ArrayLike) -> Floats:
     return _root(shared * w, np.full_like(w, per_server))
 
 
-def best_workers(problem: PairProblem, servers: ArrayLike) -> Floats:
+def best_workers(problem: PairProblem, servers: ArrayLike) -> FloatArray:
     """Number of workers with the least time for each number of servers, neither whole nor within limits.
 
     Notes
@@ -205,7 +206,7 @@ def fastest_pair(problem: PairProblem) -> PairChoice:
 class RelaxedPair:
     """A pair that need not be whole; `value` ≤ (1 + ε)·least, so `bound` = `value`/(1 + ε) holds for whole pairs too."""
 
-    status: Literal["feasible", "infeasible"]
+    status: PlanStatus
     value: float
     bound: float
     workers: float
@@ -321,10 +322,11 @@ def approximate_pair(
     workers, servers = _rounded(problem, point, seed, n_tries)
     value = float(problem.time(workers, servers))
     bound = min(relaxed.bound, value)
-    return PairChoice(status="feasible", value=value, bound=bound, workers=workers, servers=servers)
+    status = status_of(-value, -bound, epsilon)
+    return PairChoice(status=status, value=value, bound=bound, workers=workers, servers=servers)
 
 
-def _rounded(problem: PairProblem, point: Floats, seed: int, n_tries: int) -> tuple[int, int]:
+def _rounded(problem: PairProblem, point: FloatArray, seed: int, n_tries: int) -> tuple[int, int]:
     """The first rounding of `point` that keeps the limits."""
     low = np.floor(point + _TOLERANCE_FRAC)
     ups = np.random.default_rng(seed).random((n_tries, 2)) < point - low
@@ -334,7 +336,7 @@ def _rounded(problem: PairProblem, point: Floats, seed: int, n_tries: int) -> tu
     return int(workers), int(servers)
 
 
-def _ratios(problem: PairProblem) -> tuple[Floats, Floats]:
+def _ratios(problem: PairProblem) -> tuple[FloatArray, FloatArray]:
     """Numerators and denominators, each row the factors of w, p and 1."""
     if problem.kind == "sync":
         t1, t2, t3, t4, t5 = problem.theta
@@ -343,7 +345,7 @@ def _ratios(problem: PairProblem) -> tuple[Floats, Floats]:
     return np.array([[0, 0, t1], [0, t2, t3], [0, 0, t4]]), np.array([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]])
 
 
-def _lines(problem: PairProblem) -> Floats:
+def _lines(problem: PairProblem) -> FloatArray:
     """The polytope as rows (a, b, c), each meaning a w + b p + c ≤ 0."""
     limits = np.stack([problem.per_worker, problem.per_server, -problem.limits], axis=1)
     # Rows are scaled so that one tolerance serves all.
@@ -352,7 +354,7 @@ def _lines(problem: PairProblem) -> Floats:
     return np.concatenate([limits, [[-1.0, 0.0, 1.0], [0.0, -1.0, 1.0]]])
 
 
-def _grid(problem: PairProblem, epsilon: float) -> tuple[int, Ints, Floats]:
+def _grid(problem: PairProblem, epsilon: float) -> tuple[int, IntArray, FloatArray]:
     """The ratio that is the objective, the others, and the points (k, others) of their grid."""
     numerators, denominators = _ratios(problem)
     vertices, _ = _vertices(_lines(problem)[None])
@@ -369,13 +371,13 @@ def _grid(problem: PairProblem, epsilon: float) -> tuple[int, Ints, Floats]:
     return objective, others, grid
 
 
-def _geometric(least: float, largest: float, epsilon: float) -> Floats:
+def _geometric(least: float, largest: float, epsilon: float) -> FloatArray:
     """`least` · (1 + ε)^n from its first point on, up to the first that is not below `largest`."""
     n = int(np.ceil(np.log(largest / least) / np.log1p(epsilon)))
     return least * (1.0 + epsilon) ** np.arange(n + 1)
 
 
-def _best_vertices(problem: PairProblem, objective: int, others: Ints, grid: Floats) -> Floats:
+def _best_vertices(problem: PairProblem, objective: int, others: IntArray, grid: FloatArray) -> FloatArray:
     """For each point of the grid with a non-empty polytope, the vertex with the least ratio of the objective."""
     numerators, denominators = _ratios(problem)
     fixed = np.broadcast_to(_lines(problem), (len(grid), *_lines(problem).shape))
@@ -386,7 +388,7 @@ def _best_vertices(problem: PairProblem, objective: int, others: Ints, grid: Flo
     return np.asarray(vertices[np.arange(len(grid)), best][exists])
 
 
-def _vertices(lines: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def _vertices(lines: FloatArray) -> tuple[FloatArray, BoolArray]:
     """Intersections of two lines that keep all the others: (k, pairs, 2), NaN where not; and whether there is one."""
     first, second = np.triu_indices(lines.shape[1], 1)
     a, b = lines[:, first], lines[:, second]
@@ -402,24 +404,24 @@ def _vertices(lines: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     return points, kept.any(axis=1)
 
 
-def _values(points: Floats, rows: Floats) -> Floats:
+def _values(points: FloatArray, rows: FloatArray) -> FloatArray:
     """Linear functions at points: (..., 2) and (J, 3) or (k, J, 3) or (3,) give (..., J) or (...)."""
     if rows.ndim == 1:
         return np.asarray(points @ rows[:2] + rows[2])
     return np.asarray(points @ np.swapaxes(rows[..., :2], -1, -2) + rows[..., None, :, 2])
 
 
-def _root(numerator: Floats, denominator: Floats) -> Floats:
+def _root(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """sqrt(numerator/denominator); 1 where both are zero, because then nothing depends on it."""
     ratio = np.divide(numerator, denominator, out=np.full(numerator.shape, np.inf), where=denominator > 0)
     return np.where((numerator == 0) & (denominator == 0), 1.0, np.sqrt(ratio))
 
 
-def _most(limits: Floats, each: Floats) -> int:
+def _most(limits: FloatArray, each: FloatArray) -> int:
     return int(_most_each(limits[None, :], each)[0])
 
 
-def _most_each(limits: Floats, each: Floats) -> Floats:
+def _most_each(limits: FloatArray, each: FloatArray) -> FloatArray:
     """How many fit, for each row of limits."""
     used = each > 0
     return np.asarray(np.floor(limits[:, used] / each[used] * (1.0 + _TOLERANCE_FRAC) + _TOLERANCE_FRAC).min(axis=1))

@@ -4,17 +4,19 @@ from math import ceil
 
 import numpy as np
 
+from punctual.core.plan import PlanStatus
 from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
 from punctual.optim.slots.prices import Cost, Market, OnTime, cost_bound, descend, floored, on_time_bound
-from punctual.optim.slots.problem import Floats, Ints, SlotPlan, SlotProblem, Status, is_done
+from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
+from punctual.optim.solution import FloatArray, IntArray, status_of
 
 _N_STEPS_MAX = 12
 #: A sum of whole numbers that is this close to one is that one.
 _ROUNDING = 1e-6
 
 
-def least_cost(problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 30, n_plans_max: int = 8000) -> SlotPlan:
+def least_cost(problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 30, n_plans_max: int = 8000) -> SlotPlan:
     """Meet all deadlines with as few device-slots as possible. Weights do not matter.
 
     Use it for promises that were already made; `most_on_time` decides which ones to make.
@@ -23,7 +25,7 @@ def least_cost(problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 
     ----------
     problem
         Jobs and free devices.
-    gap
+    gap_limit
         Stop as soon as the plan is proven to be within this share of the best.
     n_price_steps
         Subgradient steps for the prices of slots.
@@ -34,8 +36,8 @@ def least_cost(problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 
     -------
     SlotPlan
         `value` and `bound` are device-slots; `prices` (beyond the 1 that each device-slot costs) prove the bound
-        (`cost_bound`). infeasible: it is proven that not all jobs can be on time. partial: jobs are left out, without
-        proof that they must be; `on_time` says which.
+        (`cost_bound`). Both are infinite if it is proven that not all jobs can be on time. If only the value is, jobs
+        were left out without proof that they must be. `on_time` says which.
 
     Notes
     -----
@@ -59,23 +61,18 @@ def least_cost(problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 
     prices = _prices(problem, n_price_steps)
     bound = cost_bound(problem, prices)
     bound = float(ceil(bound - _ROUNDING)) if np.isfinite(bound) else bound
-    search = _Search(problem, prices, bound * (1.0 + gap), n_plans_max)
+    search = _Search(problem, prices, bound * (1.0 + gap_limit), n_plans_max)
     search.run()
-    if search.n_left_out and (not np.isfinite(bound) or _is_impossible(problem, n_price_steps)):
-        return _planned(problem, search, prices, bound, "infeasible")
-    status: Status = "optimal" if search.cost <= bound * (1.0 + gap) else "feasible"
-    return _planned(problem, search, prices, bound, "partial" if search.n_left_out else status)
-
-
-def _planned(problem: SlotProblem, search: "_Search", prices: Floats, bound: float, status: Status) -> SlotPlan:
     counts = search.counts()
     on_time = is_done(problem, counts, problem.ends)
-    return SlotPlan(
-        status=status, value=float(counts.sum()), bound=bound, counts=counts, on_time=on_time, prices=prices
-    )
+    if not on_time.all() and (np.isinf(bound) or _is_impossible(problem, n_price_steps)):
+        bound = np.inf
+    value = float(counts.sum()) if on_time.all() else np.inf
+    status: PlanStatus = "infeasible" if np.isinf(bound) else status_of(-value, -bound, gap_limit)
+    return SlotPlan(status=status, value=value, bound=bound, counts=counts, on_time=on_time, prices=prices)
 
 
-def _prices(problem: SlotProblem, n_steps: int) -> Floats:
+def _prices(problem: SlotProblem, n_steps: int) -> FloatArray:
     market = Market(upper_hulls(problem.counts, problem.rates, _N_STEPS_MAX), problem.work, problem.ends)
     if not np.isfinite(market.respond(np.ones(problem.n_slots)).costs).all():
         return np.zeros(problem.n_slots)
@@ -97,13 +94,13 @@ def _is_impossible(problem: SlotProblem, n_steps: int) -> bool:
 class _Search:
     """Fillings in several orders; the one that leaves fewest out, and of those the cheapest, is kept."""
 
-    def __init__(self, problem: SlotProblem, prices: Floats, goal: float, n_plans_max: int) -> None:
+    def __init__(self, problem: SlotProblem, prices: FloatArray, goal: float, n_plans_max: int) -> None:
         self._filling = Filling(problem)
         self._ones = np.ones(problem.n_slots)
         self._prices = 1.0 + prices
         self._n_jobs, self._deadlines = problem.n_jobs, problem.deadlines
         self._goal, self._n_plans_max = goal, n_plans_max
-        self._best: dict[int, Ints] = {}
+        self._best: dict[int, IntArray] = {}
         self.n_left_out, self.cost = problem.n_jobs, 0.0
 
     def run(self) -> None:
@@ -121,14 +118,14 @@ class _Search:
             if self._filling.n_plans == n_before:
                 break
 
-    def counts(self) -> Ints:
+    def counts(self) -> IntArray:
         """The best filling."""
         self._filling.restart()
         for job, columns in self._best.items():
             self._filling.hold(job, columns)
         return self._filling.counts()
 
-    def _costs_alone(self) -> Floats:
+    def _costs_alone(self) -> FloatArray:
         """What each job would pay if it were alone."""
         costs = np.ones(self._n_jobs)
         for job in range(self._n_jobs):
@@ -137,7 +134,7 @@ class _Search:
                 costs[job] = max(1.0, self._filling.cost(job, self._ones))
         return costs
 
-    def _complaints(self, alone: Floats) -> Floats:
+    def _complaints(self, alone: FloatArray) -> FloatArray:
         """1 for each job left out; for the others what they pay too much, as a share of that."""
         paid = np.array([self._paid(job) for job in range(self._n_jobs)])
         excess = np.clip((paid - alone) / alone, 0.0, 1.0)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.problem import WORK_TOLERANCE_FRAC, Floats, Ints, SlotProblem
+from punctual.optim.slots.problem import WORK_TOLERANCE_FRAC, SlotProblem
+from punctual.optim.solution import FloatArray, IntArray
 
 #: Steps of the hull that a job's water is poured over. More are hardly better: what is left after the last whole step
 #: is made up by the best single change to any allowed count.
@@ -22,13 +23,13 @@ class _Ladder:
 
     work: float
     tolerance: float
-    rates: Floats
-    best_rates: Floats
-    best_columns: Ints
-    steps_below: Ints
-    columns: Ints
-    devices_per_work: Floats
-    step_rates: Floats
+    rates: FloatArray
+    best_rates: FloatArray
+    best_columns: IntArray
+    steps_below: IntArray
+    columns: IntArray
+    devices_per_work: FloatArray
+    step_rates: FloatArray
 
 
 class Filling:
@@ -52,7 +53,7 @@ class Filling:
     def __init__(self, problem: SlotProblem) -> None:
         self.problem = problem
         self.free = problem.free.copy()
-        self.placed: dict[int, Ints] = {}
+        self.placed: dict[int, IntArray] = {}
         self.n_plans = 0
         self._counts = problem.counts
         self._ends: list[int] = problem.ends.tolist()
@@ -73,7 +74,7 @@ class Filling:
         caps = self.caps[: self._ends[job] if end is None else end]
         return bool(ladder.best_rates[caps].sum() >= ladder.work - ladder.tolerance)
 
-    def place(self, job: int, prices: Floats, end: int | None = None, most: float = np.inf) -> bool:
+    def place(self, job: int, prices: FloatArray, end: int | None = None, most: float = np.inf) -> bool:
         """Place the job before `end` (its deadline) at the least price; False if it does not fit or costs over `most`."""
         end = self._ends[job] if end is None else end
         if not self.fits(job, end):
@@ -85,7 +86,7 @@ class Filling:
         self.hold(job, chosen)
         return True
 
-    def least_share(self, job: int) -> Ints | None:
+    def least_share(self, job: int) -> IntArray | None:
         """Columns of the least share with which the job is on time, from its end backwards; None if there is none."""
         ladder, caps = self._ladders[job], self.caps[: self._ends[job]]
         shares = np.minimum(np.arange(len(self._counts))[:, None], caps)
@@ -99,47 +100,47 @@ class Filling:
         first = len(caps) - 1 - int(enough[share].argmax())
         return np.where(np.arange(len(caps)) >= first, ladder.best_columns[shares[share]], 0)
 
-    def hold(self, job: int, columns: Ints) -> None:
+    def hold(self, job: int, columns: IntArray) -> None:
         """Place the job with these columns, which must fit."""
         self.placed[job] = columns
         self._change(len(columns), -self._counts[columns])
 
-    def remove(self, job: int) -> Ints:
+    def remove(self, job: int) -> IntArray:
         """Take the job out; returns its columns."""
         columns = self.placed.pop(job)
         self._change(len(columns), self._counts[columns])
         return columns
 
-    def cost(self, job: int, prices: Floats) -> float:
+    def cost(self, job: int, prices: FloatArray) -> float:
         """Price of what the placed job holds."""
         columns = self.placed[job]
         return float(self._counts[columns] @ prices[: len(columns)])
 
-    def replaceable(self, job: int, others: Ints) -> Ints:
+    def replaceable(self, job: int, others: IntArray) -> IntArray:
         """Those of the placed `others` without any one of which `job` would fit."""
         ladder, end = self._ladders[job], self._ends[job]
         room = self.free[:end] + np.stack([self._held(other, end) for other in others])
         reached = ladder.best_rates[self._caps(room)].sum(axis=1)
         return np.asarray(others[reached >= ladder.work - ladder.tolerance])
 
-    def counts(self) -> Ints:
+    def counts(self) -> IntArray:
         """Devices held, shape (n, T)."""
         held = np.zeros((self.problem.n_jobs, self.problem.n_slots), dtype=np.int64)
         for job, columns in self.placed.items():
             held[job, : len(columns)] = self._counts[columns]
         return held
 
-    def _held(self, job: int, end: int) -> Ints:
+    def _held(self, job: int, end: int) -> IntArray:
         columns = self.placed[job][:end]
         held = np.zeros(end, dtype=np.int64)
         held[: len(columns)] = self._counts[columns]
         return held
 
-    def _change(self, end: int, devices: Ints) -> None:
+    def _change(self, end: int, devices: IntArray) -> None:
         self.free[:end] += devices
         self.caps[:end] = self._caps(self.free[:end])
 
-    def _caps(self, free: Ints) -> Ints:
+    def _caps(self, free: IntArray) -> IntArray:
         return self._column_within[np.minimum(free, self._counts[-1])]
 
 
@@ -171,7 +172,7 @@ def _ladders(problem: SlotProblem) -> list[_Ladder]:
     return ladders
 
 
-def _cheapest(ladder: _Ladder, counts: Ints, caps: Ints, prices: Floats) -> Ints:
+def _cheapest(ladder: _Ladder, counts: IntArray, caps: IntArray, prices: FloatArray) -> IntArray:
     """Columns for each slot that do the job's work at a small price; it can be done within `caps`."""
     chosen, missing = _poured(ladder, caps, prices)
     if missing > ladder.tolerance:
@@ -181,7 +182,7 @@ def _cheapest(ladder: _Ladder, counts: Ints, caps: Ints, prices: Floats) -> Ints
     return _trimmed(ladder, counts, chosen, prices, surplus)
 
 
-def _poured(ladder: _Ladder, caps: Ints, prices: Floats) -> tuple[Ints, float]:
+def _poured(ladder: _Ladder, caps: IntArray, prices: FloatArray) -> tuple[IntArray, float]:
     """All steps that fit whole, cheapest per work first, and the work that is then missing."""
     n_slots, n_steps = len(caps), len(ladder.step_rates)
     if n_steps == 0:
@@ -200,8 +201,8 @@ def _poured(ladder: _Ladder, caps: Ints, prices: Floats) -> tuple[Ints, float]:
 
 
 def _made_up(
-    ladder: _Ladder, counts: Ints, chosen: Ints, caps: Ints, prices: Floats, missing: float
-) -> tuple[Ints, float]:
+    ladder: _Ladder, counts: IntArray, chosen: IntArray, caps: IntArray, prices: FloatArray, missing: float
+) -> tuple[IntArray, float]:
     """The missing work done by the cheapest change of one slot, and the work done beyond."""
     goal = ladder.rates[chosen] + (missing - ladder.tolerance)
     raised = ladder.best_rates.searchsorted(goal)
@@ -216,7 +217,7 @@ def _made_up(
     return chosen, surplus
 
 
-def _trimmed(ladder: _Ladder, counts: Ints, chosen: Ints, prices: Floats, surplus: float) -> Ints:
+def _trimmed(ladder: _Ladder, counts: IntArray, chosen: IntArray, prices: FloatArray, surplus: float) -> IntArray:
     """Less in one slot after the other, dearest saving first, as long as the work is done."""
     while surplus >= 0:
         lowered = ladder.best_rates.searchsorted(ladder.rates[chosen] - (surplus + ladder.tolerance))

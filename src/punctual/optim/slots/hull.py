@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from punctual.optim.slots.problem import Floats, Ints
+from punctual.optim.solution import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,20 +21,20 @@ class Hulls:
         Shape (n, S), devices and work per slot that each step adds; 0 behind the last step.
     """
 
-    columns: Ints
-    n_steps: Ints
-    step_counts: Floats
-    step_rates: Floats
+    columns: IntArray
+    n_steps: IntArray
+    step_counts: FloatArray
+    step_rates: FloatArray
 
     @property
-    def densities(self) -> Floats:
+    def densities(self) -> FloatArray:
         """Shape (n, S), work per device of each step, not increasing along a row; 0 behind the last step."""
         return np.divide(
             self.step_rates, self.step_counts, out=np.zeros_like(self.step_rates), where=self.step_counts > 0
         )
 
 
-def upper_hulls(counts: Ints, rates: Floats, n_steps_max: int | None = None) -> Hulls:
+def upper_hulls(counts: IntArray, rates: FloatArray, n_steps_max: int | None = None) -> Hulls:
     """Hulls of the points (counts[k], rates[i, k]) and the origin.
 
     Parameters
@@ -69,7 +69,7 @@ def upper_hulls(counts: Ints, rates: Floats, n_steps_max: int | None = None) -> 
     return Hulls(columns, n_steps, np.diff(counts[columns], axis=1).astype(np.float64), np.diff(at, axis=1))
 
 
-def _vertices(counts: Ints, rates: Floats) -> tuple[Ints, Ints]:
+def _vertices(counts: IntArray, rates: FloatArray) -> tuple[IntArray, IntArray]:
     n, m = rates.shape
     rows, current = np.arange(n), np.zeros(n, dtype=np.int64)
     columns, n_steps = [current], np.zeros(n, dtype=np.int64)
@@ -83,7 +83,7 @@ def _vertices(counts: Ints, rates: Floats) -> tuple[Ints, Ints]:
     return np.stack(columns, axis=1), n_steps
 
 
-def _next_vertex(counts: Ints, rates: Floats, rows: Ints, current: Ints) -> tuple[Ints, Ints]:
+def _next_vertex(counts: IntArray, rates: FloatArray, rows: IntArray, current: IntArray) -> tuple[IntArray, IntArray]:
     """Column of the next vertex of each table, and 1 where there is one."""
     rise = rates - rates[rows, current][:, None]
     run = counts[None, :] - counts[current][:, None]
@@ -92,7 +92,7 @@ def _next_vertex(counts: Ints, rates: Floats, rows: Ints, current: Ints) -> tupl
     return following, (slopes[rows, following] > 0).astype(np.int64)
 
 
-def _thinned(columns: Ints, n_steps: Ints, n_steps_max: int) -> tuple[Ints, Ints]:
+def _thinned(columns: IntArray, n_steps: IntArray, n_steps_max: int) -> tuple[IntArray, IntArray]:
     """At most `n_steps_max` steps a table, at equal ratios of their number."""
     chosen = np.zeros((len(columns), n_steps_max + 1), dtype=np.int64)
     kept = np.zeros(len(columns), dtype=np.int64)
@@ -106,7 +106,7 @@ def _thinned(columns: Ints, n_steps: Ints, n_steps_max: int) -> tuple[Ints, Ints
     return np.take_along_axis(columns, chosen, axis=1), kept
 
 
-def _ratios(length: int, n_steps_max: int) -> Ints:
+def _ratios(length: int, n_steps_max: int) -> IntArray:
     """At most `n_steps_max` + 1 of the positions 0..length, with both ends."""
     if length <= n_steps_max:
         return np.arange(length + 1)

@@ -5,17 +5,20 @@ import numpy as np
 from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
 from punctual.optim.slots.prices import Market, OnTime, descend, floored, on_time_bound
-from punctual.optim.slots.problem import Floats, Ints, SlotPlan, SlotProblem, is_done
+from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
+from punctual.optim.solution import FloatArray, IntArray, status_of
 from punctual.optim.slots.share import admit
 
 #: Steps of the hulls that the search for prices uses; the bound itself uses all.
 _N_STEPS_MAX = 12
+#: A whole number that is this close is meant.
+ROUNDING = 1e-6
 #: Most jobs that may make room for one that does not fit.
 _N_DROPPED_MAX = 6
 
 
 def most_on_time(
-    problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 40, n_plans_max: int = 8000
+    problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 40, n_plans_max: int = 8000
 ) -> SlotPlan:
     """Choose and place jobs so that those on time weigh as much as possible.
 
@@ -26,7 +29,7 @@ def most_on_time(
     ----------
     problem
         Jobs and free devices.
-    gap
+    gap_limit
         Stop as soon as the plan is proven to be within this share of the best.
     n_price_steps
         Subgradient steps for the prices of slots.
@@ -64,29 +67,34 @@ def most_on_time(
     ([False, True], 3.0)
     """
     prices, costs = _priced(problem, n_price_steps)
-    bound = min(on_time_bound(problem, prices), _fitting_weight(problem))
-    search = _Search(problem, prices, costs, bound * (1.0 - gap), n_plans_max)
+    bound = _bound(problem, prices)
+    search = _Search(problem, prices, costs, bound / (1.0 + gap_limit), n_plans_max)
     search.run()
-    return _planned(problem, search, prices, bound, gap)
+    return _planned(problem, search, prices, bound, gap_limit)
 
 
-def _planned(problem: SlotProblem, search: "_Search", prices: Floats, bound: float, gap: float) -> SlotPlan:
+def _planned(problem: SlotProblem, search: "_Search", prices: FloatArray, bound: float, gap_limit: float) -> SlotPlan:
     search.restore()
     counts = search.filling.counts()
     on_time = is_done(problem, counts, problem.ends)
     value = float(problem.weights[on_time].sum())
     bound = max(bound, value)
-    status = "optimal" if bound - value <= gap * bound else "feasible"
-    return SlotPlan(status=status, value=value, bound=bound, counts=counts, on_time=on_time, prices=prices)
+    return SlotPlan(
+        status=status_of(value, bound, gap_limit), value=value, bound=bound, counts=counts, on_time=on_time,
+        prices=prices,
+    )  # fmt: skip
 
 
-def _fitting_weight(problem: SlotProblem) -> float:
-    """Weight of the jobs that could be on time alone."""
+def _bound(problem: SlotProblem, prices: FloatArray) -> float:
+    """What prices prove, and not more than all jobs weigh that could be on time alone; whole if weights are."""
     filling = Filling(problem)
-    return float(sum(problem.weights[i] for i in range(problem.n_jobs) if filling.fits(i)))
+    possible = np.array([filling.fits(job) for job in range(problem.n_jobs)], dtype=bool)
+    bound = min(on_time_bound(problem, prices), float(problem.weights[possible].sum()))
+    is_whole = bool((problem.weights == np.floor(problem.weights)).all())
+    return float(np.floor(bound + ROUNDING)) if is_whole else bound
 
 
-def _priced(problem: SlotProblem, n_steps: int) -> tuple[Floats, Floats]:
+def _priced(problem: SlotProblem, n_steps: int) -> tuple[FloatArray, FloatArray]:
     """Good prices, and the jobs' least costs by them."""
     hulls = upper_hulls(problem.counts, problem.rates, _N_STEPS_MAX)
     market = Market(hulls, problem.work, problem.ends)
@@ -95,7 +103,7 @@ def _priced(problem: SlotProblem, n_steps: int) -> tuple[Floats, Floats]:
     return prices, market.respond(prices).costs
 
 
-def _first_prices(problem: SlotProblem, market: Market) -> Floats:
+def _first_prices(problem: SlotProblem, market: Market) -> FloatArray:
     """One price for all slots: what the last job pays per device-slot that still fits when the best are chosen."""
     costs = market.respond(np.ones(problem.n_slots)).costs
     possible = np.isfinite(costs) & (costs > 0)
@@ -111,14 +119,14 @@ def _first_prices(problem: SlotProblem, market: Market) -> Floats:
 class _Search:
     """Fillings in several orders; the best is kept."""
 
-    def __init__(self, problem: SlotProblem, prices: Floats, costs: Floats, goal: float, n_plans_max: int) -> None:
+    def __init__(self, problem: SlotProblem, prices: FloatArray, costs: FloatArray, goal: float, n_plans_max: int) -> None:
         self.filling = Filling(problem)
         self._weights: list[float] = problem.weights.tolist()
         self._deadlines = problem.deadlines
         self._prices = _for_filling(prices)
         self._merits = problem.weights / np.maximum(costs, 1e-300)
         self._goal, self._n_plans_max = goal, n_plans_max
-        self._best: dict[int, Ints] = {}
+        self._best: dict[int, IntArray] = {}
         self._best_value = -1.0
 
     def run(self) -> None:
@@ -154,7 +162,7 @@ class _Search:
     def _by_merit(self) -> None:
         self._pour(np.argsort(-self._merits, kind="stable"))
 
-    def _pour(self, order: Ints) -> None:
+    def _pour(self, order: IntArray) -> None:
         """Fill in this order: first only jobs that are worth what they cost here, then whoever fits."""
         self.filling.restart()
         jobs: list[int] = order.tolist()
@@ -224,7 +232,7 @@ class _Search:
         self._fill_up([least])
 
 
-def _for_filling(prices: Floats) -> Floats:
+def _for_filling(prices: FloatArray) -> FloatArray:
     """Prices with a small base: a device that costs nothing is still not to be held for nothing."""
     mean = float(prices.mean()) if len(prices) else 0.0
     return prices + 0.02 * mean if mean > 0 else np.ones_like(prices)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from punctual.optim.slots.hull import Hulls, upper_hulls
-from punctual.optim.slots.problem import Floats, Ints, SlotProblem, check_prices
+from punctual.optim.slots.problem import SlotProblem, check_prices
+from punctual.optim.solution import FloatArray, IntArray
 
 #: Prices below this share of the highest are raised to it, so that ratios of prices stay finite.
 PRICE_FLOOR_FRAC = 1e-6
@@ -29,8 +30,8 @@ class Response:
         Given a share of each job (n,), the devices (T,) that these take together.
     """
 
-    costs: Floats
-    usage: Callable[[Floats], Floats]
+    costs: FloatArray
+    usage: Callable[[FloatArray], FloatArray]
 
 
 class Market:
@@ -56,7 +57,7 @@ class Market:
     come first: a binary search counts them. O(n S log T) for each halving of the interval that λ is in.
     """
 
-    def __init__(self, hulls: Hulls, work: Floats, ends: Ints) -> None:
+    def __init__(self, hulls: Hulls, work: FloatArray, ends: IntArray) -> None:
         self.work = work
         self.counts, self.rates, self.densities = hulls.step_counts, hulls.step_rates, hulls.densities
         self._ends, self._rows = np.unique(ends, return_inverse=True)
@@ -67,9 +68,9 @@ class Market:
         last = np.maximum(hulls.n_steps - 1, 0)[:, None]
         self._most_density = np.where(has_steps, _at(self.densities, np.zeros_like(last)), 1.0)
         self._least_density = np.where(has_steps, _at(self.densities, last), 1.0)
-        self._paid: tuple[Floats, Floats] | None = None
+        self._paid: tuple[FloatArray, FloatArray] | None = None
 
-    def respond(self, prices: Floats) -> Response:
+    def respond(self, prices: FloatArray) -> Response:
         """Least costs at these prices (T,), each above 0."""
         sheet = _Sheet(prices, self._ends, self._rows)
         low, high = self._bracket(sheet)
@@ -79,28 +80,28 @@ class Market:
         costs[self._idle & self._feasible] = 0.0
         mix = self._mix(bought_low, bought_high)
 
-        def usage(share: Floats) -> Floats:
+        def usage(share: FloatArray) -> FloatArray:
             share = np.where(self._idle, 0.0, share)
             first, second = share * (1.0 - mix), share * mix
             return sheet.usage(bought_low, self.counts * first[:, None], bought_high, self.counts * second[:, None])
 
         return Response(costs, usage)
 
-    def _work(self, bought: Ints) -> Floats:
+    def _work(self, bought: IntArray) -> FloatArray:
         return np.asarray(np.einsum("is,is->i", bought, self.rates))
 
-    def _cost(self, sheet: "_Sheet", per_work: Floats, bought: Ints) -> Floats:
+    def _cost(self, sheet: "_Sheet", per_work: FloatArray, bought: IntArray) -> FloatArray:
         """The dual function at `per_work`: linear in it as long as what is bought stays."""
         spent = np.einsum("is,is->i", sheet.paid(bought), self.counts)
         return np.asarray(per_work * (self.work - self._work(bought)) + spent)
 
-    def _mix(self, bought_low: Ints, bought_high: Ints) -> Floats:
+    def _mix(self, bought_low: IntArray, bought_high: IntArray) -> FloatArray:
         """Share of the higher solution in the mix that does the work exactly."""
         low, high = self._work(bought_low), self._work(bought_high)
         span = np.where(high > low, high - low, 1.0)
         return np.clip(np.where(high > low, (self.work - low) / span, 1.0), 0.0, 1.0)
 
-    def _bracket(self, sheet: "_Sheet") -> tuple[Floats, Floats]:
+    def _bracket(self, sheet: "_Sheet") -> tuple[FloatArray, FloatArray]:
         """Prices of work below and above the best one, close to each other."""
         low = np.full(len(self.work), 0.5 * sheet.lowest) / self._most_density
         high = np.full(len(self.work), 2.0 * sheet.highest) / self._least_density
@@ -115,7 +116,7 @@ class Market:
         self._paid = low, high
         return low, high
 
-    def _narrowed(self, sheet: "_Sheet", low: Floats, high: Floats) -> tuple[Floats, Floats]:
+    def _narrowed(self, sheet: "_Sheet", low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The interval around what was paid last, where it holds the best price; otherwise the rest of the old one."""
         assert self._paid is not None
         near_low = np.clip(self._paid[0] / _WARM_FACTOR, low, high)
@@ -125,7 +126,7 @@ class Market:
         return np.where(too_high, low, np.where(enough, near_low, near_high)), np.where(too_high, near_low, np.where(enough, near_high, high))  # fmt: skip
 
 
-def _at(table: Floats, columns: Ints) -> Floats:
+def _at(table: FloatArray, columns: IntArray) -> FloatArray:
     """One entry of each row; 0 if the table has no columns."""
     if table.shape[1] == 0:
         return np.zeros(len(table))
@@ -139,7 +140,7 @@ class _Sheet:
     all jobs.
     """
 
-    def __init__(self, prices: Floats, ends: Ints, rows: Ints) -> None:
+    def __init__(self, prices: FloatArray, ends: IntArray, rows: IntArray) -> None:
         n_slots = len(prices)
         self.lowest, self.highest = float(prices.min(initial=np.inf)), float(prices.max(initial=0.0))
         self._scale = self.highest or 1.0
@@ -151,18 +152,18 @@ class _Sheet:
         self._paid = np.concatenate([np.zeros((len(ends), 1)), paid], axis=1)
         self._rows, self._n_slots = rows[:, None], n_slots
 
-    def n_bought(self, market: Market, per_work: Floats) -> Ints:
+    def n_bought(self, market: Market, per_work: FloatArray) -> IntArray:
         """In how many slots each step of each job is bought at this price of work, shape (n, S)."""
         most = np.minimum(per_work[:, None] * market.densities / self._scale, 1.25)
         found = self._flat.searchsorted(most + 2.0 * self._rows, side="right")
         # A step of no density, behind the last one of its job, is never bought.
         return np.where(market.densities > 0, found - self._rows * self._n_slots, 0)
 
-    def paid(self, bought: Ints) -> Floats:
+    def paid(self, bought: IntArray) -> FloatArray:
         """Price of one device in the cheapest `bought` slots."""
         return np.asarray(self._paid[self._rows, bought])
 
-    def usage(self, first: Ints, first_counts: Floats, second: Ints, second_counts: Floats) -> Floats:
+    def usage(self, first: IntArray, first_counts: FloatArray, second: IntArray, second_counts: FloatArray) -> FloatArray:
         """Devices in each slot if steps hold these counts in their cheapest slots.
 
         Counted by rank first: a step that is bought in k slots is in those of rank 0..k − 1.
@@ -175,7 +176,7 @@ class _Sheet:
         return np.bincount(self._slots.ravel(), weights=by_rank.ravel(), minlength=self._n_slots)
 
 
-def on_time_bound(problem: SlotProblem, prices: Floats) -> float:
+def on_time_bound(problem: SlotProblem, prices: FloatArray) -> float:
     """No plan has more weight on time than this, whatever the prices.
 
     Parameters
@@ -208,7 +209,7 @@ def on_time_bound(problem: SlotProblem, prices: Floats) -> float:
     return OnTime(problem, market).bound(floored(prices))
 
 
-def cost_bound(problem: SlotProblem, prices: Floats) -> float:
+def cost_bound(problem: SlotProblem, prices: FloatArray) -> float:
     """No plan with all jobs on time holds fewer device-slots than this; infinite if some job alone cannot be on time.
 
     Parameters
@@ -227,7 +228,7 @@ def cost_bound(problem: SlotProblem, prices: Floats) -> float:
     return Cost(problem, market).bound(prices)
 
 
-def floored(prices: Floats) -> Floats:
+def floored(prices: FloatArray) -> FloatArray:
     """Prices above zero, none below a small share of the highest."""
     highest = float(prices.max(initial=0.0))
     return np.maximum(prices, PRICE_FLOOR_FRAC * highest if highest > 0 else 1e-12)
@@ -239,11 +240,11 @@ class OnTime:
     def __init__(self, problem: SlotProblem, market: Market) -> None:
         self._free, self._weights, self._market = problem.free.astype(np.float64), problem.weights, market
 
-    def bound(self, prices: Floats) -> float:
+    def bound(self, prices: FloatArray) -> float:
         """The function itself, rounded up."""
         return self.evaluate(prices)[0] * (1.0 + ROUNDING_FRAC)
 
-    def evaluate(self, prices: Floats) -> tuple[float, Floats, Floats]:
+    def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, a subgradient (T,), and the jobs' least costs (n,)."""
         response = self._market.respond(prices)
         profit = self._weights - response.costs
@@ -257,19 +258,19 @@ class Cost:
     def __init__(self, problem: SlotProblem, market: Market) -> None:
         self._free, self._market = problem.free.astype(np.float64), market
 
-    def bound(self, prices: Floats) -> float:
+    def bound(self, prices: FloatArray) -> float:
         """The least cost by these prices, rounded down."""
         value = -self.evaluate(prices)[0]
         return value - ROUNDING_FRAC * abs(value) if np.isfinite(value) else value
 
-    def evaluate(self, prices: Floats) -> tuple[float, Floats, Floats]:
+    def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, a subgradient (T,), and the jobs' least costs (n,)."""
         response = self._market.respond(1.0 + prices)
         slope = self._free - response.usage(np.ones(len(response.costs)))
         return float(prices @ self._free - response.costs.sum()), slope, response.costs
 
 
-def descend(dual: OnTime | Cost, start: Floats, n_steps: int, floor: Callable[[Floats], Floats]) -> Floats:
+def descend(dual: OnTime | Cost, start: FloatArray, n_steps: int, floor: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """The best prices found in `n_steps` subgradient steps from `start`.
 
     Notes

@@ -1,17 +1,13 @@
 """What there is to decide over a time-slotted horizon, and what a decision is."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from punctual.core.errors import InvalidSpec
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-Status = Literal["optimal", "feasible", "partial", "infeasible"]
+from punctual.core.plan import PlanStatus
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, relative_gap
 
 #: Work left below this share of a job's work is rounding, not work.
 WORK_TOLERANCE_FRAC = 1e-9
@@ -53,12 +49,12 @@ class SlotProblem:
     (1, 5)
     """
 
-    counts: Ints
-    rates: Floats
-    work: Floats
-    deadlines: Ints
-    weights: Floats
-    free: Ints
+    counts: IntArray
+    rates: FloatArray
+    work: FloatArray
+    deadlines: IntArray
+    weights: FloatArray
+    free: IntArray
 
     def __post_init__(self) -> None:
         n, m = len(self.work), len(self.counts)
@@ -94,7 +90,7 @@ class SlotProblem:
         return len(self.free)
 
     @property
-    def ends(self) -> Ints:
+    def ends(self) -> IntArray:
         """Shape (n,): deadlines within the horizon."""
         return np.minimum(self.deadlines, self.n_slots)
 
@@ -119,10 +115,10 @@ class SlotPlan:
     Attributes
     ----------
     status
-        optimal: `value` equals `bound` up to the gap asked for; feasible: it is a plan as asked, not proven best;
-        partial: not all that was asked for is reached, and it is not proven that it cannot be; infeasible: it is.
+        *optimal*: proven best up to rounding; *feasible*: proven to lie within the gap that was asked for; *partial*:
+        neither; *infeasible*: no plan can be what was asked for.
     value
-        Of this plan, in the unit of the objective.
+        Of this plan, in the unit of the objective; infinite where all jobs were to be on time and some are not.
     bound
         No plan has a better value.
     counts
@@ -134,18 +130,18 @@ class SlotPlan:
         needs no prices.
     """
 
-    status: Status
+    status: PlanStatus
     value: float
     bound: float
-    counts: Ints
-    on_time: Bools
-    prices: Floats | None = None
+    counts: IntArray
+    on_time: BoolArray
+    prices: FloatArray | None = None
 
     @property
     def gap(self) -> float:
-        """Distance of `value` from `bound`, as a share of the larger of the two; 0 if they are equal."""
-        distance = abs(self.bound - self.value)
-        return float(distance / max(abs(self.bound), abs(self.value))) if distance else 0.0
+        """Distance of `value` from `bound` as a share of `value`."""
+        worse = 1.0 if self.bound >= self.value else -1.0
+        return relative_gap(worse * self.value, worse * self.bound)
 
     @property
     def cost_device_slots(self) -> int:
@@ -153,20 +149,20 @@ class SlotPlan:
         return int(self.counts.sum())
 
 
-def rates_of(problem: SlotProblem, counts: Ints) -> Floats:
+def rates_of(problem: SlotProblem, counts: IntArray) -> FloatArray:
     """Work that each job does in each slot, shape (n, T), when it holds `counts` (n, T)."""
     columns = np.searchsorted(problem.counts, counts)
     return np.take_along_axis(problem.rates, columns, axis=1)
 
 
-def is_done(problem: SlotProblem, counts: Ints, ends: Ints) -> Bools:
+def is_done(problem: SlotProblem, counts: IntArray, ends: IntArray) -> BoolArray:
     """Whether each job's work is done before slot `ends[i]`; shape (n,)."""
     in_time = np.arange(problem.n_slots)[None, :] < ends[:, None]
     done = np.where(in_time, rates_of(problem, counts), 0.0).sum(axis=1)
     return np.asarray(done >= problem.work * (1.0 - WORK_TOLERANCE_FRAC))
 
 
-def check_prices(problem: SlotProblem, prices: Floats) -> None:
+def check_prices(problem: SlotProblem, prices: FloatArray) -> None:
     """Raise `InvalidSpec` unless there is a finite price, not below zero, for each slot."""
     _check_shape("prices", prices, (problem.n_slots,))
     _check_range("prices", prices)
@@ -190,7 +186,7 @@ def _check_range(name: str, array: NDArray[np.generic]) -> None:
         )  # fmt: skip
 
 
-def _integers(name: str, values: object) -> Ints:
+def _integers(name: str, values: object) -> IntArray:
     numbers = _numbers(name, values)
     if np.any(numbers != np.floor(numbers)):
         raise InvalidSpec(
@@ -201,7 +197,7 @@ def _integers(name: str, values: object) -> Ints:
     return numbers.astype(np.int64)
 
 
-def _numbers(name: str, values: object) -> Floats:
+def _numbers(name: str, values: object) -> FloatArray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -55,7 +55,7 @@ def minimum_share(problem: SlotProblem, order: Iterable[int] | None = None) -> S
     on_time = is_done(problem, counts, problem.ends)
     value, bound = float(problem.weights[on_time].sum()), float(problem.weights.sum())
     return SlotPlan(
-        status="optimal" if on_time.all() else "feasible", value=value, bound=bound, counts=counts, on_time=on_time
+        status="optimal" if on_time.all() else "partial", value=value, bound=bound, counts=counts, on_time=on_time
     )
 
 

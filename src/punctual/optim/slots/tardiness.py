@@ -5,7 +5,8 @@ import numpy as np
 from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
 from punctual.optim.slots.prices import ROUNDING_FRAC, Market, descend, floored
-from punctual.optim.slots.problem import Floats, Ints, SlotPlan, SlotProblem, check_prices, is_done, rates_of
+from punctual.optim.slots.problem import SlotPlan, SlotProblem, check_prices, rates_of
+from punctual.optim.solution import FloatArray, IntArray, status_of
 
 #: Ends that the bound tells apart for each job, deadline and horizon included.
 _N_ENDS = 8
@@ -13,7 +14,7 @@ _N_STEPS_MAX = 12
 
 
 def least_tardiness(
-    problem: SlotProblem, *, gap: float = 1e-4, n_price_steps: int = 30, n_plans_max: int = 4000
+    problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 30, n_plans_max: int = 4000
 ) -> SlotPlan:
     """Finish all jobs within the horizon so that Σ weight · slots behind the deadline is small.
 
@@ -21,7 +22,7 @@ def least_tardiness(
     ----------
     problem
         Jobs and free devices.
-    gap
+    gap_limit
         Stop as soon as the plan is proven to be within this share of the best.
     n_price_steps
         Subgradient steps for the prices of slots.
@@ -32,7 +33,7 @@ def least_tardiness(
     -------
     SlotPlan
         `value` and `bound` are weight · slots; `prices` prove the bound (`tardiness_bound`). A job that is not done
-        within the horizon counts as if it were done one slot behind it, and the status is then partial.
+        within the horizon counts as if it were done one slot behind it.
 
     Notes
     -----
@@ -54,20 +55,18 @@ def least_tardiness(
     """
     prices = _prices(problem, n_price_steps)
     bound = tardiness_bound(problem, prices)
-    search = _Search(problem, prices, bound * (1.0 + gap), n_plans_max)
+    search = _Search(problem, prices, bound * (1.0 + gap_limit), n_plans_max)
     search.run()
     counts = search.counts()
     late = tardiness(problem, counts)
     value = float(problem.weights @ late)
-    complete = is_done(problem, counts, np.full(problem.n_jobs, problem.n_slots)).all()
-    proven = value <= bound * (1.0 + gap)
     return SlotPlan(
-        status=("optimal" if proven else "feasible") if complete else "partial",
-        value=value, bound=min(bound, value), counts=counts, on_time=late == 0, prices=prices,
+        status=status_of(-value, -bound, gap_limit), value=value, bound=min(bound, value), counts=counts,
+        on_time=late == 0, prices=prices,
     )  # fmt: skip
 
 
-def tardiness(problem: SlotProblem, counts: Ints) -> Floats:
+def tardiness(problem: SlotProblem, counts: IntArray) -> FloatArray:
     """Slots behind its deadline at which each job is done, shape (n,); see `least_tardiness`."""
     done = rates_of(problem, counts).cumsum(axis=1) >= problem.work[:, None] * (1.0 - ROUNDING_FRAC)
     finish = np.where(done.any(axis=1), done.argmax(axis=1) + 1, problem.n_slots + 1)
@@ -75,7 +74,7 @@ def tardiness(problem: SlotProblem, counts: Ints) -> Floats:
     return np.maximum(0.0, (finish - problem.ends).astype(np.float64))
 
 
-def tardiness_bound(problem: SlotProblem, prices: Floats) -> float:
+def tardiness_bound(problem: SlotProblem, prices: FloatArray) -> float:
     """No plan has less weighted tardiness than this, whatever the prices.
 
     Parameters
@@ -96,7 +95,7 @@ def tardiness_bound(problem: SlotProblem, prices: Floats) -> float:
     return max(0.0, value - ROUNDING_FRAC * abs(value))
 
 
-def _prices(problem: SlotProblem, n_steps: int) -> Floats:
+def _prices(problem: SlotProblem, n_steps: int) -> FloatArray:
     dual = _Dual(problem, _N_STEPS_MAX)
     return descend(dual, floored(np.full(problem.n_slots, dual.first_price())), n_steps, floored)
 
@@ -122,7 +121,7 @@ class _Dual:
         possible = np.isfinite(costs) & (costs > 0)
         return float(np.median(self._weights[possible] / costs[possible])) if possible.any() else 0.0
 
-    def evaluate(self, prices: Floats) -> tuple[float, Floats, Floats]:
+    def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, a subgradient (T,), and what each job pays (n,)."""
         response = self._market.respond(prices)
         burdens = self._late + response.costs.reshape(self._n_jobs, _N_ENDS)
@@ -134,7 +133,7 @@ class _Dual:
         return float(prices @ self._free - least.sum()), slope, least
 
 
-def _ends(problem: SlotProblem) -> tuple[Ints, Ints]:
+def _ends(problem: SlotProblem) -> tuple[IntArray, IntArray]:
     """Grid of ends from the deadline to the horizon, (n, _N_ENDS), and for each the earliest finish that it stands for.
 
     Dense at the deadline, where most jobs end.
@@ -149,11 +148,11 @@ def _ends(problem: SlotProblem) -> tuple[Ints, Ints]:
 class _Search:
     """Fillings in several orders; the one with the least weighted tardiness is kept."""
 
-    def __init__(self, problem: SlotProblem, prices: Floats, goal: float, n_plans_max: int) -> None:
+    def __init__(self, problem: SlotProblem, prices: FloatArray, goal: float, n_plans_max: int) -> None:
         self._problem, self._filling = problem, Filling(problem)
         self._prices = prices + max(float(prices.mean()), 1e-9)
         self._goal, self._n_plans_max = goal, n_plans_max
-        self._best: dict[int, Ints] = {}
+        self._best: dict[int, IntArray] = {}
         self._best_value = np.inf
 
     def run(self) -> None:
@@ -172,17 +171,17 @@ class _Search:
                 break
             scores = np.argsort(np.argsort(scores - 0.3 * n * burdens / burdens.max(), kind="stable")).astype(float)
 
-    def counts(self) -> Ints:
+    def counts(self) -> IntArray:
         """The best filling."""
         self._filling.restart()
         for job, columns in self._best.items():
             self._filling.hold(job, columns)
         return self._filling.counts()
 
-    def _by_deadline(self) -> Ints:
+    def _by_deadline(self) -> IntArray:
         return np.argsort(self._problem.deadlines, kind="stable")
 
-    def _by_weight(self) -> Ints:
+    def _by_weight(self) -> IntArray:
         best = self._problem.rates.max(axis=1)
         slots = self._problem.work / np.where(best > 0, best, 1.0)
         return np.argsort(-self._problem.weights / np.maximum(slots, 1e-300), kind="stable")
@@ -190,7 +189,7 @@ class _Search:
     def _finished(self) -> bool:
         return self._best_value <= self._goal or self._filling.n_plans >= self._n_plans_max
 
-    def _pour(self, scores: Floats) -> None:
+    def _pour(self, scores: FloatArray) -> None:
         self._filling.restart()
         for job in np.argsort(scores, kind="stable").tolist():
             if not self._filling.place(job, self._prices):
@@ -206,7 +205,7 @@ class _Search:
             low, high = (low, middle) if self._filling.fits(job, middle) else (middle, high)
         self._filling.place(job, self._prices, high)
 
-    def _keep(self) -> Floats:
+    def _keep(self) -> FloatArray:
         """What each job adds to the weighted tardiness; keeps the filling if it is the best."""
         burdens = self._problem.weights * tardiness(self._problem, self._filling.counts())
         if burdens.sum() < self._best_value:
