@@ -1,7 +1,7 @@
 """The hardware there is, and the picture of everything that a policy decides on."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
@@ -61,15 +61,16 @@ class Snapshot:
         carry: object = None,
     ) -> "Snapshot":  # fmt: skip
         """The picture of `jobs` on `nodes`; a job without `planned` is planned to keep what it holds."""
-        nodes, jobs = tuple(nodes), tuple(jobs)
-        taken = [(node, amount) for job in jobs for node, amount in (job.planned or job.granted).items()]
+        nodes = tuple(nodes)
+        jobs = tuple(job if job.planned else replace(job, planned=job.granted) for job in jobs)
+        taken = [(node, amount) for job in jobs for node, amount in job.planned.items()]
         free = {node.id: node.capacity - total(amount for on, amount in taken if on == node.id) for node in nodes}
         return cls(
             at=at,
             revision=revision,
             nodes=nodes,
-            holding=tuple(job for job in jobs if job.planned or job.granted),
-            waiting=tuple(job for job in jobs if not (job.planned or job.granted)),
+            holding=tuple(job for job in jobs if job.planned),
+            waiting=tuple(job for job in jobs if not job.planned),
             free=free,
             seed=seed,
             carry=carry,

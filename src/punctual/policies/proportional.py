@@ -1,16 +1,29 @@
 """Everybody gets what they want, or the same share of it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import fsum, inf, isfinite
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal
 
-from punctual.core.cluster import Node, Snapshot
+from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import NodeId
 from punctual.core.job import JobView
-from punctual.core.plan import Plan, PlanStatus
-from punctual.core.resources import Resources, total
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.optim.water_filling import fill
+from punctual.policies._base import LEAST_CORES, check_choice, seniority
+from punctual.policies._draft import Draft
+from punctual.policies._elastic import Claim, Sharing
+
+Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
+
+#: A deadline that is nearer, or has passed, counts as being that far away.
+_LEAST_TIME_S = 1.0
+
+#: Weight of a job without a deadline: it comes after all that have one.
+_NO_HURRY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,39 +31,48 @@ class Proportional:
     """Grants each job its demand; where demands do not fit, scales them all by the same factor.
 
     Use it where controllers demand no more than their job needs: then demands fit nearly always, and where they do
-    not, nobody is singled out. It does not look at deadlines, so under lasting overload all jobs become late together.
+    not, nobody is singled out. Unless told otherwise by `shortage` it does not look at deadlines, so under lasting
+    overload all jobs become late together.
 
     Parameters
     ----------
     least_cores
         A job that has been placed holds at least this many cores, also where its floor and its demand are lower:
         holding nothing would pause it.
+    shortage
+        What happens where demands do not fit: ``"scale"`` them by one factor; fill them in the order of
+        ``"earliest-deadline"``; or share ``"deadline-weighted"``, in inverse proportion to the time that is left.
 
     Raises
     ------
     InvalidSpec
-        `least_cores` is not a finite number above zero.
+        `least_cores` is not a finite number above zero, or `shortage` is none of the three.
 
     Notes
     -----
     *Formula.* On a node of capacity C with jobs i of demand d_i and floor f_i, where Σ f_i ≤ C < Σ d_i:
-    grant g_i = max(f_i, s·d_i) with the scale s in [0, 1] for which Σ g_i = C. Without floors in the way s = C / Σ d_i.
+    grant g_i = min(d_i, max(f_i, λ·w_i)) with the level λ for which Σ g_i = C. The weights are w_i = d_i (scale) or
+    w_i = 1 / (deadline_i − now) (deadline-weighted). With earliest-deadline each job in the order of deadlines gets its
+    demand as long as the floors of the others still fit. Without floors in the way scaling is g_i = d_i · C / Σ d_i.
 
-    *Source.* [decor2025], the rule for several jobs on one machine.
+    *Source.* [decor2025], the rule for several jobs on one machine and its two variants.
 
-    *Differs.* (1) Floors hold: the published rule scales without regard to them. (2) Several nodes: a job lies whole
+    *Differs.* (1) Floors hold: the published rules scale without regard to them. (2) Several nodes: a job lies whole
     on one, which it keeps while it runs. (3) GPUs and memory are not scaled: a job gets all it demands of them or its
-    floor.
+    floor. (4) A job made of workers gets whole workers in an allowed number: the job with the smallest part of its
+    demand (with the earliest deadline; with the least weighted amount) grows first, and such jobs are served before
+    those without workers. (5) Jobs without a deadline come after those with one in the two variants.
 
-    *Properties.* Deterministic; O(n log n) in jobs plus queued jobs × nodes; the order of `snapshot.jobs` does not
-    matter, because jobs are taken by instant of submission and then by name.
+    *Properties.* Deterministic; O(n log n) in jobs plus waiting jobs × nodes.
 
     *Fails when* the floors of running jobs that may not be paused do not fit: the plan is infeasible.
     """
 
-    least_cores: float = 0.01
+    least_cores: float = LEAST_CORES
+    shortage: Shortage = "scale"
 
     def __post_init__(self) -> None:
+        check_choice("proportional", "shortage", self.shortage, ("scale", "earliest-deadline", "deadline-weighted"))
         if not (isfinite(self.least_cores) and self.least_cores > 0):
             raise InvalidSpec(
                 "`least_cores` must be finite and above zero", f"{self.least_cores} cores", "policy 'proportional'",
@@ -58,185 +80,88 @@ class Proportional:
             )  # fmt: skip
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        claims = [self._claim(view) for view in sorted(snapshot.jobs, key=_seniority)]
-        shares = {node.id: _Share(node, []) for node in sorted(snapshot.nodes, key=lambda node: node.id)}
-        homes = snapshot.carry if isinstance(snapshot.carry, dict) else {}
-        left_out = [claim for claim in claims if not _put_back(claim, shares, homes)]
-        waiting = [claim for claim in _those_that_run_first(left_out) if not _place(claim, shares)]
-        return _plan(snapshot.revision, list(shares.values()), waiting)
+        draft = Draft(snapshot)
+        sharing = Sharing(draft, least_cores=self.least_cores)
+        sharing.grow(sharing.workers, lambda claim: self._rank(claim, snapshot.at))
+        sharing.lay_out_workers()
+        on_node: dict[NodeId, list[Claim]] = {}
+        for claim in sorted(sharing.fractions, key=lambda claim: seniority(claim.view)):
+            on_node.setdefault(sharing.node_of(claim), []).append(claim)
+        for node, claims in on_node.items():
+            self._share(sharing, node, claims)
+        return draft.plan()
 
-    def _claim(self, view: JobView) -> "_Claim":
-        spec = view.spec
-        floor = replace(spec.floor, cores=min(max(spec.floor.cores, self.least_cores), spec.ceiling.cores))
-        return _Claim(view, floor or spec.ceiling, view.demand.at_most(spec.ceiling).at_least(floor))
+    def _rank(self, claim: Claim, at: float) -> float:
+        """Of jobs made of workers the one with the lowest rank grows first."""
+        if self.shortage == "earliest-deadline":
+            return _deadline_at(claim.view)
+        amount, demand = _measure(claim.amount), _measure(claim.rungs[-1])
+        return amount / demand if self.shortage == "scale" else amount / _urgency(claim.view, at)
 
+    def _share(self, sharing: Sharing, node: NodeId, claims: Sequence[Claim]) -> None:
+        """Raise the jobs on a node from their floors: cores by the rule, GPUs and memory in order of submission."""
+        free, at = sharing.draft.free[node], sharing.draft.snapshot.at
+        floors = [claim.rungs[0].cores for claim in claims]
+        demands = [claim.rungs[-1].cores for claim in claims]
+        capacity_cores = free.cores + sum(floors)
+        cores = self._cores([claim.view for claim in claims], demands, floors, capacity_cores, at)
+        for claim, amount in zip(claims, cores, strict=True):
+            extra = _whole_extra(claim, sharing.draft.free[node])
+            grant = Resources(amount, claim.rungs[0].gpus + extra.gpus, claim.rungs[0].memory_bytes + extra.memory_bytes)
+            sharing.give(claim, grant, _reason(claim, grant, sharing.draft.hardware.capacity[node], node))
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """What one job must have and what it wants, floor ≤ demand ≤ ceiling."""
-
-    view: JobView
-    floor: Resources
-    demand: Resources
-
-    @property
-    def id(self) -> JobId:
-        return self.view.spec.id
-
-    @property
-    def runs(self) -> bool:
-        return self.view.status != "queued"
-
-
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """One node and the jobs on it."""
-
-    node: Node
-    claims: list[_Claim]
-
-    def has_room_for(self, claim: _Claim) -> bool:
-        return total(one.floor for one in (*self.claims, claim)).fits_in(self.node.capacity)
-
-    def unclaimed_cores(self) -> float:
-        """What demands leave free; below zero where they do not fit."""
-        return self.node.capacity.cores - fsum(claim.demand.cores for claim in self.claims)
+    def _cores(
+        self, views: Sequence[JobView], demands: Sequence[float], floors: Sequence[float], capacity: float, at: float
+    ) -> list[float]:
+        if self.shortage == "earliest-deadline":
+            return _in_order(views, demands, floors, capacity)
+        weights = demands if self.shortage == "scale" else [_urgency(view, at) for view in views]
+        # A demand of nothing has any weight: its floor is nothing as well.
+        return fill([weight or 1.0 for weight in weights], floors, demands, capacity)
 
 
-def _seniority(view: JobView) -> tuple[float, JobId]:
-    return view.submitted_at, view.spec.id
+def _deadline_at(view: JobView) -> float:
+    return inf if view.deadline_at is None else view.deadline_at
 
 
-def _those_that_run_first(claims: Iterable[_Claim]) -> list[_Claim]:
-    return sorted(claims, key=lambda claim: not claim.runs)
+def _urgency(view: JobView, at: float) -> float:
+    return _NO_HURRY if view.deadline_at is None else 1 / max(_LEAST_TIME_S, view.deadline_at - at)
 
 
-def _put_back(claim: _Claim, shares: dict[NodeId, _Share], homes: dict[JobId, NodeId]) -> bool:
-    """Put a running job where it is already; whether that was possible."""
-    if not claim.runs:
-        return False
-    granted = claim.view.granted
-    # A job whose launch is not answered yet holds nothing, and belongs where the last plan put it.
-    home = max(granted, key=lambda node: (granted[node].cores, node)) if granted else homes.get(claim.id)
-    share = shares.get(home) if home is not None else None
-    if share is None or not share.has_room_for(claim):
-        return False
-    share.claims.append(claim)
-    return True
+def _measure(amount: Resources) -> float:
+    """How much it is, in what there is least of."""
+    return float(amount.gpus or amount.cores or amount.memory_bytes)
 
 
-def _place(claim: _Claim, shares: dict[NodeId, _Share]) -> bool:
-    """Put a job on the node with the most free cores, of those with room for its floor; whether there was one."""
-    if claim.view.granted:  # it runs somewhere else and its floor no longer fits there: moving is not this policy's
-        return False
-    candidates = [share for share in shares.values() if share.has_room_for(claim)]
-    if not candidates:
-        return False
-    max(candidates, key=_Share.unclaimed_cores).claims.append(claim)
-    return True
+def _in_order(
+    views: Sequence[JobView], demands: Sequence[float], floors: Sequence[float], capacity: float
+) -> list[float]:
+    """Raise one job after the other from its floor to its demand, the earliest deadline first."""
+    cores, left = list(floors), max(0.0, capacity - sum(floors))
+    for i in sorted(range(len(views)), key=lambda i: (_deadline_at(views[i]), *seniority(views[i]))):
+        more = min(left, demands[i] - floors[i])
+        cores[i] += more
+        left -= more
+    return cores
 
 
-def _plan(revision: int, shares: Sequence[_Share], waiting: Sequence[_Claim]) -> Plan:
-    plan = Plan(
-        revision=revision,
-        grants={},
-        reasons={claim.id: _reason_to_wait(claim) for claim in waiting},
-        status=_status(waiting),
-        carry={claim.id: share.node.id for share in shares for claim in share.claims},
-    )
-    for share in shares:
-        for claim, grant in zip(share.claims, _grants(share), strict=True):
-            plan.grants[claim.id] = {share.node.id: grant}
-            plan.reasons[claim.id] = _reason(claim, grant, share)
-    return plan
-
-
-def _status(waiting: Iterable[_Claim]) -> PlanStatus:
-    """Infeasible if a job would have to be paused that may not be."""
-    broken = any(claim.runs and not claim.view.spec.preemptible for claim in waiting)
-    return "infeasible" if broken else "feasible"
-
-
-def _grants(share: _Share) -> list[Resources]:
-    """What each job on the node gets: its floor, then GPUs and memory in order of submission, then cores by scaling."""
-    capacity, claims = share.node.capacity, share.claims
-    cores = fill([claim.demand.cores for claim in claims], [claim.floor.cores for claim in claims], capacity.cores)
-    free = capacity - total(claim.floor for claim in claims)
-    grants = []
-    for claim, amount in zip(claims, cores, strict=True):
-        extra = _whole_extra(claim, free)
-        free = free - extra
-        grants.append(replace(claim.floor + extra, cores=amount))
-    return grants
-
-
-def _whole_extra(claim: _Claim, free: Resources) -> Resources:
+def _whole_extra(claim: Claim, free: Resources) -> Resources:
     """GPUs and memory over the floor: of each kind all that is demanded if it is free, otherwise none."""
-    extra = claim.demand - claim.floor
+    extra = claim.rungs[-1] - claim.rungs[0]
     return Resources(
         gpus=extra.gpus if extra.gpus <= free.gpus else 0,
         memory_bytes=extra.memory_bytes if extra.memory_bytes <= free.memory_bytes else 0,
     )
 
 
-def fill(demands: Sequence[float], floors: Sequence[float], capacity: float) -> list[float]:
-    """Scale demands down to a capacity, by one factor, but none below its floor.
-
-    Parameters
-    ----------
-    demands, floors
-        Shape (n,), in cores, with floors ≤ demands and Σ floors ≤ capacity.
-    capacity
-        In cores.
-
-    Returns
-    -------
-    list of float
-        Shape (n,), in cores; the demands themselves if they fit.
-
-    Examples
-    --------
-    >>> fill([4.0, 2.0, 0.5], [0.0, 0.0, 0.5], 2.0)
-    [1.0, 0.5, 0.5]
-    """
-    if fsum(demands) <= capacity:
-        return list(demands)
-    scale = _scale(demands, floors, capacity)
-    return [max(floor, scale * demand) for demand, floor in zip(demands, floors, strict=True)]
-
-
-def _scale(demands: Sequence[float], floors: Sequence[float], capacity: float) -> float:
-    """The factor s with Σ max(floor, s·demand) = capacity.
-
-    Going from the job whose floor is the smallest part of its demand upwards: while the jobs so far are scaled and
-    the rest sit at their floors, the first factor that leaves the next job at its floor is the one.
-    """
-    order = sorted(range(len(demands)), key=lambda i: floors[i] / demands[i] if demands[i] else inf)
-    scale = 0.0
-    for n_scaled in range(1, len(order) + 1):
-        scaled, at_floor = order[:n_scaled], order[n_scaled:]
-        left = max(0.0, capacity - fsum(floors[i] for i in at_floor))
-        scale = left / fsum(demands[i] for i in scaled)
-        if not at_floor or scale * demands[at_floor[0]] <= floors[at_floor[0]]:
-            break
-    return scale
-
-
-def _reason(claim: _Claim, grant: Resources, share: _Share) -> Reason:
-    facts = {"demand_cores": claim.demand.cores, "granted_cores": grant.cores, "node_cores": share.node.capacity.cores}
-    if claim.demand.fits_in(grant):
+def _reason(claim: Claim, grant: Resources, capacity: Resources, node: NodeId) -> Reason:
+    demand = claim.rungs[-1]
+    facts = {"demand_cores": demand.cores, "granted_cores": grant.cores, "node_cores": capacity.cores}
+    if demand.fits_in(grant):
         return Reason("as-demanded", "the job gets what it demands", facts)
-    if grant.cores < claim.demand.cores:
-        text = f"demands exceed the {share.node.capacity.cores:g} cores of node '{share.node.id}' and are scaled down"
+    if not Resources(demand.cores).fits_in(grant):
+        text = f"demands exceed the {capacity.cores:g} cores of node '{node}' and are scaled down"
         return Reason("scaled", text, facts)
-    missing = claim.demand - grant
+    missing = demand - grant
     facts |= {"missing_gpus": float(missing.gpus), "missing_memory_bytes": float(missing.memory_bytes)}
-    return Reason("not-whole", f"GPUs or memory demanded over the floor are not free on node '{share.node.id}'", facts)
-
-
-def _reason_to_wait(claim: _Claim) -> Reason:
-    floor = claim.floor
-    facts = {
-        "floor_cores": floor.cores, "floor_gpus": float(floor.gpus), "floor_memory_bytes": float(floor.memory_bytes),
-    }  # fmt: skip
-    return Reason("waits", "no node has room for the job's floor beside the floors of the jobs on it", facts)
+    return Reason("not-whole", f"GPUs or memory demanded over the floor are not free on node '{node}'", facts)

@@ -1,59 +1,201 @@
 """Hypothesis strategies for what a policy is shown."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 from hypothesis import strategies as st
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobStatus, JobView
-from punctual.core.resources import Resources
+from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.speed import SeenRate, Shape
 
 #: Eighths, so that sums of cores are exact.
 _CORES = st.integers(0, 64).map(lambda eighths: eighths / 8)
 _LEAST_CORES = 1 / 8
-_AMOUNTS = st.builds(Resources, _CORES, st.integers(0, 4), st.sampled_from([0, 1 << 30, 8 << 30]))
+_GIB = 1 << 30
+_AMOUNTS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([0, _GIB, 8 * _GIB]))
+_WORKERS = st.builds(
+    Resources, st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2), st.sampled_from([0, _GIB])
+).filter(lambda worker: worker.gpus > 0 or worker.cores > 0)  # fmt: skip
+_KINDS = ("K80", "V100")
+_AT = 10.0
 
 
-@st.composite
-def job_views(draw: st.DrawFn, id: JobId, status: JobStatus, granted: Allocation) -> JobView:
-    """A job whose floor, demand and ceiling come in this order; what it holds is between floor and ceiling."""
-    floor, ceiling = draw(_AMOUNTS), draw(_AMOUNTS.filter(bool))
-    for amount in granted.values():
-        floor, ceiling = floor.at_most(amount), ceiling.at_least(amount)
-    ceiling = ceiling.at_least(floor)
-    demand = draw(_AMOUNTS).at_least(floor).at_most(ceiling)
-    spec = JobSpec(id=id, ceiling=ceiling, floor=floor, deadline_s=60.0, preemptible=draw(st.booleans()))
-    submitted_at = draw(st.integers(0, 3).map(float))
-    return JobView(
-        spec=spec, status=status, submitted_at=submitted_at, done_steps=0.0, demand=demand, granted=granted
+@dataclass(frozen=True, slots=True)
+class SharedOverhead:
+    """A made-up performance model: a rate that flattens with the number of workers, and some kinds that are unknown.
+
+    Its state is (steps per second of one worker, share of a step that does not get faster, kinds it knows).
+    """
+
+    def init(self, spec: JobSpec) -> tuple[float, float, tuple[str, ...]]:
+        return 1.0, 0.1, ("", *_KINDS)
+
+    def update(self, state: tuple[float, float, tuple[str, ...]], seen: SeenRate) -> tuple[float, float, tuple[str, ...]]:
+        return state
+
+    def rate_sps(self, state: tuple[float, float, tuple[str, ...]], shape: Shape) -> float:
+        one_sps, serial_frac, kinds = state
+        if shape.device not in kinds:
+            return 0.0
+        return one_sps * shape.n_workers / (1 + serial_frac * (shape.n_workers * shape.n_nodes - 1))
+
+    def std_sps(self, state: tuple[float, float, tuple[str, ...]], shape: Shape) -> float:
+        return 0.0 if shape.device in state[2] else inf
+
+
+def curves() -> st.SearchStrategy[RateCurve | None]:
+    """What is known of a job's speed: nothing, or that of `SharedOverhead`."""
+    states = st.tuples(
+        st.sampled_from([0.0, 0.5, 1.0, 20.0]), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([("",), ("", *_KINDS)])
     )  # fmt: skip
+    return st.none() | states.map(lambda state: RateCurve(SharedOverhead(), state))
 
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
-    """A cluster of up to four nodes on which running jobs hold what fits; others wait.
+    """A cluster of up to four nodes on which jobs hold, or are to hold, what fits; others wait.
 
-    Leaving every running job where it is, with what it holds or with its floor, is always possible.
+    There are jobs with and without workers, on one node or several, of one kind of device or two; launched or about to
+    be; being paused and paused; ending; with and without a controller, a speed, a deadline, also one that has passed.
+    Leaving every job where the last plan has it is always possible.
     """
+    kinds = draw(st.sampled_from([("",), _KINDS]))
     free = {NodeId(f"node-{i}"): amount for i, amount in enumerate(draw(st.lists(_AMOUNTS, max_size=4)))}
-    nodes = tuple(Node(node, capacity) for node, capacity in free.items())
-    jobs = []
+    nodes = tuple(Node(node, room, kinds[i % len(kinds)]) for i, (node, room) in enumerate(free.items()))
+    views = []
     for i in range(draw(st.integers(0, n_jobs_max))):
-        granted = draw(_grants(free)) if draw(st.booleans()) else {}
-        for node, amount in granted.items():
+        view = draw(_views(JobId(f"job-{i}"), free, nodes))
+        for node, amount in view.planned.items():
             free[node] = free[node] - amount
-        jobs.append(draw(job_views(JobId(f"job-{i}"), "running" if granted else "queued", granted)))
-    return Snapshot(at=10.0, revision=draw(st.integers(1, 100)), nodes=nodes, jobs=tuple(jobs), seed=7)
+        views.append(view)
+    views.sort(key=lambda view: (view.submitted_at, view.id))
+    return Snapshot(
+        at=_AT,
+        revision=draw(st.integers(1, 100)),
+        nodes=nodes,
+        holding=tuple(view for view in views if view.planned or view.granted),
+        waiting=tuple(view for view in views if not (view.planned or view.granted)),
+        free=free,
+        seed=7,
+    )
 
 
 @st.composite
-def _grants(draw: st.DrawFn, free: Mapping[NodeId, Resources]) -> Allocation:
-    """Something of what is free on one node; nothing if there is no core left."""
+def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: Sequence[Node]) -> JobView:
+    has_workers = draw(st.booleans())
+    worker = draw(_WORKERS) if has_workers else None
+    planned = _planned(draw, worker, free, nodes) if draw(st.booleans()) else {}
+    spec = _with_workers(draw, id, worker, planned) if worker else _without_workers(draw, id, planned)
+    status, granted = _standing(draw, planned, free, preemptible=spec.preemptible)
+    demand = spec.ceiling if spec.controller is None else draw(_AMOUNTS).at_least(spec.floor).at_most(spec.ceiling)
+    curve = draw(curves())
+    return JobView(
+        spec=spec,
+        status=status,
+        submitted_at=draw(st.integers(0, 3).map(float)),
+        done_steps=draw(st.sampled_from([0.0, 3.0, 100.0])),
+        demand=demand,
+        granted=granted,
+        planned=planned,
+        started_at=None if status in ("queued", "starting") else 4.0,
+        progress_at=draw(st.sampled_from([4.0, _AT])) if granted else 0.0,
+        rate_sps=draw(st.sampled_from([0.0, 0.5, 2.0])) if granted else 0.0,
+        curve=curve,
+    )
+
+
+def _planned(
+    draw: st.DrawFn, worker: Resources | None, free: Mapping[NodeId, Resources], nodes: Sequence[Node]
+) -> Allocation:
+    """Something of what is free, on one node, or for a job made of workers on several of one kind."""
+    if worker is None:
+        return draw(_amount_on_a_node(free))
+    kind = draw(st.sampled_from([node.device for node in nodes])) if nodes else ""
+    planned: Allocation = {}
+    for node in nodes:
+        n = draw(st.integers(0, 3)) if node.device == kind else 0
+        if n and (worker * n).fits_in(free[node.id]):
+            planned[node.id] = worker * n
+    return planned
+
+
+@st.composite
+def _amount_on_a_node(draw: st.DrawFn, free: Mapping[NodeId, Resources]) -> Allocation:
     roomy = sorted(node for node, amount in free.items() if amount.cores >= _LEAST_CORES)
     if not roomy:
         return {}
     node: NodeId = draw(st.sampled_from(roomy))
     amount = draw(_AMOUNTS).at_most(free[node])
     return {node: replace(amount, cores=max(amount.cores, _LEAST_CORES))}
+
+
+def _standing(
+    draw: st.DrawFn, planned: Allocation, free: Mapping[NodeId, Resources], *, preemptible: bool
+) -> tuple[JobStatus, Allocation]:
+    """Status and grant that go with what the last plan gives the job."""
+    if planned:
+        status: JobStatus = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
+        return status, planned if status in ("running", "stopping") else {}
+    if preemptible and draw(st.booleans()):  # paused, or being paused: what it still holds counts as free
+        being = draw(st.booleans())
+        return "running", draw(_amount_on_a_node(free)) if being else {}
+    return "queued", {}
+
+
+def _with_workers(draw: st.DrawFn, id: JobId, worker: Resources, planned: Allocation) -> JobSpec:
+    """Any counts, or some of them; the one that the job has is among them."""
+    n_now = _n(worker, planned)
+    n_most = max(n_now, draw(st.integers(1, 8)))
+    counts: tuple[int, ...] = ()
+    least = min(n_now or n_most, draw(st.integers(0, 2)))
+    if draw(st.booleans()):
+        some = draw(st.sets(st.integers(max(1, least), n_most), min_size=1, max_size=4))
+        counts = tuple(sorted(some | ({n_now} if n_now else set())))
+    return _spec(draw, id, floor=worker * least, ceiling=worker * n_most, worker=worker, counts=counts)
+
+
+def _n(worker: Resources, planned: Allocation) -> int:
+    held = total(planned.values())
+    return held.gpus // worker.gpus if worker.gpus else round(held.cores / worker.cores)
+
+
+def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec:
+    """Floor ≤ what it has ≤ ceiling."""
+    floor, ceiling = draw(_AMOUNTS), draw(_AMOUNTS.filter(bool))
+    for amount in planned.values():
+        floor, ceiling = floor.at_most(amount), ceiling.at_least(amount)
+    return _spec(draw, id, floor=floor, ceiling=ceiling.at_least(floor), worker=None, counts=())
+
+
+def _spec(
+    draw: st.DrawFn, id: JobId, *, floor: Resources, ceiling: Resources, worker: Resources | None, counts: tuple[int, ...]
+) -> JobSpec:
+    return JobSpec(
+        id=id,
+        floor=floor,
+        ceiling=ceiling,
+        worker=worker,
+        counts=counts,
+        work_steps=draw(st.sampled_from([None, 10.0, 100.0, 1e6])),
+        deadline_s=draw(st.sampled_from([None, 5.0, 60.0, 1e4])),
+        weight=draw(st.sampled_from([0.5, 1.0, 3.0])),
+        resize_cost_s=draw(st.sampled_from([0.0, 30.0])),
+        preemptible=draw(st.booleans()),
+        controller=draw(st.sampled_from([None, "remaining-cost"])),
+    )
+
+
+def effective(snapshot: Snapshot, grants: Mapping[JobId, Allocation], *, keeps_others: bool) -> dict[JobId, Allocation]:
+    """What each job has once a plan is in force: a plan may name only the jobs that change."""
+    return {
+        job.id: {
+            node: amount
+            for node, amount in grants.get(job.id, job.planned if keeps_others else {}).items()
+            if amount != NOTHING
+        }
+        for job in (*snapshot.holding, *snapshot.waiting)
+    }

@@ -1,0 +1,156 @@
+"""A plan in the making."""
+
+from collections.abc import Iterable, Mapping
+
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobView
+from punctual.core.plan import Plan, PlanStatus
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.story import Reason
+from punctual.optim.placement import place
+from punctual.policies._base import least, n_workers
+from punctual.policies._hardware import hardware_of
+
+class Space:
+    """How much is free on several nodes together: a quick way to see that a job cannot fit."""
+
+    def __init__(self, amounts: Iterable[Resources]) -> None:
+        self.gpus, self.cores, self.memory_bytes = 0, TOLERANCE, 0
+        for amount in amounts:
+            self.add(amount)
+
+    def add(self, amount: Resources, n: int = 1) -> None:
+        self.gpus += amount.gpus * n
+        self.cores += amount.cores * n
+        self.memory_bytes += amount.memory_bytes * n
+
+    def take(self, amount: Resources, n: int = 1) -> None:
+        self.add(amount, -n)
+
+    def may_hold(self, amount: Resources, n: int = 1) -> bool:
+        """False: `n` times the amount certainly do not fit."""
+        return (
+            amount.gpus * n <= self.gpus
+            and amount.cores * n <= self.cores
+            and amount.memory_bytes * n <= self.memory_bytes
+        )
+
+
+class Draft:
+    """A plan in the making: the changes so far, and what they leave free."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.hardware = hardware_of(snapshot.nodes)
+        self.status: PlanStatus = "feasible"
+        self.free: Mapping[NodeId, Resources] = snapshot.free
+        self._own_free: dict[NodeId, Resources] | None = None
+        self.grants: dict[JobId, Allocation] = {}
+        self.reasons: dict[JobId, Reason] = {}
+        carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
+        #: Whether the last plan of this policy was made for other nodes, or is not known.
+        self.hardware_changed = carry.get("hardware") != self.hardware.checksum
+        #: What the policy put into its last plan, if that still means something.
+        self.carry: dict[str, object] = {} if self.hardware_changed else carry
+
+    def held(self, view: JobView) -> Allocation:
+        """What the job has in this draft."""
+        return self.grants.get(view.spec.id, view.planned)
+
+    def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
+        """Give the job `allocation` in place of what it has."""
+        free = self._writable()
+        for node, amount in self.held(view).items():
+            if node in free:
+                free[node] = free[node] + amount
+        for node, amount in allocation.items():
+            free[node] = free[node] - amount
+        self.grants[view.spec.id], self.reasons[view.spec.id] = allocation, reason
+        if allocation == view.planned:  # taken away and given back: nothing to say
+            del self.grants[view.spec.id], self.reasons[view.spec.id]
+
+    def explain(self, view: JobView, reason: Reason) -> None:
+        """Say why the job keeps what it has."""
+        self.reasons[view.spec.id] = reason
+
+    def without(self, view: JobView) -> Mapping[NodeId, Resources]:
+        """What would be free if the job held nothing."""
+        held = self.held(view)
+        return {**self.free, **{node: self.free[node] + amount for node, amount in held.items()}} if held else self.free
+
+    def find(
+        self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources] | None = None
+    ) -> Allocation | None:
+        """Room for `n` workers of the job on nodes of one kind; where it is already, if that is possible."""
+        free = self.free if free is None else free
+        home = view.planned or view.granted
+        at_home = place(n, worker, {node: free[node] for node in home if node in free}) if home else None
+        if at_home is not None and len(at_home) == 1:
+            return at_home
+        anywhere = self._place(view, n, worker, free)
+        return anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
+
+    def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
+        """Room for as much of the job as there is room for, but not less than the least it may have."""
+        if view.spec.worker is None:
+            return self._fit_amount(view, self.free if free is None else free)
+        for n in reversed(self.hardware.counts(view.spec)):
+            found = self.find(view, n, view.spec.worker, free)
+            if found is not None:
+                return found
+        return None
+
+    def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
+        """As much of the demand as there is on the node where the job is, otherwise on the one with the most cores."""
+        floor = least(view.spec)
+        wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
+        best = self.roomiest(view, floor, free)
+        return None if best is None else {best: wanted.at_most(free[best]).at_least(floor)}
+
+    def roomiest(
+        self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources] | None = None
+    ) -> NodeId | None:
+        """Where a job without workers finds its floor and most cores beside it; where it is already, if it can."""
+        free = self.free if free is None else free
+        home = view.planned or view.granted
+        nodes = [node for node, room in free.items() if floor.fits_in(room)]
+        return max(nodes, key=lambda node: (node in home, free[node].cores, node), default=None)
+
+    def kinds_for(self, view: JobView, amount: Resources) -> list[str]:
+        """The kinds of device on which the job can run as far as known, the fastest with `amount` first."""
+        kinds = self.hardware.kinds
+        if len(kinds) < 2:
+            return list(kinds)
+        speed, n = self.hardware.speed(view), n_workers(view.spec, {NodeId(""): amount})
+        able = [kind for kind in kinds if speed.runs_on(kind)]
+        return sorted(able, key=lambda kind: (-speed.rate_sps(n, amount.cores, kind), kind))
+
+    def _place(self, view: JobView, n: int, worker: Resources, free: Mapping[NodeId, Resources]) -> Allocation | None:
+        kinds = self.hardware.kinds
+        if len(kinds) == 1:
+            return place(n, worker, free)
+        for kind in self.kinds_for(view, worker * n):
+            found = place(n, worker, {node: free[node] for node in kinds[kind] if node in free})
+            if found is not None:
+                return found
+        return None
+
+    def plan(self, **carry: object) -> Plan:
+        """The changes as a plan; `carry` comes back with the next snapshot."""
+        return Plan(
+            revision=self.snapshot.revision, grants=self.grants, reasons=self.reasons, status=self.status,
+            carry={"hardware": self.hardware.checksum, **carry}, keeps_others=True,
+        )  # fmt: skip
+
+    def recount(self, nodes: Iterable[NodeId]) -> None:
+        """Find what is free on nodes by adding up what jobs hold there: where they hold too much, `free` says zero."""
+        free = self._writable()
+        for node in nodes:
+            held = total(self.held(view).get(node, NOTHING) for view in self.snapshot.holding)
+            free[node] = self.hardware.capacity[node] - held
+
+    def _writable(self) -> dict[NodeId, Resources]:
+        if self._own_free is None:
+            self.free = self._own_free = dict(self.free)
+        return self._own_free

@@ -1,0 +1,211 @@
+"""The hardware there is, and what can be said of a job on it before it runs."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Generic, TypeVar
+
+from punctual.core.cluster import Node
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec, JobView
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.speed import Shape
+from punctual.optim.placement import n_fitting
+from punctual.policies._base import Size, least, n_workers, same_amount, seconds_for
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+#: More objects than any queue has; what is remembered of them is forgotten when there are more.
+_N_REMEMBERED_MAX = 1 << 15
+
+
+class Remembered(Generic[K, V]):
+    """A function of an immutable object, computed once for each.
+
+    The scheduler shows a job by the same view until something about it changes, so what only depends on the view need
+    not be computed at every round. Objects are told apart by identity: comparing them would cost as much as computing.
+    """
+
+    def __init__(self, compute: Callable[[K], V]) -> None:
+        self._compute = compute
+        self._known: dict[int, tuple[K, V]] = {}
+
+    def __call__(self, of: K) -> V:
+        known = self._known.get(id(of))
+        if known is not None:  # the object is kept with its value, so no other can have its identity
+            return known[1]
+        if len(self._known) >= _N_REMEMBERED_MAX:
+            self._known.clear()
+        value = self._compute(of)
+        self._known[id(of)] = of, value
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks for as a whole: `n` times `worker`; a job without workers asks for one amount."""
+
+    n: int
+    worker: Resources
+    amount: Resources
+    #: Seconds the job would still take with it; infinite where nothing is known.
+    remaining_s: float
+
+
+class Hardware:
+    """The nodes by kind of device, and what can be said of jobs on them before they run."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = tuple(nodes)
+        self.capacity = {node.id: node.capacity for node in self.nodes}
+        self.total = total(self.capacity.values())
+        self.kind_of = {node.id: node.device for node in self.nodes}
+        self.kinds: dict[str, list[NodeId]] = {}
+        for node in self.nodes:
+            self.kinds.setdefault(node.device, []).append(node.id)
+        self._room_sizes = {kind: {self.capacity[node] for node in nodes} for kind, nodes in self.kinds.items()}
+        #: Tells these nodes from nearly all others; the same on every machine, unlike a hash.
+        self.checksum = [
+            sum(i * room.gpus for i, room in enumerate(self.capacity.values(), 1)),
+            sum(i * room.cores for i, room in enumerate(self.capacity.values(), 1)),
+            sum(i * room.memory_bytes for i, room in enumerate(self.capacity.values(), 1)),
+            len(self.nodes),
+        ]
+        self.n_held = Remembered(lambda view: n_workers(view.spec, view.planned))
+        self.is_broken = Remembered(self._is_broken)
+        self.counts = Remembered(self._counts)
+        self.worker_amounts = Remembered(self._worker_amounts)
+        self.largest = Remembered(self._largest)
+        self.smallest = Remembered(self._smallest)
+        self._speeds: dict[tuple[int, int], tuple[JobSpec, object, Speed]] = {}
+
+    def speed(self, view: JobView) -> "Speed":
+        """How fast the job runs here; the same object as long as no more is known of it."""
+        spec, state = view.spec, view.curve.state if view.curve else None
+        known = self._speeds.get((id(spec), id(state)))
+        if known is not None:
+            return known[2]
+        if len(self._speeds) >= _N_REMEMBERED_MAX:
+            self._speeds.clear()
+        speed = Speed(view, self)
+        self._speeds[id(spec), id(state)] = spec, state, speed
+        return speed
+
+    def n_nodes(self, n_workers: int, worker: Resources, kind: str) -> int:
+        """The fewest nodes of a kind that so many workers lie on, if they were empty."""
+        on_one = max((n_fitting(worker, room) for room in self._room_sizes[kind]), default=0)
+        return -(-n_workers // on_one) if on_one else 1
+
+    def request(self, view: JobView, size: Size) -> Request | None:
+        """What a policy that does not resize gives the job; None if that is more than there is."""
+        return self.largest(view) if size == "largest" else self.smallest(view)
+
+    def amount(self, view: JobView) -> Resources | None:
+        """For a job without workers: its demand, or as much of it as one node has; None if not even the floor fits."""
+        floor = least(view.spec)
+        wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
+        rooms = {room for rooms in self._room_sizes.values() for room in rooms if floor.fits_in(room)}
+        offers = [wanted.at_most(room) for room in rooms]
+        return max(offers, key=lambda offer: (offer.gpus, offer.cores, offer.memory_bytes), default=None)
+
+    def _is_broken(self, view: JobView) -> bool:
+        """Whether the last plan gives the job what it cannot have, or nothing."""
+        planned, spec = view.planned, view.spec
+        if not planned or any(node not in self.capacity for node in planned):
+            return True
+        amount = total(planned.values())
+        if spec.worker is not None:
+            n = n_workers(spec, planned)
+            return n not in spec.worker_counts() or not same_amount(spec.worker * n, amount)
+        return not (spec.floor.fits_in(amount) and amount.fits_in(spec.ceiling))
+
+    def _counts(self, spec: JobSpec) -> tuple[int, ...]:
+        """The allowed counts of which the nodes of one kind have as many workers."""
+        worker = spec.worker
+        if worker is None:
+            return ()
+        most = max((self._n_of_kind(worker, kind) for kind in self.kinds), default=0)
+        return tuple(n for n in spec.worker_counts() if n <= most)
+
+    def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
+        """What a job made of workers can hold here, ascending."""
+        return tuple(spec.worker * n for n in self.counts(spec)) if spec.worker else ()
+
+    def _n_of_kind(self, worker: Resources, kind: str) -> int:
+        return sum(n_fitting(worker, self.capacity[node]) for node in self.kinds[kind])
+
+    def _largest(self, view: JobView) -> Request | None:
+        counts = self.counts(view.spec)
+        return self._request(view, counts[-1] if counts else 0, self.amount)
+
+    def _smallest(self, view: JobView) -> Request | None:
+        counts = self.counts(view.spec)
+        return self._request(view, counts[0] if counts else 0, lambda one: self.amount(replace(one, demand=NOTHING)))
+
+    def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> Request | None:
+        worker, n = (view.spec.worker, n) if view.spec.worker is not None else (amount(view), 1)
+        if worker is None or n == 0:
+            return None
+        whole = worker * n
+        rate_sps = self.speed(view).rate_sps(n, whole.cores)
+        return Request(n, worker, whole, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
+
+
+#: Clusters rarely change: one entry is enough, a few serve interleaved simulations.
+_HARDWARE: list[Hardware] = []
+_N_HARDWARE_MAX = 4
+
+
+def hardware_of(nodes: tuple[Node, ...]) -> Hardware:
+    """The hardware of `nodes`, with what is remembered about jobs on it."""
+    for hardware in _HARDWARE:
+        if hardware.nodes is nodes or hardware.nodes == nodes:
+            return hardware
+    del _HARDWARE[_N_HARDWARE_MAX - 1 :]
+    _HARDWARE.insert(0, Hardware(nodes))
+    return _HARDWARE[0]
+
+
+class Speed:
+    """The rates of one job by number of workers, cores and kind of device, asked of its curve once each."""
+
+    def __init__(self, view: JobView, hardware: Hardware) -> None:
+        self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
+        self._rates: dict[tuple[int, float, str], float] = {}
+
+    def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
+        """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
+        if kind is None:
+            return max((self.rate_sps(n, cores, kind) for kind in self._hardware.kinds), default=0.0)
+        known = self._rates.get((n, cores, kind))
+        if known is None:
+            known = self._rates[n, cores, kind] = self._ask(n, cores, kind)
+        return known
+
+    def is_unknown(self, n: int, cores: float, kind: str) -> bool:
+        """Whether nothing is known of the rate (it may then not be taken for zero)."""
+        return self._curve is None or self._curve.std_sps(self._shape(n, cores, kind)) == inf
+
+    def runs_on(self, kind: str) -> bool:
+        """Whether the job can run on a kind of device, as far as known."""
+        n = (self._hardware.counts(self._spec) or (1,))[0]
+        cores = (self._spec.worker or self._spec.ceiling).cores * n
+        return self.rate_sps(n, cores, kind) > 0 or self.is_unknown(n, cores, kind)
+
+    def _ask(self, n: int, cores: float, kind: str) -> float:
+        return self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
+
+    def _shape(self, n: int, cores: float, kind: str) -> Shape:
+        worker = self._spec.worker
+        n_nodes = self._hardware.n_nodes(n, worker, kind) if worker else 1
+        return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind)
+
+
+def remaining_s(view: JobView, at: float, hardware: Hardware) -> float:
+    """Seconds a job that runs needs from instant `at` on, with what it holds."""
+    rate_sps = view.rate_sps
+    if rate_sps <= 0:
+        amount = total(view.planned.values())
+        rate_sps = hardware.speed(view).rate_sps(n_workers(view.spec, view.planned), amount.cores)
+    return seconds_for(view.remaining_steps(at), rate_sps)

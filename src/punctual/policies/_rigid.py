@@ -1,0 +1,203 @@
+"""Starting jobs whole, in an order, and pausing those that come later in it."""
+
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from punctual.core.ids import NodeId
+from punctual.core.job import Allocation, JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.policies._base import Size, may_pause, n_workers, never_fits, seniority, starts, waits
+from punctual.policies._draft import Draft, Space
+from punctual.policies._hardware import Request
+from punctual.policies._repair import follow_demands, settle
+
+#: (rank, submitted_at, id, view, request): ties never reach the view.
+Ranked = tuple[float, float, str, JobView, Request]
+
+#: Stands for "behind everything" where an infinite number could not be written into a journal.
+_LAST_OF_ALL = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Who comes first.
+
+    Attributes
+    ----------
+    waiting, running
+        The rank of a job that would get the request, and of one that runs; the lowest is served first. In the same
+        unit, so that they can be compared.
+    fall_per_s
+        By how much the rank of a running job falls in a second.
+    """
+
+    waiting: Callable[[JobView, Request], float]
+    running: Callable[[JobView], float]
+    fall_per_s: float
+
+
+def serve(draft: Draft, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
+    """Start waiting jobs by rank; where one does not fit, pause jobs that run and rank more than `margin` behind it.
+
+    What runs is only looked at when a waiting job could take its place: the plan carries how far behind the last
+    running job is that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
+    """
+    watch = bool(draft.carry.get("watch", True))
+    if not watch and not draft.snapshot.waiting:
+        return draft.plan(watch=False, last=draft.carry.get("last", _LAST_OF_ALL), first=None)
+    return _Round(draft, order, size, margin).plan(watch=watch)
+
+
+class _Round:
+    """One plan in the making."""
+
+    def __init__(self, draft: Draft, order: Order, size: Size, margin: float) -> None:
+        self._draft, self._order, self._size, self._margin = draft, order, size, margin
+        self._request = draft.hardware.largest if size == "largest" else draft.hardware.smallest
+        last = draft.carry.get("last", _LAST_OF_ALL)
+        self._fallen = order.fall_per_s * draft.snapshot.at
+        #: No running job that may be paused ranks behind this; nor does one that this plan starts rank behind the other.
+        self._last = last - self._fallen if isinstance(last, int | float) else _LAST_OF_ALL
+        self._last_started = -_LAST_OF_ALL
+        self._victims: list[Ranked] | None = None
+        self._queue: list[Ranked] = []
+        #: Made when the first job does not fit: in short queues that is rare.
+        self._space: Space | None = None
+        self._watch = False
+        self._first: str | None = None
+
+    def plan(self, *, watch: bool) -> Plan:
+        draft = self._draft
+        idle: list[JobView] = []
+        if watch:
+            idle = settle(draft)
+            self._watch = follow_demands(draft)
+        self._serve([view for view in (*draft.snapshot.waiting, *idle) if view.status != "stopping"])
+        # A job that is being paused is not among the waiting ones until it is.
+        self._watch |= any(not draft.held(view) for view in idle)
+        last = max(self._last, self._last_started) + self._fallen
+        last = min(max(last, -_LAST_OF_ALL), _LAST_OF_ALL)
+        return draft.plan(watch=self._watch, last=last, first=self._first)
+
+    def _serve(self, views: list[JobView]) -> None:
+        """Take the jobs in their order; those that are paused on the way join the queue."""
+        self._queue = self._ranked(views)
+        i = 0
+        while i < len(self._queue):
+            ranked = self._queue[i]
+            i += 1
+            amount, space = ranked[4].amount, self._space
+            if space is not None and amount.gpus > space.gpus and ranked[0] + self._margin >= self._last:
+                continue  # the rest of the loop would find the same; most waiting jobs end here
+            self._try(ranked, i)
+
+    def _ranked(self, views: list[JobView]) -> list[Ranked]:
+        request_of, rank_of = self._request, self._order.waiting
+        ranked: list[Ranked] = []
+        for view in views:
+            request = request_of(view)
+            if request is None:
+                self._draft.explain(view, never_fits(view))
+            else:
+                ranked.append((rank_of(view, request), view.submitted_at, view.spec.id, view, request))
+        ranked.sort()
+        return ranked
+
+    def _try(self, ranked: Ranked, i_next: int) -> None:
+        """Start the job if there is room, or if room can be made."""
+        rank, _, _, view, request = ranked
+        may_fit = self._space is None or self._space.may_hold(request.amount)
+        allocation = self._place(view, request) if may_fit else None
+        if allocation is None and self._space is None:
+            self._space = Space(self._draft.free.values())
+            self._explain_first(view, request)
+        if allocation is None and rank + self._margin < self._last:
+            allocation = self._make_room(ranked, i_next)
+        if allocation is not None:
+            self._start(ranked, allocation)
+
+    def _explain_first(self, view: JobView, request: Request) -> None:
+        """Say why the first job that waits does so, once."""
+        self._first = view.spec.id
+        if self._draft.carry.get("first") != self._first:
+            self._draft.explain(view, waits(request.amount, self._draft.free))
+
+    def _place(self, view: JobView, request: Request) -> Allocation | None:
+        """What it had, if it was paused in this very plan and that is still free; otherwise any place."""
+        free = self._draft.free
+        if view.planned and not self._draft.hardware.is_broken(view):
+            if all(amount.fits_in(free[node]) for node, amount in view.planned.items()):
+                return view.planned
+        return self._draft.find(view, request.n, request.worker)
+
+    def _start(self, ranked: Ranked, allocation: Allocation) -> None:
+        rank, _, _, view, _ = ranked
+        self._draft.put(view, allocation, starts(view, allocation))
+        if self._space is not None:
+            for amount in allocation.values():
+                self._space.take(amount)
+        self._watch |= view.spec.worker is None and view.spec.controller is not None
+        if view.spec.preemptible:
+            self._last_started = max(self._last_started, rank)
+
+    def _make_room(self, ranked: Ranked, i_next: int) -> Allocation | None:
+        """Pause the jobs that rank last until the request fits, if they are enough; they join the queue behind it."""
+        rank, _, _, view, request = ranked
+        victims = self._ranked_victims()
+        n_behind = next((n for n, victim in enumerate(victims) if victim[0] <= rank + self._margin), len(victims))
+        chosen = self._fewest(victims[:n_behind], view, request)
+        if chosen is None:
+            return None
+        n_paused, allocation = chosen
+        for victim in victims[:n_paused]:
+            self._pause(victim[3], view)
+            insort(self._queue, victim, lo=i_next)
+        del victims[:n_paused]
+        self._last = victims[0][0] if victims else -_LAST_OF_ALL
+        return allocation
+
+    def _fewest(self, victims: list[Ranked], view: JobView, request: Request) -> tuple[int, Allocation] | None:
+        """How many of the last jobs have to go, and where the request then fits."""
+        draft, free = self._draft, dict(self._draft.free)
+        space = Space(free.values())
+        for n_paused, victim in enumerate(victims, 1):
+            _add(free, space, draft.held(victim[3]))
+            if space.may_hold(request.amount):
+                allocation = draft.find(view, request.n, request.worker, free)
+                if allocation is not None:
+                    return n_paused, allocation
+        return None
+
+    def _pause(self, victim: JobView, gainer: JobView) -> None:
+        held = self._draft.held(victim)
+        reason = Reason(
+            "paused", f"paused: '{gainer.spec.id}' comes first and needs the room",
+            {"n_workers": float(n_workers(victim.spec, held))},
+        )  # fmt: skip
+        self._draft.put(victim, {}, reason)
+        if self._space is not None:
+            for amount in held.values():
+                self._space.add(amount)
+        self._watch = True
+
+    def _ranked_victims(self) -> list[Ranked]:
+        """Running jobs that may be paused, the last one first."""
+        if self._victims is None:
+            rank_of = self._order.running
+            ranked = [
+                (rank_of(view), *seniority(view), view, request)
+                for view in self._draft.snapshot.holding
+                if may_pause(view) and self._draft.held(view) and (request := self._request(view)) is not None
+            ]
+            self._victims = sorted(ranked, key=lambda victim: victim[:3], reverse=True)
+            self._last = self._victims[0][0] if self._victims else -_LAST_OF_ALL
+        return self._victims
+
+
+def _add(free: dict[NodeId, Resources], space: Space, allocation: Allocation) -> None:
+    for node, amount in allocation.items():
+        free[node] = free[node] + amount
+        space.add(amount)

@@ -1,0 +1,57 @@
+"""The job whose largest share of anything is smallest grows first."""
+
+from dataclasses import dataclass
+
+from punctual.core.cluster import Snapshot
+from punctual.core.plan import Plan
+from punctual.policies._base import LEAST_CORES
+from punctual.policies._draft import Draft
+from punctual.policies._elastic import Claim, Sharing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DominantShare:
+    """Equalises what each job holds of the kind of hardware of which it holds most (DRF).
+
+    Use it where jobs differ in what they need: some many cores, some memory, some devices. With one kind of hardware it
+    is `max-min`. It does not look at deadlines.
+
+    Notes
+    -----
+    *Formula.* Dominant share of job i with weight w_i that holds the amounts a_ik of capacities C_k:
+    s_i = max_k a_ik / C_k / w_i. Every job that runs or fits starts from the least that it may hold. Then, again and
+    again, the job with the smallest s_i takes its next larger allowed amount if there is room; a job for which there is
+    none stays as it is.
+
+    *Source.* [ghodsi2011].
+
+    *Differs.* (1) Shares are of jobs, not of users. (2) Amounts have a least and a most, and are whole workers in
+    allowed numbers. (3) Jobs without workers grow in sixteenths of what lies between floor and demand. (4) Room is
+    counted for each kind of device together; a number of workers for which no nodes are found is reduced to the largest
+    allowed number that fits. (5) Jobs with a controller get no more than their demand. (6) Where jobs with and without
+    workers are on the same nodes, those with workers are placed first.
+
+    *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
+    its nodes. No job is paused.
+
+    *Fails when* resizing is expensive: every arrival and every end moves all shares.
+    """
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        whole = draft.hardware.total
+
+        def share(claim: Claim) -> float:
+            amount = claim.amount
+            shares = (
+                amount.gpus / (whole.gpus or 1),
+                amount.cores / (whole.cores or 1.0),
+                amount.memory_bytes / (whole.memory_bytes or 1),
+            )
+            return max(shares) / claim.view.spec.weight
+
+        sharing = Sharing(draft, least_cores=LEAST_CORES)
+        sharing.grow([*sharing.workers, *sharing.fractions], share)
+        sharing.lay_out_workers()
+        sharing.lay_out_fractions()
+        return draft.plan()

@@ -1,0 +1,59 @@
+"""The job whose deadline comes first is served first."""
+
+from dataclasses import dataclass
+from math import inf
+
+from punctual.core.cluster import Snapshot
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.policies._base import Size, check_choice
+from punctual.policies._draft import Draft
+from punctual.policies._rigid import Order, serve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarliestDeadline:
+    """Runs the jobs with the earliest deadlines, and pauses others for them (EDF).
+
+    Use it when there is room for all deadlines: on one machine it then meets all that can be met. Under overload it
+    fails badly, because it spends the machine on jobs that are about to be late anyway.
+
+    Parameters
+    ----------
+    size
+        Which of its allowed counts a job gets.
+
+    Raises
+    ------
+    InvalidSpec
+        `size` is neither ``"largest"`` nor ``"smallest"``.
+
+    Notes
+    -----
+    *Formula.* Rank of a job: its deadline as an instant, infinite without one. Waiting jobs are taken in ascending rank.
+    One that fits is started; for one that does not, running jobs that may be paused and have later deadlines are paused,
+    the last first, if they are enough.
+
+    *Source.* [liu1973] for one processor, where it meets all deadlines if anything does.
+
+    *Differs.* (1) Several devices, and jobs that need several of them at once: the guarantee does not carry over.
+    (2) A job without workers that has a controller is given what it demands while it runs, as far as
+    its node has it.
+
+    *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
+    round in which a job may be paused.
+
+    *Fails when* the load exceeds the capacity: one late job makes the next one late.
+    """
+
+    size: Size = "largest"
+
+    def __post_init__(self) -> None:
+        check_choice("earliest-deadline", "size", self.size, ("largest", "smallest"))
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        def rank(view: JobView) -> float:
+            return inf if view.deadline_at is None else view.deadline_at
+
+        order = Order(waiting=lambda view, _: rank(view), running=rank, fall_per_s=0.0)
+        return serve(Draft(snapshot), order, size=self.size)

@@ -1,0 +1,156 @@
+"""First come, first served."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from punctual.core.cluster import Snapshot
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources, total
+from punctual.core.story import Reason
+from punctual.policies._base import Size, amount_text, check_choice, never_fits, seniority, starts, waits
+from punctual.policies._draft import Draft, Space
+from punctual.policies._hardware import Request, remaining_s
+from punctual.policies._repair import follow_demands, settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """Starts jobs in order of submission, each whole; the first that does not fit holds up the rest.
+
+    Use it as the baseline that everybody knows, and where no job may be favoured. It never pauses or resizes a job, so
+    it does nothing about deadlines.
+
+    Parameters
+    ----------
+    size
+        Which of its allowed counts a job gets.
+    backfill
+        Let later jobs pass while the first one waits, as long as by all that is known they do not delay it.
+
+    Raises
+    ------
+    InvalidSpec
+        `size` is neither ``"largest"`` nor ``"smallest"``.
+
+    Notes
+    -----
+    *Formula.* Of the waiting jobs in order of submission the longest prefix is started of which each job fits. With
+    `backfill`: let t* be the first instant at which the first waiting job, of size n, is expected to fit, by the
+    expected ends of the running jobs, and e what is then free beyond n. A later job of size m that fits now is started
+    if it is expected to end by t*, or if m ≤ e, which then falls by m.
+
+    *Source.* [lifka1995] for the backfilling.
+
+    *Differs.* (1) Expected ends come from measured speeds, where the source has limits given by users. (2) t* counts
+    devices (cores for jobs without devices) over all nodes together, not node by node. (3) A job that no kind of node
+    can hold is passed over instead of holding up the queue for ever. (4) A job without workers that has a controller
+    is given what it demands while it runs, as far as its node has it.
+
+    *Properties.* Deterministic; O(nodes) for each job that is started and for one that is not; with `backfill`
+    O((running + waiting) log running + nodes) more.
+
+    *Fails when* a large job is first: small gaps stay empty until it fits.
+    """
+
+    size: Size = "largest"
+    backfill: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("fifo", "size", self.size, ("largest", "smallest"))
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        watch = bool(draft.carry.get("watch", True))
+        idle = settle(draft) if watch else []
+        watch = watch and follow_demands(draft)
+        queue = self._queue(draft, idle)
+        first = None
+        started = []
+        for view, request in queue:
+            if not _start(draft, view, request):
+                first = view, request
+                break
+            started.append(request)
+            watch |= _is_steered(view)
+        if first is not None:
+            _explain(draft, *first)
+            if self.backfill:
+                watch |= _backfill(draft, first[1], started, queue)
+        watch |= any(not draft.held(view) for view in idle)
+        return draft.plan(watch=watch, first=first[0].spec.id if first else None)
+
+    def _queue(self, draft: Draft, idle: list[JobView]) -> Iterator[tuple[JobView, Request]]:
+        """The waiting jobs and what they ask for, one by one: mostly only the first is looked at."""
+        waiting: Iterable[JobView] = draft.snapshot.waiting
+        if idle:
+            waiting = sorted((*waiting, *idle), key=seniority)
+        for view in waiting:
+            request = draft.hardware.request(view, self.size)
+            if request is None:
+                draft.explain(view, never_fits(view))
+            elif view.status != "stopping":
+                yield view, request
+
+
+def _start(draft: Draft, view: JobView, request: Request) -> bool:
+    """Start the job if it fits."""
+    allocation = draft.find(view, request.n, request.worker)
+    if allocation is not None:
+        draft.put(view, allocation, starts(view, allocation))
+    return allocation is not None
+
+
+def _explain(draft: Draft, first: JobView, request: Request) -> None:
+    """Say why the first job waits, once."""
+    if draft.carry.get("first") != first.spec.id:
+        draft.explain(first, waits(request.amount, draft.free))
+
+
+def _is_steered(view: JobView) -> bool:
+    return view.spec.worker is None and view.spec.controller is not None
+
+
+def _backfill(
+    draft: Draft, first: Request, started: Iterable[Request], queue: Iterable[tuple[JobView, Request]]
+) -> bool:
+    """Start those of the queue that do not delay the first job; whether one of them has a controller."""
+    in_s, spare = _reservation(draft, first.amount, started)
+    space = Space(draft.free.values())
+    watch = False
+    for view, request in queue:
+        size, ends_before = _size(request.amount, first.amount), request.remaining_s <= in_s < inf
+        if (ends_before or size <= spare) and space.may_hold(request.amount) and _pass(draft, view, request):
+            space.take(request.amount)
+            spare -= 0.0 if ends_before else size
+            watch |= _is_steered(view)
+    return watch
+
+
+def _pass(draft: Draft, view: JobView, request: Request) -> bool:
+    """Start a job before its turn if it fits."""
+    allocation = draft.find(view, request.n, request.worker)
+    if allocation is not None:
+        text = f"passes earlier jobs without delaying them, with {amount_text(view, allocation)}"
+        draft.put(view, allocation, Reason("passes", text))
+    return allocation is not None
+
+
+def _reservation(draft: Draft, first: Resources, started: Iterable[Request]) -> tuple[float, float]:
+    """Seconds until the first job is expected to fit, and what is then free beyond it."""
+    at, hardware = draft.snapshot.at, draft.hardware
+    held = [(view, total(draft.held(view).values())) for view in draft.snapshot.holding]
+    ends = [(remaining_s(view, at, hardware), _size(amount, first)) for view, amount in held]
+    ends += [(request.remaining_s, _size(request.amount, first)) for request in started]
+    free, in_s = sum(_size(amount, first) for amount in draft.free.values()), 0.0
+    for in_s, size in sorted(ends):
+        free += size
+        if free >= _size(first, first):
+            break
+    return in_s, free - _size(first, first)
+
+
+def _size(amount: Resources, first: Resources) -> float:
+    """The amount of what the first job is short of: devices if it asks for any, else cores."""
+    return float(amount.gpus) if first.gpus else amount.cores

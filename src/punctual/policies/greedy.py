@@ -1,0 +1,243 @@
+"""Spare nodes go one by one to the job that gains most time by them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from math import inf
+
+from punctual.core.cluster import Snapshot
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+from punctual.policies._base import n_workers, never_fits, seniority, starts, waits
+from punctual.policies._draft import Draft, Space
+from punctual.policies._elastic import lay_out
+from punctual.policies._hardware import Speed
+from punctual.policies._repair import follow_demands, settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greedy:
+    """Starts jobs in order of submission with the least they need and lets the best gain take what is spare.
+
+    The policy against which [hu2021] compares. Use it as a baseline for elastic jobs: it is cheap, keeps queues short
+    and never pauses a job. It does not look at deadlines, and every step is the best one only by itself.
+
+    Notes
+    -----
+    *Formula.* Time to the end of job j with n workers: E_j(n) = remaining_j / rate_j(n), plus the cost of a resize if it
+    runs and n is not what it has. (1) Waiting jobs in order of submission get their smallest allowed number. If there is
+    no room, the running job with the least loss per device, (E_j(n₋) − E_j(n)) / devices for its next smaller allowed
+    number n₋, gives them up, again and again, none below its smallest; if that is not enough nobody gives anything and
+    the rest of the queue waits. (2) While something is spare, the job with the greatest gain per device,
+    (E_j(n) − E_j(n₊)) / devices for its next larger allowed number n₊, gets it, if the gain is above zero.
+
+    *Source.* [hu2021], where it is named but not spelled out: this is a reconstruction in its style.
+
+    *Differs.* (1) Devices instead of nodes are handed out, in steps between allowed numbers, and gains are counted per
+    device. (2) Where nothing is known of a job's speed it is taken as proportional to its workers; where nothing is
+    known of its remaining time either, it gains after and loses before all others. (3) Jobs without workers get their
+    demand, or what one node has of it, in their turn. (4) Room is counted for each kind of device together; a number of
+    workers for which no nodes are found is reduced to the largest allowed number that fits.
+
+    *Properties.* Deterministic; O(running + (steps taken) log running + nodes·(changes)). A job of which the number of
+    workers stays keeps its nodes.
+
+    *Fails when* a gain needs several steps at once: a job that would gain only with twice as many is passed over. Under
+    overload everybody ends up at the smallest number, and the queue is served in order of submission.
+    """
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        idle = settle(draft)
+        follow_demands(draft)
+        race = _Race(draft)
+        waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
+        race.admit(waiting)
+        race.hand_out()
+        lay_out(draft, [(runner.view, runner.n_before, runner.n) for runner in race.changed()])
+        return draft.plan()
+
+
+class _Runner:
+    """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each."""
+
+    __slots__ = ("_draft", "_i_before", "_kind", "_speed", "_steps", "counts", "i", "n_before", "view", "worker")
+
+    def __init__(self, draft: Draft, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
+        self.view, self.worker, self.n_before = view, worker, n_before
+        self.counts = draft.hardware.counts(view.spec)
+        self._i_before = self.counts.index(n_before) if n_before else -1
+        self.i = max(0, self._i_before)
+        self._draft, self._kind = draft, kind
+        self._speed: Speed | None = None  # asked for only when it is this job's turn to gain or lose
+        self._steps: float | None = None
+
+    @property
+    def n(self) -> int:
+        return self.counts[self.i]
+
+    def gain_s(self, i: int, i_more: int) -> tuple[int, float]:
+        """Seconds gained per device from one of its numbers to a larger one; of unknown jobs only how they compare."""
+        more = (self.counts[i_more] - self.counts[i]) * (self.worker.gpus or self.worker.cores or 1.0)
+        end_s, end_more_s = self._end_s(i), self._end_s(i_more)
+        if end_s < inf and end_more_s < inf:
+            return 1, (end_s - end_more_s) / more
+        if end_s < inf:  # it cannot run with more
+            return 1, -inf
+        return 0, (1 / self.counts[i] - 1 / self.counts[i_more]) / more
+
+    def _end_s(self, i: int) -> float:
+        rate_sps = self._rate_sps(self.counts[i])
+        if self._steps is None or rate_sps <= 0:
+            return inf
+        resized = i != self._i_before and self._i_before >= 0
+        return self._steps / rate_sps + (self.view.spec.resize_cost_s if resized else 0.0)
+
+    def _rate_sps(self, n: int) -> float:
+        if self._speed is None:
+            self._speed = self._draft.hardware.speed(self.view)
+            self._steps = self.view.remaining_steps(self._draft.snapshot.at)
+        cores = self.worker.cores * n
+        rate_sps = self._speed.rate_sps(n, cores, self._kind)
+        if rate_sps <= 0 and self.n_before and self._speed.is_unknown(n, cores, self._kind):
+            return self.view.rate_sps * n / self.n_before
+        return rate_sps
+
+
+class _Race:
+    """Who gets how many workers, counted for each kind of device as if it were one large node."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        hardware = draft.hardware
+        self._spaces = {kind: Space(draft.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self._runners: dict[str, list[_Runner]] = {kind: [] for kind in hardware.kinds}
+        #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
+        self._slack: dict[str, Space] = {}
+        self._losses: dict[str, list[tuple[tuple[int, float], float, str, _Runner]]] = {}
+        for view in draft.snapshot.holding:
+            self._continue(view)
+
+    def admit(self, waiting: Iterable[JobView]) -> None:
+        """Start jobs in order as long as there is room for them or room can be made."""
+        for view in waiting:
+            if view.status == "stopping":
+                continue
+            least = self._least(view)
+            if least is None:
+                self._draft.explain(view, never_fits(view))
+            elif not (self._admit_whole(view) if view.spec.worker is None else self._admit_workers(view, least)):
+                self._draft.explain(view, waits(least, self._draft.free))
+                return
+
+    def hand_out(self) -> None:
+        """Give what is spare to those that gain most by it."""
+        for kind, runners in self._runners.items():
+            self._hand_out(self._spaces[kind], runners)
+
+    def changed(self) -> list[_Runner]:
+        return [runner for runners in self._runners.values() for runner in runners if runner.n != runner.n_before]
+
+    def _continue(self, view: JobView) -> None:
+        """A job made of workers goes on with what it has."""
+        held, hardware = self._draft.held(view), self._draft.hardware
+        if not held or view.spec.worker is None or view.status == "stopping":
+            return
+        n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
+        if n in hardware.counts(view.spec):
+            kind = hardware.kind_of[next(iter(held))]
+            self._runners[kind].append(_Runner(self._draft, view, view.spec.worker, n, kind))
+
+    def _least(self, view: JobView) -> Resources | None:
+        """The least the job can start with; None if the nodes cannot hold it."""
+        if view.spec.worker is None:
+            return self._draft.hardware.amount(view)
+        return next(iter(self._draft.hardware.worker_amounts(view.spec)), None)
+
+    def _admit_whole(self, view: JobView) -> bool:
+        """Start a job without workers."""
+        allocation = self._draft.fit(view)
+        if allocation is None:
+            return False
+        node, amount = next(iter(allocation.items()))
+        space = self._spaces[self._draft.hardware.kind_of[node]]
+        if not space.may_hold(amount):
+            return False
+        space.take(amount)
+        self._draft.put(view, allocation, starts(view, allocation))
+        return True
+
+    def _admit_workers(self, view: JobView, least: Resources) -> bool:
+        """Start a job made of workers with its smallest number, on the first kind of device that has room for it."""
+        worker = view.spec.worker or least
+        for kind in self._draft.kinds_for(view, least):
+            if self._spaces[kind].may_hold(least) or self._make_room(kind, least):
+                self._spaces[kind].take(least)
+                self._runners[kind].append(_Runner(self._draft, view, worker, 0, kind))
+                return True
+        return False
+
+    def _make_room(self, kind: str, least: Resources) -> bool:
+        """Let those that lose least give up workers until there is room, if that can be enough."""
+        space, slack = self._spaces[kind], self._slack_of(kind)
+        together = Space(())
+        for part in (space, slack):
+            together.gpus += part.gpus
+            together.cores += part.cores
+            together.memory_bytes += part.memory_bytes
+        if not together.may_hold(least):
+            return False
+        losses = self._losses[kind]
+        while not space.may_hold(least):
+            runner = losses[0][-1]
+            n_given = runner.counts[runner.i] - runner.counts[runner.i - 1]
+            runner.i -= 1
+            space.add(runner.worker, n_given)
+            slack.take(runner.worker, n_given)
+            if runner.i:
+                heapreplace(losses, _loss(runner))
+            else:
+                heappop(losses)
+        return True
+
+    def _slack_of(self, kind: str) -> Space:
+        if kind not in self._slack:
+            slack = self._slack[kind] = Space(())
+            givers = [runner for runner in self._runners[kind] if runner.i]
+            for runner in givers:
+                slack.add(runner.worker, runner.n - runner.counts[0])
+            self._losses[kind] = [_loss(runner) for runner in givers]
+            heapify(self._losses[kind])
+        return self._slack[kind]
+
+    def _hand_out(self, space: Space, runners: Iterable[_Runner]) -> None:
+        heap = [_gain(runner) for runner in runners if _can_grow(runner, space)]
+        heapify(heap)
+        while heap:
+            gain, _, _, runner = heap[0]
+            if gain[1] >= 0 or not _can_grow(runner, space):
+                heappop(heap)  # what is spare only becomes less: it will not grow any more
+                continue
+            space.take(runner.worker, runner.counts[runner.i + 1] - runner.n)
+            runner.i += 1
+            if runner.i + 1 < len(runner.counts):
+                heapreplace(heap, _gain(runner))
+            else:
+                heappop(heap)
+
+
+def _can_grow(runner: _Runner, space: Space) -> bool:
+    counts, i = runner.counts, runner.i
+    return i + 1 < len(counts) and space.may_hold(runner.worker, counts[i + 1] - counts[i])
+
+
+def _gain(runner: _Runner) -> tuple[tuple[int, float], float, str, _Runner]:
+    """For a heap: the greatest gain first, known ones before unknown ones."""
+    known, gain_s = runner.gain_s(runner.i, runner.i + 1)
+    return (-known, -gain_s), *seniority(runner.view), runner
+
+
+def _loss(runner: _Runner) -> tuple[tuple[int, float], float, str, _Runner]:
+    """For a heap: the least loss first, unknown ones before known ones."""
+    return runner.gain_s(runner.i - 1, runner.i), *seniority(runner.view), runner

@@ -1,0 +1,54 @@
+"""The job that has least grows first."""
+
+from dataclasses import dataclass
+
+from punctual.core.cluster import Snapshot
+from punctual.core.plan import Plan
+from punctual.policies._base import LEAST_CORES
+from punctual.policies._draft import Draft
+from punctual.policies._elastic import Claim, Sharing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxMin:
+    """Makes the smallest share as large as possible, then the next, and so on (weighted max-min fairness).
+
+    Use it for elastic jobs of equal standing. It looks neither at deadlines nor at how much a job gains by growing, so
+    jobs that hardly run faster with more get as much as the others.
+
+    Notes
+    -----
+    *Formula.* Share of a job: what it holds of the devices of all nodes (of the cores, if it uses no devices), divided
+    by its weight. Every job that runs or fits starts from the least that it may hold. Then, again and again, the job
+    with the smallest share takes its next larger allowed amount if there is room; a job for which there is none stays
+    as it is.
+
+    *Source.* [bertsekas1992] for max-min fairness and its filling from below.
+
+    *Differs.* (1) Amounts are whole workers in allowed numbers, so shares differ by up to one step. (2) Jobs without
+    workers grow in sixteenths of what lies between floor and demand. (3) Room is counted for each kind of device
+    together; a number of workers for which no nodes are found is reduced to the largest allowed number that fits.
+    (4) Jobs with a controller get no more than their demand. (5) Where jobs with and without workers are on the same
+    nodes, those with workers are placed first.
+
+    *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
+    its nodes. No job is paused.
+
+    *Fails when* resizing is expensive: every arrival and every end moves all shares.
+    """
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        whole = draft.hardware.total
+
+        def share(claim: Claim) -> float:
+            amount, weight = claim.amount, claim.view.spec.weight
+            if amount.gpus and whole.gpus:
+                return amount.gpus / (whole.gpus * weight)
+            return amount.cores / ((whole.cores or 1.0) * weight)
+
+        sharing = Sharing(draft, least_cores=LEAST_CORES)
+        sharing.grow([*sharing.workers, *sharing.fractions], share)
+        sharing.lay_out_workers()
+        sharing.lay_out_fractions()
+        return draft.plan()

@@ -1,0 +1,67 @@
+"""The job that is done soonest comes first."""
+
+from dataclasses import dataclass
+
+from punctual.core.cluster import Snapshot
+from punctual.core.plan import Plan
+from punctual.policies._base import Size, check_choice, check_not_negative
+from punctual.policies._draft import Draft
+from punctual.policies._hardware import remaining_s
+from punctual.policies._rigid import Order, serve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestRemaining:
+    """Runs the jobs with the least remaining time, and pauses longer ones for them (SRTF).
+
+    Use it for short mean completion times when remaining times are known fairly well and jobs may be paused. It does
+    not look at deadlines, and a long job waits as long as shorter ones keep coming.
+
+    Parameters
+    ----------
+    size
+        Which of its allowed counts a job gets.
+    margin_s
+        A job is paused only for one that is done so many seconds earlier, at least.
+
+    Raises
+    ------
+    InvalidSpec
+        `size` is neither ``"largest"`` nor ``"smallest"``, or `margin_s` is below zero.
+
+    Notes
+    -----
+    *Formula.* Rank of a job: r = remaining steps / rate, at its size if it waits, with what it holds if it runs. Waiting
+    jobs are taken in ascending rank. One that fits is started. For one that does not, running jobs that may be paused
+    and rank more than `margin_s` behind it are paused, the last first, until it fits; if all of them are not enough,
+    none is paused and the job waits. Paused jobs are waiting jobs of the same plan.
+
+    *Source.* [schrage1968] for one server, where it minimises the number of jobs in the system at every instant.
+
+    *Differs.* (1) Several servers and jobs that need several of them at once, where it is a heuristic. (2) Jobs of which
+    nothing is known come last, in order of submission. (3) Which running job ranks last is looked up when it is needed
+    for the first time, and from then on kept in the plan as an instant; should reports say meanwhile that a job ends
+    later than thought, it is noticed when the last one is looked up again. (4) A job without workers that has a
+    controller is given what it demands while it runs, as far as its node has it.
+
+    *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
+    round in which a job may be paused.
+
+    *Fails when* remaining times are badly wrong: a job that is thought to be short holds its place until it ends.
+    """
+
+    size: Size = "largest"
+    margin_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("shortest-remaining", "size", self.size, ("largest", "smallest"))
+        check_not_negative("shortest-remaining", "margin_s", self.margin_s, "s")
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        order = Order(
+            waiting=lambda _, request: request.remaining_s,
+            running=lambda view: remaining_s(view, snapshot.at, draft.hardware),
+            fall_per_s=1.0,
+        )
+        return serve(draft, order, size=self.size, margin=self.margin_s)

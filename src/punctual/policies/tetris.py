@@ -1,0 +1,159 @@
+"""The job that suits best what is free comes first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, inf
+
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import NodeId
+from punctual.core.job import Allocation, JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+from punctual.optim.placement import n_fitting
+from punctual.policies._base import Size, check_choice, check_not_negative, never_fits, seniority, starts, waits
+from punctual.policies._draft import Draft, Space
+from punctual.policies._hardware import Request
+from punctual.policies._repair import follow_demands, settle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tetris:
+    """Packs several kinds of hardware tightly and favours short jobs a little.
+
+    Use it where jobs need cores, memory and devices in different proportions: it puts jobs side by side that complement
+    each other. It never pauses or resizes a job and does not look at deadlines.
+
+    Parameters
+    ----------
+    size
+        Which of its allowed counts a job gets.
+    shortness
+        Weight of a short remaining time against a good fit; 0: only the fit counts.
+
+    Raises
+    ------
+    InvalidSpec
+        `size` is neither ``"largest"`` nor ``"smallest"``, or `shortness` is below zero.
+
+    Notes
+    -----
+    *Formula.* For a job that wants the amounts d_k, and a node with free_k of C_k: alignment a = Σ_k (d_k / C_k) ·
+    (free_k / C_k), with the best node on which it fits; over several nodes the mean. Remaining work p = (Σ_k d_k / ΣC_k)
+    · remaining time. Of the jobs that fit, the one with the greatest a − `shortness` · (ā / p̄) · p is started, where the
+    bars are means over the jobs that fit; and again with what is then free.
+
+    *Source.* [tetris2014].
+
+    *Differs.* (1) Whole jobs are placed, not parts of them, and networks and disks are not looked at. (2) Without the
+    source's knob for fairness. (3) Jobs of which nothing is known count with the longest known remaining time. (4) A job
+    without workers that has a controller is given what it demands while it runs, as far as its node has it.
+
+    *Properties.* Deterministic; O(started · waiting · k) for k different amounts free on nodes.
+
+    *Fails when* large jobs wait: small ones that fit pass them for ever.
+    """
+
+    size: Size = "largest"
+    shortness: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_choice("tetris", "size", self.size, ("largest", "smallest"))
+        check_not_negative("tetris", "shortness", self.shortness)
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        draft = Draft(snapshot)
+        watch = bool(draft.carry.get("watch", True))
+        idle = settle(draft) if watch else []
+        watch = watch and follow_demands(draft)
+        waiting = self._requests(draft, [*snapshot.waiting, *idle])
+        while waiting:
+            chosen = self._best(draft, waiting)
+            if chosen is None:
+                break
+            view, allocation = chosen
+            draft.put(view, allocation, starts(view, allocation))
+            watch |= view.spec.worker is None and view.spec.controller is not None
+            waiting = [pair for pair in waiting if pair[0] is not view]
+        if waiting:
+            draft.explain(waiting[0][0], waits(waiting[0][1].amount, draft.free))
+        return draft.plan(watch=watch or any(not draft.held(view) for view in idle))
+
+    def _requests(self, draft: Draft, views: Sequence[JobView]) -> list[tuple[JobView, Request]]:
+        """What the waiting jobs ask for, in order of submission."""
+        requests = []
+        for view in sorted(views, key=seniority):
+            request = draft.hardware.request(view, self.size)
+            if request is None:
+                draft.explain(view, never_fits(view))
+            elif view.status != "stopping":
+                requests.append((view, request))
+        return requests
+
+    def _best(self, draft: Draft, waiting: Sequence[tuple[JobView, Request]]) -> tuple[JobView, Allocation] | None:
+        """The job to start next, and where."""
+        space = Space(draft.free.values())
+        packer = _Packer(draft)
+        fitting = [
+            (view, request, allocation)
+            for view, request in waiting
+            if space.may_hold(request.amount) and (allocation := packer.find(view, request)) is not None
+        ]
+        if not fitting:
+            return None
+        alignments = [packer.alignment(request, allocation) for _, request, allocation in fitting]
+        works = _bounded([packer.work(request) for _, request, _ in fitting])
+        mean_work = fsum(works) / len(works)
+        exchange = self.shortness * fsum(alignments) / len(alignments) / mean_work if mean_work > 0 else 0.0
+        scores = [a - exchange * work for a, work in zip(alignments, works, strict=True)]
+        i_best = max(range(len(scores)), key=lambda i: (scores[i], -i))
+        return fitting[i_best][0], fitting[i_best][2]
+
+
+class _Packer:
+    """Where jobs fit and how well, with what is free now; nodes with the same free amounts are looked at once."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._like: dict[tuple[Resources, Resources, str], NodeId] = {}
+        hardware = draft.hardware
+        for node in sorted(draft.free, reverse=True):
+            self._like[draft.free[node], hardware.capacity[node], hardware.kind_of[node]] = node
+
+    def find(self, view: JobView, request: Request) -> Allocation | None:
+        """The one node with the best alignment, otherwise the fewest."""
+        kinds = self._draft.kinds_for(view, request.amount)
+        nodes = [
+            node
+            for (free, _, kind), node in self._like.items()
+            if kind in kinds and n_fitting(request.worker, free) >= request.n
+        ]
+        if not nodes:
+            return self._draft.find(view, request.n, request.worker)
+        best = max(sorted(nodes), key=lambda node: self._alignment(request.amount, node))
+        return {best: request.amount}
+
+    def alignment(self, request: Request, allocation: Allocation) -> float:
+        return fsum(self._alignment(amount, node) for node, amount in allocation.items()) / len(allocation)
+
+    def work(self, request: Request) -> float:
+        """Share of all there is, times the time it will be held."""
+        return fsum(_parts(request.amount, self._draft.hardware.total)) * request.remaining_s
+
+    def _alignment(self, amount: Resources, node: NodeId) -> float:
+        capacity, free = self._draft.hardware.capacity[node], self._draft.free[node]
+        return fsum(a * b for a, b in zip(_parts(amount, capacity), _parts(free, capacity), strict=True))
+
+
+def _parts(amount: Resources, whole: Resources) -> tuple[float, float, float]:
+    """The amount as shares of a whole, kind by kind."""
+    return (
+        amount.gpus / (whole.gpus or 1),
+        amount.cores / (whole.cores or 1.0),
+        amount.memory_bytes / (whole.memory_bytes or 1),
+    )
+
+
+def _bounded(works: Sequence[float]) -> list[float]:
+    """Unknown amounts of work replaced by the largest known one."""
+    largest = max((work for work in works if work < inf), default=0.0)
+    return [min(work, largest) for work in works]
