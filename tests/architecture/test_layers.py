@@ -7,8 +7,8 @@ import pytest
 from tests.architecture.source import Module, cycles, modules, own_imports, plugins
 
 MODULES = modules()
-PURE = {"core", "optim", "models", "controllers", "policies", "metrics"}
-FAMILIES = ["controllers", "policies", "models"]
+PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
+FAMILIES = ["controllers", "policies", "models", "convergence"]
 IMPURE_MODULES = {
     "asyncio", "datetime", "io", "logging", "os", "pathlib", "random", "socket", "subprocess", "threading", "time",
     "uuid",
@@ -19,6 +19,7 @@ USES = {
     "core": set(),
     "optim": {"core"},
     "models": {"core", "optim"},
+    "convergence": {"core"},
     "controllers": {"core"},
     "policies": {"core", "optim"},
     "metrics": {"core"},

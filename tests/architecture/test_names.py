@@ -21,8 +21,8 @@ from tests.architecture.source import (
 )
 
 MODULES = modules()
-PURE = {"core", "optim", "models", "controllers", "policies", "metrics"}
-FAMILIES = ["controllers", "policies", "models"]
+PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
+FAMILIES = ["controllers", "policies", "models", "convergence"]
 N_LINES_MAX = 70
 #: A name made of one of these says nothing about its contents.
 EMPTY_WORDS = {"data", "handler", "handlers", "helper", "helpers", "info", "manager", "misc", "task", "util", "utils"}

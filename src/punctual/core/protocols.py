@@ -8,6 +8,7 @@ from punctual.core.commands import Command
 from punctual.core.control import Demand, Reading
 from punctual.core.events import Event
 from punctual.core.job import JobSpec
+from punctual.core.loss import LossGoal, SeenLoss, StepsLeft
 from punctual.core.plan import Plan
 from punctual.core.speed import SeenRate, Shape
 
@@ -50,6 +51,16 @@ class PerfModel(Protocol[S]):
     def std_sps(self, state: S, shape: Shape) -> float:
         """Standard deviation of `rate_sps`; infinite where nothing is known."""
         ...
+
+
+class ConvergenceModel(Protocol[S]):
+    """Learns from its losses when a job that trains to a goal will have reached it; state as with a controller."""
+
+    def init(self) -> S: ...
+
+    def update(self, state: S, seen: SeenLoss) -> S: ...
+
+    def steps_left(self, state: S, goal: LossGoal) -> StepsLeft: ...
 
 
 class Executor(Protocol):

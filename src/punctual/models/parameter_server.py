@@ -11,8 +11,11 @@ from punctual.models._base import Point, check_above_zero
 from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
 from punctual.models._regression import Prior
 
-#: Prior size of each term where it is largest among the points, over the time of a step there.
-_TERM_SHARE = 2.0
+#: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
+#: same, what the link between workers and servers takes, and overheads that grow with workers and with servers.
+_COMPUTE_SIZE = 2.0
+_OTHER_SIZES_SYNCHRONOUS = (0.7, 0.7, 0.3, 0.3)
+_OTHER_SIZES_ASYNCHRONOUS = (0.7, 0.3, 0.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +87,13 @@ class ParameterServer:
         return [*compute, 1.0, w / p, w, p] if self.synchronous else [*compute, 1 / p, 1.0, p / w]
 
     def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
-        """Any term may be all of a step."""
+        """Any term may be most of a step, but compute is the first to be believed."""
         shares = np.array([self.terms(basis, point.shape) for point in points]) * np.array(
             [[point.rate_sps] for point in points]
         )  # fmt: skip
-        return Prior(scale=_TERM_SHARE / shares.max(axis=0), least=np.zeros(shares.shape[1]))
+        others = _OTHER_SIZES_SYNCHRONOUS if self.synchronous else _OTHER_SIZES_ASYNCHRONOUS
+        sizes = np.array([_COMPUTE_SIZE] * len(basis.kinds) + list(others))
+        return Prior(scale=sizes / shares.max(axis=0), least=np.zeros(len(sizes)))
 
     def misfit(self, one: Shape, other: Shape) -> float:
         """Shapes are near if their numbers of workers and of servers are, counted in doublings."""

@@ -1,0 +1,218 @@
+"""The loss as the inverse of a line, as Optimus fits it, with an interval that also covers other curves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.loss import LossGoal, SeenLoss, StepsLeft
+
+Array = NDArray[np.float64]
+
+_N_POINTS_LEAST = 4
+#: Shares of the least loss seen that are considered as the loss in the limit.
+_LIMIT_SHARES = (0.0, *(1 - 2 ** (-i / 4) for i in range(1, 41)))
+#: Standard normal quantiles that stand for the curves of one limit.
+_QUANTILES = np.array([NormalDist().inv_cdf((i + 0.5) / 9) for i in range(9)])
+
+
+@dataclass(frozen=True, slots=True)
+class InverseLinearState:
+    """The losses seen, in order of steps; thinned by averaging pairs where there are too many."""
+
+    points: tuple[SeenLoss, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """One curve ``1/(slope k + offset) + limit``, in shares of the largest loss, and how well it fits."""
+
+    slope: float
+    offset: float
+    limit: float
+    covariance: Array
+    residuals: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InverseLinear:
+    """Steps left until a loss is reached, or until the loss hardly falls any more.
+
+    Use it for jobs that declare a goal instead of a number of steps. The interval matters as much as the estimate: far
+    from the goal it is wide, and a policy that plans with its upper end is late less often.
+
+    Parameters
+    ----------
+    n_neighbours
+        A loss below all of the next so many, or above all of the last so many, is replaced by its neighbours' mean.
+    widen
+        Exponent of the widening: if the job has done a share s of the steps until the goal, both ends of the interval
+        are moved to at least a factor ``s^widen`` from the estimate.
+    n_points_max
+        Of more points, neighbours are averaged.
+
+    Notes
+    -----
+    *Formula.* ``loss(k) = 1/(b0 k + b1) + b2``, all zero or above, of losses divided by the largest.
+
+    *Source.* [optimus2018].
+
+    *Differs.* (1) b2 is not one value: every limit on a grid counts by how well its curve fits. (2) Residuals that
+    resemble their predecessors count as fewer. (3) The interval, and its widening for other curves than this.
+
+    *Properties.* Deterministic; a query is one small linear fit for each of 41 limits.
+
+    *Fails when* the loss falls in stages, as after a change of the learning rate.
+    """
+
+    n_neighbours: int = 3
+    widen: float = 0.35
+    n_points_max: int = 400
+
+    def __post_init__(self) -> None:
+        if self.n_neighbours < 1 or self.widen < 0 or self.n_points_max < 2 * _N_POINTS_LEAST:
+            raise InvalidSpec(
+                "`n_neighbours` must be at least 1, `widen` not negative, `n_points_max` at least 8",
+                f"{self.n_neighbours}, {self.widen}, {self.n_points_max}", "inverse-linear",
+                "Leave out what you have no reason to set.",
+            )  # fmt: skip
+
+    def init(self) -> InverseLinearState:
+        """Nothing seen."""
+        return InverseLinearState()
+
+    def update(self, state: InverseLinearState, seen: SeenLoss) -> InverseLinearState:
+        """Keep one more loss. One that is no number is left out; one of an earlier step restarts there."""
+        if not (isfinite(seen.loss) and isfinite(seen.steps) and seen.steps >= 0):
+            return state
+        points = (*(point for point in state.points if point.steps < seen.steps), seen)
+        return InverseLinearState(_thinned(points) if len(points) > self.n_points_max else points)
+
+    def steps_left(self, state: InverseLinearState, goal: LossGoal) -> StepsLeft:
+        """Steps from the last loss seen until `goal`."""
+        if len(state.points) < _N_POINTS_LEAST:
+            return StepsLeft(inf, 0.0, inf, "too-few-points")
+        largest = max(point.loss for point in state.points)
+        if goal.target is not None and state.points[-1].loss <= goal.target:
+            return StepsLeft(0.0, 0.0, 0.0, "ok")
+        if min(point.loss for point in state.points) <= 0:
+            return StepsLeft(inf, 0.0, inf, "failed")
+        steps = np.array([point.steps for point in state.points])
+        losses = without_outliers([point.loss / largest for point in state.points], self.n_neighbours)
+        with np.errstate(all="ignore"):
+            curves = [_fitted(steps, losses, share * min(losses)) for share in _LIMIT_SHARES]
+            return self._estimate([curve for curve in curves if curve is not None], steps, goal, largest)
+
+    def _estimate(self, curves: list[_Curve], steps: Array, goal: LossGoal, largest: float) -> StepsLeft:
+        if not curves:
+            return StepsLeft(inf, 0.0, inf, "failed")
+        weights, spread = _weighed(curves)
+        draws = np.array([_ends(curve, spread, goal, largest) for curve in curves])
+        ends = np.nan_to_num(draws, nan=inf, posinf=inf).ravel()
+        least, expected, most = _quantiles(ends, np.repeat(weights / len(_QUANTILES), len(_QUANTILES)))
+        now = float(steps[-1])
+        if not isfinite(expected):
+            return StepsLeft(inf, max(0.0, least - now) if isfinite(least) else inf, inf, "never")
+        # The family of curves is a guess: the farther it is carried, the less the fit's own interval says.
+        factor = max(1.0, expected / max(now, 1.0)) ** self.widen
+        return StepsLeft(
+            expected=max(0.0, expected - now),
+            least=max(0.0, min(least, expected / factor) - now),
+            most=max(0.0, max(most, expected * factor) - now),
+            status="ok",
+        )
+
+
+def without_outliers(losses: Sequence[float], n_neighbours: int) -> list[float]:
+    """`losses`, each that is below all of the next few or above all of the last few replaced by its neighbours' mean."""
+    cleaned = list(losses)
+    for i in range(1, len(cleaned) - 1):
+        least = min(losses[i + 1 : i + 1 + n_neighbours])
+        most = max(cleaned[max(0, i - n_neighbours) : i])
+        if not least <= cleaned[i] <= most:
+            cleaned[i] = 0.5 * (cleaned[i - 1] + losses[i + 1])
+    return cleaned
+
+
+def _thinned(points: tuple[SeenLoss, ...]) -> tuple[SeenLoss, ...]:
+    """Every two neighbours averaged, except the last point, which is where the job is now."""
+    older = points[:-1]
+    pairs = zip(older[::2], older[1::2], strict=False)
+    return (*(SeenLoss(0.5 * (a.steps + b.steps), 0.5 * (a.loss + b.loss)) for a, b in pairs), points[-1])
+
+
+def _fitted(steps: Array, losses: Sequence[float], limit: float) -> _Curve | None:
+    """The best line through the inverse losses above `limit`; errors count as they do in the losses."""
+    above = np.asarray(losses) - limit
+    if above.min() <= 0:
+        return None
+    # A small error e of a loss is an error e/above^2 of its inverse.
+    design = np.stack([steps, np.ones_like(steps)], axis=1) * above[:, None] ** 2
+    normal = design.T @ design
+    if not np.linalg.det(normal) > 0:
+        return None
+    slope, offset = _non_negative(normal, design.T @ above)
+    if not (isfinite(slope) and slope > 0):
+        return None
+    residuals = above - 1 / (slope * steps + offset)
+    return _Curve(slope, offset, limit, np.linalg.inv(normal), residuals) if np.isfinite(residuals).all() else None
+
+
+def _non_negative(normal: Array, right: Array) -> tuple[float, float]:
+    """Slope and offset of the normal equations, neither below zero (an offset of zero has an infinite loss at 0)."""
+    slope, offset = np.linalg.solve(normal, right)
+    if offset < 0:
+        return float(right[0] / normal[0, 0]), 1e-9
+    return float(slope), float(offset)
+
+
+def _weighed(curves: list[_Curve]) -> tuple[Array, float]:
+    """Probability of each curve, and the variance of one independent residual."""
+    squares = np.array([float(curve.residuals @ curve.residuals) for curve in curves])
+    best = curves[int(np.argmin(squares))].residuals
+    n_points = len(best)
+    alike = float(best[1:] @ best[:-1]) / max(float(best @ best), 1e-300)
+    share = (1 - min(max(alike, 0.0), 0.95)) / (1 + min(max(alike, 0.0), 0.95))
+    variance = max(squares.min() / max(1, n_points - 3), 1e-12)
+    log_weights = -0.5 * share * (squares - squares.min()) / variance
+    weights = np.exp(log_weights)
+    return weights / weights.sum(), variance / share
+
+
+def _ends(curve: _Curve, spread: float, goal: LossGoal, largest: float) -> Array:
+    """Steps at which draws of the curve, its line moved by its standard error, reach the goal."""
+    end = _end(curve.slope, curve.offset, curve.limit, goal, largest)
+    if not isfinite(end):
+        return np.full(len(_QUANTILES), inf)
+    step = np.array([curve.slope, curve.offset]) * 1e-4 + 1e-12
+    gradient = np.array(
+        [
+            (_end(curve.slope + step[0], curve.offset, curve.limit, goal, largest) - end) / step[0],
+            (_end(curve.slope, curve.offset + step[1], curve.limit, goal, largest) - end) / step[1],
+        ]
+    )
+    std = sqrt(max(0.0, spread * float(gradient @ curve.covariance @ gradient)))
+    return end + std * _QUANTILES
+
+
+def _end(slope: float, offset: float, limit: float, goal: LossGoal, largest: float) -> float:
+    """Steps at which the curve reaches the goal; infinite where it never does."""
+    if goal.target is not None:
+        above = goal.target / largest - limit
+        return (1 / above - offset) / slope if above > 0 else inf
+    drop, epoch = (goal.drop or 0.0) / largest, slope * goal.epoch_steps
+    # 1/(u - epoch) - 1/u = drop, u being the line where the first epoch of little progress ends.
+    line = 0.5 * (epoch + sqrt(epoch**2 + 4 * epoch / drop))
+    return max(0.0, (line - offset) / slope) + (goal.n_epochs - 1) * goal.epoch_steps
+
+
+def _quantiles(values: Array, weights: Array) -> tuple[float, float, float]:
+    """The 10th, 50th and 90th percentile of weighted values."""
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    picked = [values[order[min(int(np.searchsorted(below, share)), len(values) - 1)]] for share in (0.1, 0.5, 0.9)]
+    return float(picked[0]), float(picked[1]), float(picked[2])
