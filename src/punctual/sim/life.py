@@ -1,12 +1,12 @@
 """One job in the simulated world: what it really holds, how far it really is, and what is to happen to it."""
 
 from math import floor, inf
-from random import Random
 from typing import Literal
 
 from punctual.core.job import Allocation
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
+from punctual.traces.draw import Draw
 
 #: A job is *waiting* until it is launched and after it has failed, *starting* until its process runs, *paused* while it
 #: holds nothing after that, *stalled* while a change of its grant costs it time, and otherwise *training*.
@@ -21,8 +21,8 @@ class Life:
     """
 
     __slots__ = (
-        "asked_launch", "change", "change_at", "checkpoint_s", "checkpoint_steps", "cores", "fail_at", "finish_at",
-        "grant", "hazard_left", "hazard_per_s", "id", "job", "phase", "randoms", "rate_sps", "report_at", "request",
+        "asked_launch", "change", "change_at", "checkpoint_s", "checkpoint_steps", "cores", "draws", "fail_at", "finish_at",
+        "grant", "hazard_left", "hazard_per_s", "id", "job", "phase", "rate_sps", "report_at", "request",
         "resume_at", "since_at", "steps", "stop_at", "stop_cause", "told_dead", "trained_s", "used_core_s", "version",
     )  # fmt: skip
 
@@ -33,7 +33,8 @@ class Life:
         self.version = 0
         #: Highest number of a command performed.
         self.request = 0
-        self.randoms: dict[str, Random] | None = None
+        #: Made when first drawn from: most worlds draw nothing.
+        self.draws: dict[str, Draw] | None = None
         self.checkpoint_steps = 0.0
         self.used_core_s = 0.0
         self.stop_cause = ""

@@ -6,7 +6,6 @@ performed. It never answers at once: what is to happen is entered into the agend
 
 from collections.abc import Iterator
 from math import inf
-from random import Random
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
@@ -25,9 +24,11 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, shape_of
 from punctual.core.resources import total
 from punctual.sim.agenda import FACT, Agenda
+from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.life import Life
 from punctual.sim.physics import Physics
+from punctual.traces.draw import Draw
 
 _HOUR_S = 3600.0
 _NEVER_STARTED = "the process did not start"
@@ -39,13 +40,13 @@ _NODE_GONE = "a node it ran on is gone"
 class _Machine:
     """A node, there or not."""
 
-    __slots__ = ("is_up", "node", "random", "version")
+    __slots__ = ("draw", "is_up", "node", "version")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.is_up = False
         self.version = 0
-        self.random: Random | None = None
+        self.draw: Draw | None = None
 
 
 class World:
@@ -144,9 +145,9 @@ class World:
         machine.version += 1
         if mean_s == inf:
             return
-        if machine.random is None:
-            machine.random = self._stream(machine.node.id, "node")
-        self._agenda.enter(at + machine.random.expovariate(1.0 / mean_s), FACT, machine, machine.version)
+        if machine.draw is None:
+            machine.draw = stream(self._seed, "node", machine.node.id)
+        self._agenda.enter(at + machine.draw.exponential(mean_s), FACT, machine, machine.version)
 
     # Commands.
 
@@ -228,12 +229,12 @@ class World:
         return self._apply(life, at, change)
 
     def _start(self, life: Life, at: float, grant: Allocation) -> list[Event]:
-        if self._draw(life, "launch", self._physics.failed_launch_frac):
+        if self._happens(life, "launch", self._physics.failed_launch_frac):
             life.die(at)
             return self._answer(life, at, _NEVER_STARTED)
         life.grant, life.since_at = grant, at
         if self._physics.failures_per_device_h:
-            life.hazard_left = self._random(life, "failure").expovariate(1.0)
+            life.hazard_left = self._stream(life, "failure").exponential(1.0)
         self._train(life, at)
         if self._physics.report_s is not None:
             life.report_at = at + self._physics.report_s
@@ -243,7 +244,7 @@ class World:
 
     def _apply(self, life: Life, at: float, grant: Allocation) -> list[Event]:
         progress = self._progress(life, at)
-        if self._draw(life, "resize", self._physics.failed_resize_frac):
+        if self._happens(life, "resize", self._physics.failed_resize_frac):
             return [progress, *self._answer(life, at, _NOT_RESIZED)]
         restarts = life.job.restarts or life.grant.keys().isdisjoint(grant)
         life.rest(at)
@@ -290,7 +291,7 @@ class World:
 
     def _answer(self, life: Life, at: float, failure: str = "") -> list[Event]:
         """Says what the job holds now; empty if the answer gets lost."""
-        if self._draw(life, "answer", self._physics.lost_answer_frac):
+        if self._happens(life, "answer", self._physics.lost_answer_frac):
             return []
         if failure:
             return [GrantFailed(at=at, job=life.id, request=life.request, granted=life.grant, cause=failure)]
@@ -313,23 +314,19 @@ class World:
 
     # Chance.
 
-    def _draw(self, life: Life, kind: str, frac: float) -> bool:
-        return frac > 0 and self._random(life, kind).random() < frac
+    def _happens(self, life: Life, kind: str, frac: float) -> bool:
+        return frac > 0 and self._stream(life, kind).chance(frac)
 
     def _noise(self, life: Life) -> float:
         sigma = self._physics.rate_sigma
-        return self._random(life, "rate").lognormvariate(-0.5 * sigma * sigma, sigma) if sigma else 1.0
+        return log_normal(self._stream(life, "rate"), sigma, -0.5 * sigma * sigma) if sigma else 1.0
 
-    def _random(self, life: Life, kind: str) -> Random:
-        if life.randoms is None:
-            life.randoms = {}
-        if kind not in life.randoms:
-            life.randoms[kind] = self._stream(life.id, kind)
-        return life.randoms[kind]
-
-    def _stream(self, name: str, kind: str) -> Random:
-        # From text, and not from a hash: those differ from process to process.
-        return Random(f"{self._seed}:{kind}:{name}")
+    def _stream(self, life: Life, kind: str) -> Draw:
+        if life.draws is None:
+            life.draws = {}
+        if kind not in life.draws:
+            life.draws[kind] = stream(self._seed, kind, life.id)
+        return life.draws[kind]
 
 
 def _failed(life: Life, at: float, cause: str) -> JobFailed:

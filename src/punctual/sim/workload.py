@@ -1,0 +1,389 @@
+"""From what a trace says about a job to a job that can be simulated, by a stated rule.
+
+Every rule keeps what was recorded: with the devices it had, a job takes the time it took. What it would take with
+others is the rule's own assumption.
+
+All rules: a share of a device counts as a whole one, because devices are given whole. A job that asked for no devices
+is one worker with its cores (one, if the trace does not say). The kind of device it asked for is not insisted on.
+Where the trace counts no steps, a step is what the job did in one second with what it had.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import ceil, inf, isfinite
+from typing import Literal, Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.speed import SeenRate, Shape
+from punctual.sim.chance import log_normal, stream
+from punctual.sim.job import SimJob
+from punctual.sim.measured import SpeedTables
+from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Truth
+from punctual.traces import TraceJob
+
+#: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
+Knowledge = Literal["all", "recorded", "nothing"]
+
+
+class Rule(Protocol):
+    """Turns a job of a trace into one of the simulated world; deterministic for its seed."""
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        """The job; raises `InvalidSpec` if the trace does not say enough about it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What all rules take: how jobs are declared.
+
+    Attributes
+    ----------
+    model
+        Performance model that learns the job's speed from its profile and its reports; None: none.
+    startup_s
+        From a launch to the first step.
+    preemptible
+        Whether a policy may pause the job.
+    cores_and_memory
+        Whether a worker also takes the cores and memory the trace says; otherwise devices only.
+    devices_per_node
+        Of the cluster on which the job was recorded.
+    size_sigma
+        Standard deviation of the logarithm of declared over true work: 0.5 makes sizes wrong by a factor of about
+        1.6. The declaration is wrong, not the work.
+    """
+
+    model: str | None = "tabulated"
+    startup_s: float = 0.0
+    preemptible: bool = True
+    cores_and_memory: bool = False
+    devices_per_node: int = 8
+    size_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_amount("startup_s", self.startup_s)
+        _check_amount("size_sigma", self.size_sigma)
+        _check(self.devices_per_node >= 1, "`devices_per_node` must be 1 or more", self.devices_per_node)
+
+    def worker(self, trace: TraceJob, n: int) -> Resources:
+        """What one of the job's `n` workers holds."""
+        if not trace.n_gpus:
+            return Resources(cores=trace.cores or 1.0)
+        if not self.cores_and_memory:
+            return Resources(gpus=1)
+        return Resources((trace.cores or 0.0) / n, 1, ceil((trace.memory_bytes or 0.0) / n))
+
+    def declared_steps(self, trace: TraceJob, work_steps: float, seed: int) -> float:
+        """The work as it is declared."""
+        if not self.size_sigma:
+            return work_steps
+        return work_steps * log_normal(stream(seed, "size", trace.id), self.size_sigma)
+
+    def fewest_nodes(self, n: int) -> int:
+        """Nodes on which `n` devices fit."""
+        return ceil(n / self.devices_per_node)
+
+    def seen(self, truth: Truth, worker: Resources, counts: Iterable[int], kinds: Iterable[str]) -> list[SeenRate]:
+        """True speeds with `counts` workers, together on one node and on as few as they fit on."""
+        shapes = [
+            Shape(n_workers=n, cores=worker.cores * n, n_nodes=n_nodes, device=kind)
+            for n in counts
+            for n_nodes in sorted({1, self.fewest_nodes(n)})
+            for kind in kinds
+        ]
+        return [SeenRate(shape=shape, rate_sps=rate) for shape in shapes if (rate := truth.rate_sps(shape)) > 0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rigid(Declared):
+    """The job runs with the devices it had, and in no other way.
+
+    With `device_durations_s` in the trace it is as fast on each kind of device as recorded, and on other kinds as
+    slow as on the slowest of them.
+    """
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        n = _n_workers(trace)
+        worker, work_steps = self.worker(trace, n), _work_steps(trace)
+        truth = _by_kind(trace, work_steps, Constant)
+        spec = JobSpec(
+            id=JobId(trace.id),
+            worker=worker,
+            counts=(n,),
+            floor=worker * n,
+            ceiling=worker * n,
+            work_steps=self.declared_steps(trace, work_steps, seed),
+            deadline_s=_deadline_s(trace),
+            weight=trace.weight,
+            startup_s=self.startup_s,
+            preemptible=self.preemptible,
+            controller=controller,
+            model=self.model,
+            profile=tuple(self.seen(truth, worker, (n,), _kinds(trace))) if self.model else (),
+        )
+        return SimJob(trace.submitted_at, spec, truth, work_steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changing(Declared):
+    """What the rules for elastic jobs take beside.
+
+    Attributes
+    ----------
+    knows
+        What is declared of the speed; the rest has to be learned.
+    resize_cost_s
+        Training time that a change of the grant costs.
+    restarts
+        Whether a change stops and starts the processes: it then costs `startup_s` instead.
+    """
+
+    knows: Knowledge = "all"
+    resize_cost_s: float = 0.0
+    restarts: bool = False
+
+    def __post_init__(self) -> None:
+        Declared.__post_init__(self)
+        _check_amount("resize_cost_s", self.resize_cost_s)
+        _check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
+
+    def elastic(
+        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], n: int, kinds: Iterable[str],
+        seed: int, controller: str | None,
+    ) -> SimJob:  # fmt: skip
+        """The job that had `n` workers and may have any of `counts`."""
+        worker = self.worker(trace, n)
+        known = {"all": counts, "recorded": (n,), "nothing": ()}[self.knows]
+        spec = JobSpec(
+            id=JobId(trace.id),
+            worker=worker,
+            counts=counts,
+            floor=worker * counts[0],
+            ceiling=worker * counts[-1],
+            work_steps=self.declared_steps(trace, work_steps, seed),
+            deadline_s=_deadline_s(trace),
+            weight=trace.weight,
+            startup_s=self.startup_s,
+            resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
+            preemptible=self.preemptible,
+            controller=controller,
+            model=self.model,
+            profile=tuple(self.seen(truth, worker, known, kinds)) if self.model else (),
+        )
+        return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic(Changing):
+    """The job may have fewer or more devices than it had, with the speed of ring all-reduce.
+
+    The law is `punctual.sim.truth.AllReduce`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
+    `most_factor` times as many as it had, or ``n_gpus_max``.
+
+    Attributes
+    ----------
+    counts
+        Powers of two, and the number it had; or all numbers.
+    communication_frac, across_factor
+        See the law.
+    """
+
+    least: int = 1
+    most_factor: float = 4.0
+    counts: Literal["powers", "all"] = "powers"
+    communication_frac: float = 0.02
+    across_factor: float = 2.0
+
+    def __post_init__(self) -> None:
+        Changing.__post_init__(self)
+        _check(self.least >= 1, "`least` must be 1 or more", self.least)
+        _check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
+        _check(self.counts in ("powers", "all"), "`counts` must be powers or all", self.counts)
+        self._law(1.0)
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        n, work_steps = _n_workers(trace), _work_steps(trace)
+        # What one worker would need so that n need what was recorded.
+        slowness = 1.0 / self._law(1.0).rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
+        truth = _by_kind(trace, work_steps, lambda rate: self._law(1.0 / (rate * slowness)))
+        return self.elastic(trace, truth, work_steps, self._counts(trace, n), n, _kinds(trace), seed, controller)
+
+    def _law(self, step_s: float) -> AllReduce:
+        return AllReduce(
+            step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor
+        )  # fmt: skip
+
+    def _counts(self, trace: TraceJob, n: int) -> tuple[int, ...]:
+        if not trace.n_gpus:
+            return (1,)
+        least = max(1, min(n, int(trace.parameters.get("n_gpus_min", self.least))))
+        most = max(n, int(trace.parameters.get("n_gpus_max", n * self.most_factor)))
+        if self.counts == "all":
+            return tuple(range(least, most + 1))
+        powers = {1 << i for i in range(most.bit_length())}
+        return tuple(sorted({count for count in powers if least <= count <= most} | {n}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTables(Changing):
+    """The job's speed is that of a measured table, for its model and batch; it may have any measured number.
+
+    The trace's own count of steps is taken where it has one. Otherwise the job does as much as it could in the
+    recorded time with the recorded devices, or with the measured number nearest to them.
+
+    Attributes
+    ----------
+    tables
+        Folder with the tables, see `punctual.sim.measured.SpeedTables`.
+    """
+
+    tables: str
+    read: SpeedTables = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        Changing.__post_init__(self)
+        object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        if trace.model_name is None:
+            raise _silent(trace, "which model it trains")
+        kinds = self.read.of(trace.model_name, trace.batch_size)
+        slowest = min(kinds.values(), key=lambda table: max(table.rates.values()))
+        counts = sorted({count for table in kinds.values() for count in table.counts()})
+        n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
+        work_steps = trace.work_steps or self._steps(trace, slowest, n)
+        truth: Truth = slowest if set(kinds) == {""} else ByDevice(kinds, slowest)
+        return self.elastic(trace, truth, work_steps, tuple(counts), n, ("", *kinds), seed, controller)
+
+    def _steps(self, trace: TraceJob, table: Measured, n: int) -> float:
+        n = min(table.counts(), key=lambda count: (abs(count - n), count))
+        return _duration_s(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreShares(Declared):
+    """The job computes on any share of a machine's cores, by `punctual.sim.truth.Cores`; devices count as cores.
+
+    Attributes
+    ----------
+    model
+        Another default than elsewhere: controllers measure for themselves.
+    least_cores
+        Its floor.
+    most_factor
+        Its ceiling: that many times the cores it had.
+    serial_frac
+        See the law.
+    """
+
+    model: str | None = None
+    least_cores: float = 0.1
+    most_factor: float = 1.0
+    serial_frac: float = 0.05
+
+    def __post_init__(self) -> None:
+        Declared.__post_init__(self)
+        _check(0 < self.least_cores < inf, "`least_cores` must be above zero", self.least_cores)
+        _check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
+        Cores(step_core_s=1.0, serial_frac=self.serial_frac)
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        cores = trace.cores or trace.n_gpus or 1.0
+        work_steps, shape = _work_steps(trace), Shape(cores=cores)
+        rate_sps = work_steps / _duration_s(trace)
+        step_core_s = Cores(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
+        most_cores = cores * self.most_factor
+        spec = JobSpec(
+            id=JobId(trace.id),
+            floor=Resources(cores=min(self.least_cores, most_cores)),
+            ceiling=Resources(cores=most_cores),
+            work_steps=self.declared_steps(trace, work_steps, seed),
+            deadline_s=_deadline_s(trace),
+            weight=trace.weight,
+            startup_s=self.startup_s,
+            preemptible=self.preemptible,
+            controller=controller,
+            model=self.model,
+            profile=(SeenRate(shape=shape, rate_sps=rate_sps),) if self.model else (),
+        )
+        truth = Cores(step_core_s=step_core_s, serial_frac=self.serial_frac)
+        return SimJob(trace.submitted_at, spec, truth, work_steps)
+
+
+#: The rules by the names that scenario files use.
+RULES: Mapping[str, type[Rule]] = {
+    "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "cores": CoreShares,
+}  # fmt: skip
+
+
+def sim_jobs(
+    traces: Iterable[TraceJob], rule: Rule, *, seed: int = 0, controller: str | None = None
+) -> Iterator[SimJob]:
+    """`traces`, which must be in order of submission, by `rule`, one at a time.
+
+    Parameters
+    ----------
+    seed
+        Of what is declared wrongly.
+    controller
+        Registered name of what steers each job; None: nothing looks at it between events.
+    """
+    return (rule.job(trace, seed, controller) for trace in traces)
+
+
+def _n_workers(trace: TraceJob) -> int:
+    if trace.n_gpus is None:
+        raise _silent(trace, "how many devices it had")
+    return max(1, ceil(trace.n_gpus))
+
+
+def _duration_s(trace: TraceJob) -> float:
+    if trace.duration_s is not None:
+        return trace.duration_s
+    if trace.device_durations_s:
+        return max(trace.device_durations_s.values())
+    raise _silent(trace, "how long it ran")
+
+
+def _work_steps(trace: TraceJob) -> float:
+    return trace.work_steps or _duration_s(trace)
+
+
+def _deadline_s(trace: TraceJob) -> float | None:
+    return None if trace.best_effort else trace.deadline_s
+
+
+def _kinds(trace: TraceJob) -> Iterable[str]:
+    return ("", *trace.device_durations_s)
+
+
+class _Law(Protocol):
+    def __call__(self, rate: float, /) -> Truth: ...
+
+
+def _by_kind(trace: TraceJob, work_steps: float, law: _Law) -> Truth:
+    """`law` with the recorded speed, or with that on each kind of device."""
+    otherwise = law(work_steps / _duration_s(trace))
+    if not trace.device_durations_s:
+        return otherwise
+    kinds = {kind: law(work_steps / duration_s) for kind, duration_s in trace.device_durations_s.items()}
+    return ByDevice(kinds, law(work_steps / max(trace.device_durations_s.values())))
+
+
+def _silent(trace: TraceJob, about: str) -> InvalidSpec:
+    return InvalidSpec(
+        f"the trace must say {about}", "nothing", f"job '{trace.id}'", "Take another trace or another rule of scaling."
+    )
+
+
+def _check_amount(name: str, amount: float) -> None:
+    _check(isfinite(amount) and amount >= 0, f"`{name}` must be finite and 0 or more", amount)
+
+
+def _check(holds: bool, must: str, got: object) -> None:
+    if not holds:
+        raise InvalidSpec(must, str(got), "a rule of scaling", "Correct it, or leave it out for its default.")
