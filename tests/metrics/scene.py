@@ -22,6 +22,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.cluster import ClusterRecord, JobRecord
+from punctual.metrics.level import LevelCourse
 
 #: What a test says a job holds: devices by node; each device comes with two cores.
 Held = dict[str, int]
@@ -36,6 +37,12 @@ def record_of(messages: Iterable[Message], *, segments: bool = False, n_points: 
 
 def job_of(messages: Iterable[Message], job: str = "a") -> JobRecord:
     return record_of(messages).job(JobId(job))
+
+
+def area(course: LevelCourse) -> float:
+    """The integral of the points."""
+    ends = [*course.at, course.until_at][1:]
+    return sum(mean * (end - at) for at, end, mean in zip(course.at, ends, course.mean, strict=True))
 
 
 def on(held: Held) -> Allocation:

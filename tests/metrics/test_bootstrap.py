@@ -124,7 +124,7 @@ def test_a_paired_difference_sees_what_two_separate_intervals_do_not() -> None:
 
 def test_few_pairs_are_tested_exactly() -> None:
     differences = [3.0, 1.0, -0.5, 2.0]
-    one = {i: 10.0 for i in range(4)}
+    one = dict.fromkeys(range(4), 10.0)
     other = {i: 10.0 + d for i, d in enumerate(differences)}
     sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in product((-1, 1), repeat=4)]
     p = sum(abs(one_sum) >= sum(differences) for one_sum in sums) / 16

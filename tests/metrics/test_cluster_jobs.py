@@ -1,10 +1,5 @@
 """What a record says of each job, worked out by hand."""
 
-from punctual.core.commands import ResizeJob
-from punctual.core.ids import JobId
-from punctual.core.protocols import Message
-from punctual.core.story import Reason
-from punctual.metrics.cluster import JobRecord, Segment
 from tests.metrics.scene import (
     applied,
     failed,
@@ -25,6 +20,12 @@ from tests.metrics.scene import (
     stop_requested,
     submitted,
 )
+
+from punctual.core.commands import ResizeJob
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.story import Reason
+from punctual.metrics.cluster import JobRecord, Segment
 
 #: Waits 5 s, runs on 4 devices, on 2, is paused for 4 s, goes on with 4, lands at 40 and is gone at 41.
 RUN: list[Message] = [
@@ -83,7 +84,7 @@ def test_a_job_that_goes_on_counts_up_to_the_last_message() -> None:
     assert job.status == "unfinished"
     assert job.device_s == 5 * 4 + 4 * 2
     assert (job.landed_at, job.ended_at, job.jct_s, job.tardiness_s, job.on_time) == (None,) * 5
-    assert job_of(RUN[:7] + [submitted(28.0, "b")]).waiting_s == 5.0 + 2.0
+    assert job_of([*RUN[:7], submitted(28.0, "b")]).waiting_s == 5.0 + 2.0
 
 
 def test_a_job_that_never_started() -> None:
@@ -146,7 +147,12 @@ def test_a_job_that_is_given_up_after_it_has_run_failed() -> None:
 
 
 def test_a_job_that_is_started_again_waits_between_and_is_not_resized() -> None:
-    again = [failed(22.5, retryable=True), retry_set(22.5), launched(25.0, request=3), started(26.0, {"n": 8}, request=3)]
+    again = [
+        failed(22.5, retryable=True),
+        retry_set(22.5),
+        launched(25.0, request=3),
+        started(26.0, {"n": 8}, request=3),
+    ]
     job = job_of([*RUN[:6], *again, reported(27.0, 30), finished(30.0)])
     assert (job.status, job.n_failures, job.n_resizes, job.n_preemptions) == ("finished", 1, 1, 0)
     assert (job.started_at, job.waiting_s) == (15.0, 5.0 + 3.5)

@@ -1,6 +1,7 @@
 """The same record of a live run: heard as it happens, read from its journal, and against what others say of it."""
 
 import pytest
+from tests.metrics.scene import record_of
 
 from punctual import registry
 from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SpecChanged
@@ -17,7 +18,6 @@ from punctual.runtime.loop import Runtime
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.memory import MemoryJournal
 from punctual.testing.clock import FakeClock
-from tests.metrics.scene import record_of
 
 JOBS = ("a", "b", "c")
 

@@ -6,19 +6,9 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from punctual.core.commands import RequestPlan, WarnUser
-from punctual.core.errors import InvalidSpec
-from punctual.core.events import PlanProposed
-from punctual.core.ids import JobId
-from punctual.core.plan import Plan
-from punctual.core.protocols import Message
-from punctual.core.story import Reason
-from punctual.metrics.cluster import ClusterRecord
-from punctual.metrics.level import LevelCourse
-from punctual.metrics.spread import Spread
 from tests.metrics.scene import (
     applied,
+    area,
     failed,
     finished,
     joined,
@@ -30,6 +20,17 @@ from tests.metrics.scene import (
     started,
     submitted,
 )
+
+from punctual.core.commands import RequestPlan, WarnUser
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import PlanProposed
+from punctual.core.ids import JobId
+from punctual.core.plan import Plan
+from punctual.core.protocols import Message
+from punctual.core.story import Reason
+from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.level import LevelCourse
+from punctual.metrics.spread import Spread
 
 A, B, C, D = (JobId(id) for id in "abcd")
 
@@ -232,11 +233,6 @@ def test_jobs_and_courses_add_up_to_the_same(happenings: list[tuple[int, int, st
         life_s = (job.ended_at if job.ended_at is not None else course.devices.until_at) - job.submitted_at
         assert sum(one.until_at - one.from_at for one in own) + job.waiting_s == pytest.approx(life_s)
         assert all(one.until_at <= other.from_at for one, other in pairwise(own))
-
-
-def area(course: LevelCourse) -> float:
-    ends = [*course.at[1:], course.until_at]
-    return sum(mean * (end - at) for at, end, mean in zip(course.at, ends, course.mean, strict=True))
 
 
 def test_memory_is_a_matter_of_jobs_not_of_messages() -> None:

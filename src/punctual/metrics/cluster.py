@@ -111,7 +111,7 @@ class ClusterRecord:
         self._now = 0.0
         self._n_messages = 0
         #: Submitted and not ended; those of them that hold nothing; those that hold something.
-        self._n_present, self._n_queued, self._n_holding = Level(1), Level(n_points), Level(n_points)
+        self._n_present, self._n_queued, self._n_holding = Level(n_points), Level(n_points), Level(n_points)
         self._devices, self._cores = Level(n_points), Level(n_points)
         self._devices_capacity, self._cores_capacity = Level(n_points), Level(n_points)
         #: Instant and capacity integrals (devices, cores) at the first submission, and at the last end.

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import NamedTuple
+
+
+#: How many times the points of a course are kept before they are thinned: rarely, so that a change costs little.
+_SLACK = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class _Piece(NamedTuple):
 class Level:
     """Takes a level's changes, one by one, and keeps its integral and a course of bounded length.
 
-    The rule of thinning: changes are kept as they are until there are more than twice `n_points`. Then the time since
+    The rule of thinning: changes are kept as they are until there are more than four times `n_points`. Then the time since
     the first one is cut into `n_points` equal parts, and all pieces that begin in the same part become one, with
     their mean over time, their least and their greatest value. The integral over the whole, every extreme and the
     instants at which pieces begin are therefore never wrong, however often it is done; only what happens within a
@@ -86,7 +89,7 @@ class Level:
     def _close(self, since_at: float, at: float) -> None:
         self._area += self.value * (at - since_at)
         _append(self._pieces, since_at, self.value, at - since_at)
-        if len(self._pieces) > 2 * self._n_points:
+        if len(self._pieces) > _SLACK * self._n_points:
             self._pieces = _thin(self._pieces, at, self._n_points)
 
 
@@ -103,21 +106,22 @@ def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
     if len(pieces) <= n_points:
         return pieces
     first_at = pieces[0].at
-    width_s = (until_at - first_at) / n_points
+    parts_per_s = n_points / (until_at - first_at)
+    thinned: list[_Piece] = []
+    last_part = -1
+    for piece in pieces:
+        part = min(n_points - 1, int((piece.at - first_at) * parts_per_s))
+        if part > last_part:
+            thinned.append(piece)
+        else:
+            thinned[-1] = _joined(thinned[-1], piece)
+        last_part = part
+    return thinned
 
-    def part(piece: _Piece) -> int:
-        return min(n_points - 1, int((piece.at - first_at) / width_s))
 
-    return [_joined(list(group)) for _, group in groupby(pieces, part)]
-
-
-def _joined(pieces: list[_Piece]) -> _Piece:
-    return _Piece(
-        at=pieces[0].at,
-        area=sum(piece.area for piece in pieces),
-        low=min(piece.low for piece in pieces),
-        high=max(piece.high for piece in pieces),
-    )
+def _joined(one: _Piece, other: _Piece) -> _Piece:
+    _, area, low, high = other
+    return _Piece(one.at, one.area + area, low if low < one.low else one.low, high if high > one.high else one.high)
 
 
 def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:
