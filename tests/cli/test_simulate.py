@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import polars
+import polars as pl
 import pytest
 from tests.cli.programs import Terminal, wait_until
 
@@ -31,7 +31,7 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
     assert "*" in done.stdout
     assert rows[-1] == "report: simulation/report.html"
     assert (terminal.folder / "simulation" / "report.html").read_text().startswith("<!doctype html>")
-    assert polars.read_csv(terminal.folder / "jobs.csv").height == 120
+    assert pl.read_csv(terminal.folder / "jobs.csv").height == 120
 
     # The saved scenario is the same study: nothing is run again.
     runs = sorted((terminal.folder / "simulation" / "runs").iterdir())

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.job import JobRecord
-from punctual.core.events import JobSubmitted
 from punctual.sim.hardware import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars
+import polars as pl
 import pytest
 
 from punctual.core.errors import InvalidSpec
@@ -24,7 +24,7 @@ def stored(folder: Path, policy: str, *jobs: dict[str, Any], seed: int = 0) -> S
     place.mkdir(parents=True)
     facts = {"key": place.name, "policy": policy, "seed": seed}
     (place / "run.json").write_text(json.dumps(facts))
-    polars.DataFrame(list(jobs), infer_schema_length=None).write_parquet(place / "jobs.parquet")
+    pl.DataFrame(list(jobs), infer_schema_length=None).write_parquet(place / "jobs.parquet")
     return StoredRun(place, facts)
 
 

@@ -40,7 +40,9 @@ def failures_in_words(result: Result) -> str:
     """What went wrong, run by run, and where; empty if nothing did."""
     lines = [f"\n{one.policy}, seed {one.seed} failed: {one.what}\n{one.trace}" for one in result.failures]
     if lines:
-        lines.append(f"{len(lines)} of {len(lines) + len(result.runs)} runs failed; the same command tries them again.\n")
+        lines.append(
+            f"{len(lines)} of {len(lines) + len(result.runs)} runs failed; the same command tries them again.\n"
+        )
     return "".join(lines)
 
 
@@ -55,7 +57,7 @@ def _cells(measure: Measure, result: Result) -> list[Text]:
 
 def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
     """The first columns that have room side by side, one at least."""
-    shown = []
+    shown: list[Column] = []
     for measure, cells in columns:
         width -= _GAP + max(cell_len(measure.heading), *(text.cell_len for text in cells))
         if width < 0 and shown:

@@ -15,8 +15,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.sim.choice import value_of
 from punctual.sim.report.page import write_page
 from punctual.sim.result import Result
-from punctual.sim.scenario import Scenario, keys_in
+from punctual.sim.scenario import Scenario, keys_in, trace_source, with_paths
 from punctual.sim.study import Progress, Study
+from punctual.sim.toml_text import toml_text
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
@@ -97,7 +98,7 @@ def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     name, _, rest = path.partition(".")
     if not rest:
         if name == "trace" and isinstance(value, str):
-            return {**keys, name: {**_without_source(keys.get(name)), **_source(value)}}
+            return {**keys, name: {**_without_source(keys.get(name)), **trace_source(value)}}
         return {**keys, name: value}
     inner = keys.get(name, {})
     section = inner if isinstance(inner, Mapping) else {"name": inner}
@@ -108,11 +109,6 @@ def _without_source(trace: Any) -> dict[str, Any]:
     """A trace section for another source of jobs."""
     kept = trace if isinstance(trace, Mapping) else {}
     return {key: value for key, value in kept.items() if key not in ("file", "generator")}
-
-
-def _source(text: str) -> dict[str, str]:
-    kind, colon, rest = text.partition(":")
-    return {"generator": rest} if colon and kind == "generator" else {"file": text}
 
 
 def _n_processes(wishes: Wishes) -> int:
@@ -135,7 +131,13 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("simulating", total=1.0)
 
@@ -147,7 +149,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
 
 
 def _conclude(result: Result, wishes: Wishes) -> int:
-    (wishes.out / "scenario.toml").write_text(result.scenario.toml(), encoding="utf-8")
+    _save(result.scenario, wishes.out / "scenario.toml")
     if result.runs and wishes.export is not None:
         export_jobs(result, wishes.export)
     page = wishes.out / "report.html" if result.runs and wishes.report else None
@@ -203,13 +205,10 @@ def _check_export(path: Path | None) -> None:
 
 
 def _save(scenario: Scenario, path: Path) -> None:
-    """Write the scenario; the trace it names is found from the file's own folder."""
-    trace = scenario.trace
-    if trace.file is not None:
-        beside = os.path.relpath(trace.file, path.absolute().parent)
-        scenario = scenario.model_copy(update={"trace": trace.model_copy(update={"file": beside})})
+    """Write the scenario; paths in it are relative to the file's own folder."""
+    keys = with_paths(scenario.keys(), lambda text: os.path.relpath(text, path.absolute().parent))
     try:
-        path.write_text(scenario.toml(), encoding="utf-8")
+        path.write_text(toml_text(keys), encoding="utf-8")
     except OSError as error:
         raise InvalidSpec(
             "a scenario must be saved to a file that can be written", error.strerror or str(error),

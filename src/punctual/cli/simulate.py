@@ -1,4 +1,4 @@
-"""`punctual simulate`: what would these policies do to those jobs on that cluster?"""
+"""`punctual simulate`: what these policies would do to those jobs on that cluster."""
 
 from pathlib import Path
 from typing import Annotated

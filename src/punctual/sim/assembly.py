@@ -9,20 +9,27 @@ from punctual.sim.choice import made, parameters_of
 from punctual.sim.hardware import n_devices
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
+from punctual.sim.workload import sim_jobs
 from punctual.traces import Trace, TraceJob, read
 from punctual.traces.deadlines import assign
 from punctual.traces.load import rescaled
 from punctual.traces.order import normalized
 
 
-def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
-    """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines.
+def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
+    """The jobs that will be submitted, in their order.
 
     Raises
     ------
     InvalidSpec
         The trace cannot be used as the scenario says, or nothing is left of it.
     """
+    rule = made(parts.scaling(scenario.scaling.name), scenario.scaling.parameters, "scaling")
+    return list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
+
+
+def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
+    """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines; errors as in `jobs_of`."""
     section = scenario.trace
     jobs = _first(_after(section.start_s, normalized(_source(scenario, seed))), section.jobs)
     if section.load is not None and not _generator_has(scenario, "load"):
@@ -47,9 +54,7 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
     trace, generator = open_trace(scenario), scenario.trace.generator
     if trace is not None or generator is None:
         return trace or ()
-    wishes = {
-        "n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_devices(scenario.cluster)
-    }
+    wishes = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_devices(scenario.cluster)}
     known = {name: value for name, value in wishes.items() if value is not None and _generator_has(scenario, name)}
     parameters = {**known, **generator.parameters}
     return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)

@@ -14,6 +14,8 @@ from punctual.sim.invalid import did_you_mean, first_complaint
 
 T = TypeVar("T")
 
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
 
 class Choice(BaseModel):
     """A registered name, and the values of its parameters.
@@ -41,7 +43,11 @@ class Choice(BaseModel):
 
     @model_serializer
     def _write(self) -> str | dict[str, Any]:
-        return {"name": self.name, **self.parameters} if self.parameters else self.name
+        return self.keys() if self.parameters else self.name
+
+    def keys(self) -> dict[str, Any]:
+        """As a table."""
+        return {"name": self.name, **self.parameters}
 
     @property
     def text(self) -> str:
@@ -97,9 +103,7 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
 
 def parameters_of(kind: type) -> list[str]:
     """Names of what `kind` is made with, in order."""
-    if kind.__init__ is object.__init__:
-        return []
-    return [name for name, one in inspect.signature(kind).parameters.items() if one.kind is not one.VAR_KEYWORD]
+    return [name for name, one in inspect.signature(kind).parameters.items() if one.kind not in _ANY_NUMBER]
 
 
 def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
@@ -165,7 +169,7 @@ def _from_table(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hints(kind: type) -> dict[str, Any]:
     try:
-        return get_type_hints(kind.__init__)
+        return get_type_hints(getattr(kind, "__init__"))  # noqa: B009 -- the type checker minds the plain form
     except (NameError, TypeError):
         return {}
 

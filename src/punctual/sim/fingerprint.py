@@ -30,6 +30,11 @@ def of_values(values: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
+def of_folder(folder: Path) -> str:
+    """A hash of all files below `folder`, with their names."""
+    return _of_files(folder, sorted(path for path in folder.rglob("*") if path.is_file()))
+
+
 @cache
 def of_program() -> str:
     """Punctual's version, and a hash of the source of everything that takes part in a simulation."""

@@ -44,8 +44,10 @@ class Ideal:
         return {id: device_s for id, device_s in products.items() if device_s > 0}
 
     def private_s(self, job: JobRecord) -> float | None:
-        """Seconds on the private share: on the most devices that fit in it. A share below the least that the job can
-        run on is used in turns with others, and slows it down in proportion."""
+        """Seconds on the private share, with whichever number of devices in it is fastest.
+
+        A share below the least that the job can run on is used in turns with others, and slows it down in proportion.
+        """
         options = self._options.get(job.id)
         if not options or not options[0].n_devices:
             return None

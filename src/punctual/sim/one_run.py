@@ -20,6 +20,8 @@ from punctual.sim.simulation import Simulation
 
 #: How often a run tells how far it is.
 _N_TELLS = 100
+#: With these a job ends, unless it may be tried again.
+_ENDS = {JobFinished, JobFailed, RejectJob}
 #: Points of each curve.
 _N_POINTS = 500
 
@@ -66,8 +68,7 @@ class _Count:
 
     def add(self, message: Message) -> None:
         self.n_messages += 1
-        kind = type(message)
-        if kind is JobFinished or kind is RejectJob or (kind is JobFailed and not message.retryable):
+        if type(message) in _ENDS and not getattr(message, "retryable", False):
             self._n_ended += 1
             if self._n_ended % self._n_between == 0:
                 self._tell(min(1.0, self._n_ended / self._n_jobs))
@@ -75,9 +76,7 @@ class _Count:
 
 def _facts(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
     course = record.course(_N_POINTS)
-    summary = record.summary(
-        alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s
-    )
+    summary = record.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
     return {"summary": summary.row(), "curves": {name: _curve(level) for name, level in curves.items()}}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.protocols import Controller, PerfModel
+from punctual.sim import workload
 from punctual.sim.choice import named
 from punctual.traces import deadlines as deadline_rules
 from punctual.traces import synthetic
@@ -31,6 +32,11 @@ def controllers(name: str | None) -> dict[str, Controller[Any]]:
 def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
     """The performance models under their names."""
     return {name: registry.load("models", name)() for name in sorted({name for name in names if name})}
+
+
+def scaling(name: str) -> type[workload.Rule]:
+    """The class of the rule of scaling `name`."""
+    return named(workload.RULES, name, "rules of scaling", "scaling")
 
 
 def generator(name: str) -> type[synthetic.Generator]:

@@ -8,9 +8,10 @@ once. What they had finished lies on disk by then, and what they had not is no l
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, TypeVar
@@ -31,15 +32,15 @@ _LOOK_S = 0.2
 _reports: Any = None
 
 
-def in_this_process(work: "Work[A, R]", pieces: Sequence[A], tell: Tell) -> Iterator[tuple[int, R]]:
+def in_this_process(work: "Work[A, R]", pieces: Sequence[A], tell: Tell) -> Generator[tuple[int, R], None, None]:
     """Each piece's number and what became of it, one after the other."""
     for i_piece, piece in enumerate(pieces):
-        yield i_piece, work(piece, lambda frac, i_piece=i_piece: tell(i_piece, frac))
+        yield i_piece, work(piece, partial(tell, i_piece))
 
 
 def in_processes(
     work: "Work[A, R]", pieces: Sequence[A], tell: Tell, n_processes: int
-) -> Iterator[tuple[int, R]]:
+) -> Generator[tuple[int, R], None, None]:
     """The same in any order, in `n_processes` processes; `work` is a function of a module.
 
     Raises

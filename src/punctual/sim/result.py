@@ -13,7 +13,7 @@ from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun
 
 if TYPE_CHECKING:
-    import polars
+    import polars as pl
     from matplotlib.figure import Figure
 
 
@@ -76,9 +76,9 @@ class Result:
         return [Estimate.of([run.summary.get(measure.name) for run in runs]) for runs in self.by_policy.values()]
 
     @cached_property
-    def summary(self) -> "polars.DataFrame":
+    def summary(self) -> "pl.DataFrame":
         """A row for each policy: means over seeds, and where there are several seeds their 95 % intervals."""
-        import polars
+        import polars as pl
 
         columns: dict[str, Sequence[Any]] = {
             "policy": list(self.by_policy),
@@ -86,18 +86,18 @@ class Result:
         }
         for measure in self.measures:
             columns |= _columns(measure, self.estimates(measure))
-        return polars.DataFrame(columns)
+        return pl.DataFrame(columns)
 
     @cached_property
-    def by_seed(self) -> "polars.DataFrame":
+    def by_seed(self) -> "pl.DataFrame":
         """A row for each policy and seed, with everything that was measured."""
-        import polars
+        import polars as pl
 
         rows = [{"policy": run.policy, "seed": run.seed, **run.summary} for run in self.runs]
-        return polars.DataFrame(rows, infer_schema_length=None)
+        return pl.DataFrame(rows, infer_schema_length=None)
 
     @cached_property
-    def jobs(self) -> "polars.DataFrame":
+    def jobs(self) -> "pl.DataFrame":
         """A row for each job of each run; the first columns say of which."""
         return jobs_of_all(self.runs)
 
@@ -110,7 +110,7 @@ class Result:
         return overview(self.by_policy)
 
     def _repr_html_(self) -> str:
-        return str(self.summary._repr_html_())  # noqa: SLF001 -- what notebooks ask a table for
+        return str(self.summary._repr_html_())
 
 
 def _worth_showing(measure: Measure, run: StoredRun) -> bool:
@@ -118,15 +118,15 @@ def _worth_showing(measure: Measure, run: StoredRun) -> bool:
     return value is not None and (value != 0 or measure.better != "neither")
 
 
-def jobs_of_all(runs: Iterable[StoredRun]) -> "polars.DataFrame":
+def jobs_of_all(runs: Iterable[StoredRun]) -> "pl.DataFrame":
     """The jobs of all runs in one table."""
-    import polars
+    import polars as pl
 
-    def with_origin(run: StoredRun) -> polars.DataFrame:
-        origin = polars.select(policy=polars.lit(run.policy), seed=polars.lit(run.seed))
+    def with_origin(run: StoredRun) -> pl.DataFrame:
+        origin = pl.select(policy=pl.lit(run.policy), seed=pl.lit(run.seed))
         return origin.join(run.jobs, how="cross")
 
-    return polars.concat([with_origin(run) for run in runs], how="vertical_relaxed")
+    return pl.concat([with_origin(run) for run in runs], how="vertical_relaxed")
 
 
 def _columns(measure: Measure, estimates: Sequence[Estimate | None]) -> dict[str, list[float | None]]:

@@ -6,7 +6,7 @@ everywhere (docs/reference/scenario.md).
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -32,6 +32,8 @@ from punctual.sim.toml_text import toml_text
 
 #: A list in TOML, a tuple here.
 _A_LIST = Field(strict=False)
+
+_GENERATOR = "generator:"
 
 DEFAULT_N_JOBS = 200
 DEFAULT_LOAD = 0.9
@@ -150,8 +152,7 @@ class Scenario(BaseModel):
         """A trace that is text: `generator:NAME...` or a file."""
         if not isinstance(given, str):
             return given
-        kind, colon, rest = given.partition(":")
-        return {"generator": rest} if colon and kind == "generator" else {"file": given}
+        return trace_source(given)
 
     @field_validator("trace")
     @classmethod
@@ -165,9 +166,7 @@ class Scenario(BaseModel):
         # A parameter that is given stands; what the generator does not have is not its to choose.
         jobs = DEFAULT_N_JOBS if "n_jobs" in known and "n_jobs" not in bound.parameters else None
         load = DEFAULT_LOAD if "load" in known and "load" not in bound.parameters else None
-        return given.model_copy(
-            update={"generator": bound, "jobs": given.jobs or jobs, "load": given.load or load}
-        )
+        return given.model_copy(update={"generator": bound, "jobs": given.jobs or jobs, "load": given.load or load})
 
     @field_validator("policies")
     @classmethod
@@ -223,7 +222,9 @@ class Scenario(BaseModel):
             return cls.model_validate(dict(keys))
         except ValidationError as error:
             complaint = first_complaint(error, known=_known_keys(error))
-            raise InvalidSpec(complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy) from None
+            raise InvalidSpec(
+                complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy
+            ) from None
 
     @classmethod
     def read(cls, path: Path) -> "Scenario":
@@ -249,8 +250,13 @@ class Scenario(BaseModel):
         return toml_text(self.keys())
 
 
+def trace_source(text: str) -> dict[str, str]:
+    """What `generator:NAME`, or the name of a file, stands for in the section of the trace."""
+    return {"generator": text.removeprefix(_GENERATOR)} if text.startswith(_GENERATOR) else {"file": text}
+
+
 def keys_in(path: Path) -> dict[str, Any]:
-    """The keys of a scenario file, as they stand there but for the trace's path.
+    """The keys of a scenario file, as they stand there but for paths, which are relative to it.
 
     Raises
     ------
@@ -268,16 +274,23 @@ def keys_in(path: Path) -> dict[str, Any]:
         raise InvalidSpec(
             "a scenario must be TOML", str(error), f"'{path}'", "See the reference of scenarios for an example."
         ) from None
-    return _with_trace_beside(keys, path)
+    return with_paths(keys, lambda text: str(path.parent / text))
 
 
-def _with_trace_beside(keys: dict[str, Any], path: Path) -> dict[str, Any]:
-    trace = keys.get("trace")
-    if isinstance(trace, str) and not trace.startswith("generator:"):
+def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str, Any]:
+    """`keys` with each path in them `moved`: the trace, and the tables of the rule of scaling."""
+    trace, scaling = keys.get("trace"), keys.get("scaling")
+    if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
-    if not (isinstance(trace, dict) and isinstance(trace.get("file"), str)):
-        return keys
-    return {**keys, "trace": {**trace, "file": str(path.parent / trace["file"])}}
+    if isinstance(scaling, str) and "tables=" in scaling:
+        scaling = Choice.model_validate(scaling).keys()
+    places = {"trace": (trace, "file"), "scaling": (scaling, "tables")}
+    found = {
+        name: {**section, key: moved(section[key])}
+        for name, (section, key) in places.items()
+        if isinstance(section, Mapping) and isinstance(section.get(key), str)
+    }
+    return {**keys, **found}
 
 
 def _bound_policy(choice: PolicyChoice) -> PolicyChoice:

@@ -19,7 +19,7 @@ from punctual.metrics.cluster import ClusterRecord, Segment
 from punctual.metrics.job import JobRecord
 
 if TYPE_CHECKING:
-    import polars
+    import polars as pl
 
 #: A curve to draw: instants in seconds, and the mean from each to the next.
 Curve = Mapping[str, Sequence[float]]
@@ -64,12 +64,12 @@ class StoredRun:
         return curves
 
     @cached_property
-    def jobs(self) -> "polars.DataFrame":
+    def jobs(self) -> "pl.DataFrame":
         """A row for each job, in order of submission."""
         return _table(self.folder / "jobs.parquet")
 
     @cached_property
-    def segments(self) -> "polars.DataFrame":
+    def segments(self) -> "pl.DataFrame":
         """A row for each stretch in which a job held the same devices."""
         return _table(self.folder / "segments.parquet")
 
@@ -109,14 +109,14 @@ def clear(runs: Path, token: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def table_of(kind: type, rows: Sequence[Any]) -> "polars.DataFrame":
+def table_of(kind: type, rows: Sequence[Any]) -> "pl.DataFrame":
     """A column for each field of the dataclass `kind`, of its declared type also where all values are None."""
-    import polars
+    import polars as pl
 
-    types = {float: polars.Float64, int: polars.Int64, bool: polars.Boolean}
-    schema = {name: types.get(_plain_type(hint), polars.String) for name, hint in get_type_hints(kind).items()}
+    types = {float: pl.Float64, int: pl.Int64, bool: pl.Boolean}
+    schema = {name: types.get(_plain_type(hint), pl.String) for name, hint in get_type_hints(kind).items()}
     columns = {name: [getattr(row, name) for row in rows] for name in schema}
-    return polars.DataFrame(columns, schema=schema, strict=False)
+    return pl.DataFrame(columns, schema=schema, strict=False)
 
 
 def _plain_type(hint: Any) -> Any:
@@ -138,7 +138,7 @@ def _new_folder(folder: Path, token: str) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _table(path: Path) -> "polars.DataFrame":
-    import polars
+def _table(path: Path) -> "pl.DataFrame":
+    import polars as pl
 
-    return polars.read_parquet(path)
+    return pl.read_parquet(path)

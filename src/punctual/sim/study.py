@@ -3,7 +3,7 @@
 import json
 import secrets
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -120,7 +120,7 @@ class Study:
 
     def _done(
         self, missing: list[Assignment], watch: "_Watch", n_processes: int
-    ) -> Iterator[tuple[int, Failure | None]]:
+    ) -> Generator[tuple[int, Failure | None], None, None]:
         if n_processes == 1 or len(missing) < 2:
             return in_this_process(carry_out, missing, watch.working)
         return in_processes(carry_out, missing, watch.working, n_processes)
@@ -133,6 +133,9 @@ class Study:
         if self._trace is not None:
             # What was read from it, which may lie in more than one file.
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
+        tables = self.scenario.scaling.parameters.get("tables")
+        if tables is not None:
+            keys["tables"] = fingerprint.of_folder(Path(tables))
         return {"program": fingerprint.of_program(), "scenario": keys}
 
     def _assignment(self, policy: PolicyChoice, seed: int, common: Mapping[str, Any]) -> Assignment:

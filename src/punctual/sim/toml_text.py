@@ -1,4 +1,4 @@
-"""Writing TOML: what a scenario holds, and no more. (Python reads TOML by itself but does not write it.)"""
+"""Writing TOML: what a scenario holds, and no more. Python itself reads TOML, but does not write it."""
 
 import json
 import re

@@ -1,6 +1,6 @@
 """The figures of a study; each takes axes to draw on, so that a page and a notebook share them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +26,25 @@ Runs = Mapping[str, Sequence[StoredRun]]
 
 
 def overview(runs: Runs, ink: str = "#222222") -> "Figure":
-    """Job completion times, queue, utilisation and deadlines, on one sheet."""
-    return sheet([completion_times, queue, utilisation, lateness], runs, ink)
-
-
-def sheet(draws: "Sequence[Callable[[Axes, Runs], None]]", runs: Runs, ink: str = "#222222") -> "Figure":
-    """The figures drawn by `draws`, two in a row; only those that have something to show keep their axes."""
+    """Job completion times, lateness if there are deadlines, queue and utilisation, on one sheet."""
     from matplotlib.figure import Figure
 
+    late = [lateness] if _has_deadlines(runs) else []
+    draws = [completion_times, *late, queue, utilisation]
     with _styled(ink):
-        n_rows = (len(draws) + 1) // 2
-        figure = Figure(figsize=(11, 3.6 * n_rows), layout="constrained")
-        for draw, axes in zip(draws, figure.subplots(n_rows, 2, squeeze=False).flat, strict=False):
+        figure = Figure(figsize=(11, 7.2), layout="constrained")
+        places = list(figure.subplots(2, 2).flat)
+        for draw, axes in zip(draws, places, strict=False):
             draw(axes, runs)
             _decorate(axes, ink)
+        for axes in places[len(draws) :]:
+            axes.remove()
         _one_legend(figure)
     return figure
+
+
+def _has_deadlines(runs: Runs) -> bool:
+    return any(run.jobs["deadline_s"].count() for some in runs.values() for run in some)
 
 
 def completion_times(axes: "Axes", runs: Runs) -> None:

@@ -83,7 +83,7 @@ def _table(result: Result) -> str:
 
 
 def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
-    columns = "".join(f'<td{" class=best" if is_best else ""}>{html.escape(text)}</td>' for text, is_best in cells)
+    columns = "".join(f"<td{' class=best' if is_best else ''}>{html.escape(text)}</td>" for text, is_best in cells)
     return f"<tr><th>{html.escape(label)}</th>{columns}</tr>\n"
 
 

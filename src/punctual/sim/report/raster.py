@@ -40,8 +40,11 @@ class Raster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stays:
-    """Jobs in the cluster: job i was there from `submitted_s[i]` to `ended_s[i]`; `i_job[k]` held something from
-    `from_s[k]` to `until_s[k]`. Jobs are numbered in order of submission."""
+    """When jobs, numbered in order of submission, were there and when they held something.
+
+    Job i was there from ``submitted_s[i]`` to ``ended_s[i]``; job ``i_job[k]`` held something from ``from_s[k]`` to
+    ``until_s[k]``.
+    """
 
     submitted_s: "Floats"
     ended_s: "Floats"
