@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-
 #: How many times the points of a course are kept before they are thinned: rarely, so that a change costs little.
 _SLACK = 4
 
@@ -121,7 +120,7 @@ def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
 
 def _joined(one: _Piece, other: _Piece) -> _Piece:
     _, area, low, high = other
-    return _Piece(one.at, one.area + area, low if low < one.low else one.low, high if high > one.high else one.high)
+    return _Piece(one.at, one.area + area, min(one.low, low), max(one.high, high))
 
 
 def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:
