@@ -82,15 +82,13 @@ class JobSpec:
             "`deadline` must be later than the submission", f"{self.deadline_s} s",
             "Give a duration (`--deadline 90m`) or a later time.",
         )  # fmt: skip
-        self._check(bool(self.ceiling), "`ceiling` must not be empty", str(self.ceiling), "Allow some cores.")
-        self._check(
-            self.floor.fits_in(self.ceiling),
-            "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.",
-        )  # fmt: skip
-        self._check(self.weight > 0, "`weight` must be above zero", str(self.weight), "Give a positive weight.")
+        self._check(bool(self.ceiling), "`ceiling` must not be empty", self.ceiling, "Allow some cores.")
+        if not self.floor.fits_in(self.ceiling):  # what is only said in an error is not written for every job
+            self._check(False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.")
+        self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.")
         self._check(
             self.margin_frac is None or 0 <= self.margin_frac < 0.5,
-            "`margin` must be from 0 to below 0.5", str(self.margin_frac), "Give a share of the deadline, as 0.001.",
+            "`margin` must be from 0 to below 0.5", self.margin_frac, "Give a share of the deadline, as 0.001.",
         )  # fmt: skip
 
         self._check_workers()
@@ -98,20 +96,20 @@ class JobSpec:
     def _check_workers(self) -> None:
         self._check(
             not self.counts or self.worker is not None,
-            "`counts` needs `worker`", f"{len(self.counts)} counts and no worker", "Say what one worker holds.",
+            "`counts` needs `worker`", "no worker", "Say what one worker holds.",
         )  # fmt: skip
         if self.worker is None:
             return
-        self._check(bool(self.worker), "`worker` must hold something", str(self.worker), "Give it a core or a GPU.")
+        self._check(bool(self.worker), "`worker` must hold something", self.worker, "Give it a core or a GPU.")
         self._check(
             list(self.counts) == sorted(set(self.counts)) and all(n > 0 for n in self.counts),
-            "`counts` must be above zero and ascending", str(self.counts), "Sort them and leave out 0.",
+            "`counts` must be above zero and ascending", self.counts, "Sort them and leave out 0.",
         )  # fmt: skip
-        self._check(
-            bool(self.worker_counts()),
-            "a number of workers must lie between floor and ceiling", f"{self.floor} to {self.ceiling}",
-            "Make floor and ceiling multiples of `worker`.",
-        )  # fmt: skip
+        if not self.worker_counts():
+            self._check(
+                False, "a number of workers must lie between floor and ceiling", f"{self.floor} to {self.ceiling}",
+                "Make floor and ceiling multiples of `worker`.",
+            )  # fmt: skip
 
     def worker_counts(self) -> tuple[int, ...]:
         """The numbers of workers the job can run with, ascending; empty if it is not made of workers."""
@@ -131,9 +129,9 @@ class JobSpec:
         )
         return min(int(most / one + 1e-9) for one, most in amounts if one > 0)
 
-    def _check(self, holds: bool, must: str, got: str, remedy: str) -> None:
+    def _check(self, holds: bool, must: str, got: object, remedy: str) -> None:
         if not holds:
-            raise InvalidSpec(must, got, f"job '{self.id}'", remedy)
+            raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy)
 
 
 @dataclass(frozen=True, slots=True)

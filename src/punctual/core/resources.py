@@ -88,7 +88,9 @@ NOTHING = Resources()
 
 def total(amounts: Iterable[Resources]) -> Resources:
     """The sum of `amounts`."""
-    result = NOTHING
+    cores, gpus, memory_bytes = 0.0, 0, 0
     for amount in amounts:
-        result = result + amount
-    return result
+        cores += amount.cores
+        gpus += amount.gpus
+        memory_bytes += amount.memory_bytes
+    return Resources(cores, gpus, memory_bytes)

@@ -194,6 +194,10 @@ class Scheduler:
         #: What the last plan gives, by node.
         self._planned = Bookings()
         self._devices: dict[NodeId, str] = {}
+        #: What the last plan leaves, by node, and the nodes of which that is out of date.
+        self._free: dict[NodeId, Resources] = {}
+        self._touched: set[NodeId] = set()
+        self._nodes: tuple[Node, ...] = ()
         self._picture = Picture()
         #: Jobs of which the picture is out of date, in the order in which they changed.
         self._changed: dict[JobId, _Job] = {}
@@ -234,20 +238,26 @@ class Scheduler:
 
     def snapshot(self, at: float) -> Snapshot:
         """The picture that a policy decides on; carries the revision of the last `RequestPlan`."""
-        for job in self._changed.values():
-            self._picture.show(self._view(job))
-        self._changed.clear()
-        nodes = sorted(self._ledger.nodes.items())
+        self._bring_up_to_date()
         return Snapshot(
             at=at,
             revision=self._revision,
-            nodes=tuple(Node(node, capacity, self._devices[node]) for node, capacity in nodes),
+            nodes=self._nodes,
             holding=self._picture.holding(),
             waiting=self._picture.waiting(),
-            free={node: capacity - self._planned.total_on(node) for node, capacity in nodes},
+            free=dict(self._free),
             seed=self._seed,
             carry=self._carry,
         )
+
+    def _bring_up_to_date(self) -> None:
+        """Renew what changed since the last snapshot."""
+        for job in self._changed.values():
+            self._picture.show(self._view(job))
+        self._changed.clear()
+        for node in self._touched & self._free.keys():
+            self._free[node] = self._ledger.nodes[node] - self._planned.total_on(node)
+        self._touched.clear()
 
     def job(self, job: JobId) -> JobView:
         """The job as a policy would see it, also after its end; raises `KeyError` for an unknown one."""
@@ -308,7 +318,7 @@ class Scheduler:
             return
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
         if job.status in ("queued", "starting"):
-            job.status = "running"
+            self._become(job, "running")
             if job.started_at is None:
                 job.started_at = event.at
             self._set_tick(job, event.at, self._periods.first_tick_s)
@@ -322,7 +332,7 @@ class Scheduler:
             return
         job.applied = None
         if job.status == "starting" and not self._ledger.holds(event.job):
-            job.status = "queued"
+            self._become(job, "queued")
             job.n_failures += 1
             if job.n_failures > self._n_retries:
                 self._give_up(job, event)
@@ -391,6 +401,10 @@ class Scheduler:
         else:
             self._end(event.job, "failed", event.at)
 
+    def _become(self, job: _Job, status: JobStatus) -> None:
+        job.status = status
+        self._changed[job.spec.id] = job
+
     def _end(self, id: JobId, status: JobStatus, at: float) -> None:
         job = self._active.pop(id, None)
         if job is None:
@@ -410,7 +424,8 @@ class Scheduler:
         self._ledger.close(job.spec.id)
         self._ledger.open(job.spec.id)
         self._hold(job, at)
-        job.status, job.applied, job.asked = "queued", None, None
+        self._become(job, "queued")
+        job.applied, job.asked = None, None
         job.progress, job.phases = None, ()  # the next process counts for itself
         self._unsettle(job)
         job.n_requests += 1  # answers to what was asked before are about a process that is gone
@@ -427,6 +442,8 @@ class Scheduler:
         for id in self._planned.forget(event.node):
             job = self._active[id]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
+            if job.target and self._broken_grant(job, job.target):
+                self._aim(job, {})  # what is left is no allocation: the job waits for another one
             self._changed[id] = job
         for id in self._ledger.lose(event.node):
             job = self._active[id]
@@ -438,6 +455,10 @@ class Scheduler:
         self._capacity_changed()
 
     def _capacity_changed(self) -> None:
+        nodes = sorted(self._ledger.nodes.items())
+        self._nodes = tuple(Node(node, capacity, self._devices[node]) for node, capacity in nodes)
+        self._free = dict(nodes)
+        self._touched.update(self._free)
         self._capacity_revision = self._revision
         self._plan_due = True
 
@@ -478,6 +499,7 @@ class Scheduler:
 
     def _aim(self, job: _Job, grant: Allocation) -> None:
         """Make `grant` what the last plan gives the job."""
+        self._touched.update(job.target, grant)
         self._planned.remove(job.spec.id, job.target)
         job.target = {node: amount for node, amount in grant.items() if amount}
         self._planned.put(job.spec.id, job.target)
@@ -625,7 +647,7 @@ class Scheduler:
     def _launch(self, job: _Job, at: float) -> None:
         if not job.target or not self._may_ask(job, at):
             return
-        job.status = "starting"
+        self._become(job, "starting")
         request = self._ask(job, at)
         command = LaunchJob(
             at=at, job=job.spec.id, request=request, spec=job.spec, grant=job.target, reason=job.reason()
@@ -636,7 +658,7 @@ class Scheduler:
         if not self._may_ask(job, at):
             return
         if job.status == "starting":  # the launch was not answered in time: say it again
-            job.status = "queued"
+            self._become(job, "queued")
             self._launch(job, at)
             return
         request = self._ask(job, at)
@@ -649,7 +671,7 @@ class Scheduler:
         waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
         if waiting or job.stop_cause is None:
             return
-        job.status = "stopping"
+        self._become(job, "stopping")
         job.asked_at = at
         self._emit(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
         self._set_answer_timer(job, at)
@@ -661,6 +683,7 @@ class Scheduler:
     def _ask(self, job: _Job, at: float) -> int:
         job.n_requests += 1
         job.asked, job.asked_at = (job.target, job.pacing()), at
+        job.applied = None  # until the answer nobody knows which; and if it gets lost, the target may be the old one again
         self._ledger.ask(job.spec.id, job.n_requests, job.target)
         self._set_answer_timer(job, at)
         return job.n_requests
