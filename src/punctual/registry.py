@@ -6,6 +6,7 @@ Nothing is imported before it is asked for.
 
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -47,13 +48,23 @@ def class_name(name: str) -> str:
 
 
 def _own_names(family: str) -> list[str]:
-    package = find_spec(f"punctual.{family}") if all(map(str.isidentifier, family.split("."))) else None
+    package = _package(family)
     if package is None or package.submodule_search_locations is None:
         raise InvalidSpec(
             "a family of plug-ins must exist", f"'{family}'", "the registry", "Ask for 'controllers' or 'policies'."
         )
     modules = iter_modules(package.submodule_search_locations)
     return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+
+
+def _package(family: str) -> ModuleSpec | None:
+    """The folder of `family`, which may lie inside another; None if there is no such folder."""
+    if not all(map(str.isidentifier, family.split("."))):
+        return None
+    try:
+        return find_spec(f"punctual.{family}")
+    except ModuleNotFoundError:
+        return None
 
 
 def _foreign(family: str) -> dict[str, EntryPoint]:

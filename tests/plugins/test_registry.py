@@ -58,7 +58,7 @@ def test_a_name_like_nothing_gets_the_list() -> None:
     assert "proportional" in caught.value.remedy
 
 
-@pytest.mark.parametrize("family", ["colours", "wire", "a.b", "..", ""])
+@pytest.mark.parametrize("family", ["colours", "wire", "a.b", "wire.b", "traces.b", "..", ""])
 def test_an_unknown_family(family: str) -> None:
     with pytest.raises(InvalidSpec, match="family"):
         registry.names(family)
@@ -72,7 +72,7 @@ def test_a_strangers_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_broken_plug_in_is_an_error_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, entry("broken", "punctual_that_is_not_there:Policy"))
-    assert registry.names("policies") == ["broken", "proportional"]
+    assert {"broken", "proportional"} <= set(registry.names("policies"))
     assert registry.load("policies", "proportional")
     with pytest.raises(InvalidSpec, match="ModuleNotFoundError"):
         registry.load("policies", "broken")

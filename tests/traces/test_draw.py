@@ -11,7 +11,7 @@ def test_fractions_depend_on_every_name_and_are_uniform() -> None:
     assert fraction(1, "a", "bc") == fraction(1, "a", "bc")
     assert len({fraction(1, "a", "bc"), fraction(1, "ab", "c"), fraction(2, "a", "bc"), fraction("1", "a")}) == 4
     drawn = [fraction(i) for i in range(N)]
-    assert 0 <= min(drawn)
+    assert min(drawn) >= 0
     assert max(drawn) < 1
     assert sum(drawn) / N == pytest.approx(0.5, abs=0.01)
     assert sum(one < 0.25 for one in drawn) / N == pytest.approx(0.25, abs=0.01)

@@ -1,6 +1,7 @@
 """Generators keep to their parameters, and make the same jobs on every platform."""
 
 from hashlib import blake2b
+from itertools import pairwise
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_the_load_is_the_one_asked_for(name: str, load: float) -> None:
 
 def test_poisson_gaps_are_exponential() -> None:
     at = [job.submitted_at for job in jobs("poisson", n_jobs=10_000, gpus=[[1, 1.0]], duration_s=100.0, load=0.5, n_devices=10)]  # fmt: skip
-    gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(at)]
     assert sum(gaps) / len(gaps) == pytest.approx(20.0, rel=0.04)
     assert sum(gap > 20.0 for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.02)
 

@@ -169,7 +169,7 @@ def test_chronus_counts_in_minutes(variant: str) -> None:
     jobs = list(read(folder() / f"chronus_philly_slo/trace_job_Philly_{variant}.csv"))
     at = [job.submitted_at for job in jobs]
     assert 13.9 < (max(at) - min(at)) / 86_400 < 14
-    strict = [(job.deadline_s, job.duration_s) for job in jobs if not job.best_effort]
+    strict = [(job.deadline_s or 0.0, job.duration_s or 0.0) for job in jobs if not job.best_effort]
     assert all(1.1 * duration_s - 60 <= deadline_s <= 2 * duration_s + 3600 for deadline_s, duration_s in strict)
 
 

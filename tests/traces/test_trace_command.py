@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from punctual.cli._app import run_command_line
+from punctual.traces import read
+from punctual.traces.summary import summarize
 
 CHRONUS = (
     "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval,expect_time_list,expect_value_list,"
@@ -62,7 +64,7 @@ def test_as_json(file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_bad_row_can_be_fatal(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, str(file), "--on-bad", "fail") == 2
+    assert run(monkeypatch, str(file), "--strict") == 2
     assert "line 4" in capsys.readouterr().err
 
 
@@ -75,6 +77,14 @@ def test_a_file_that_is_no_trace(
     told = capsys.readouterr().err
     assert "remember the milk" in told
     assert told.count("\n") == 4
+
+
+def test_kinds_of_devices_are_counted_by_jobs(tmp_path: Path) -> None:
+    path = tmp_path / "hydra.csv"
+    path.write_text("job_name,norm_job_submit_time,ddl,A100,T4\nx,0,inf,10,30\ny,0,9,20,60\n", encoding="utf-8")
+    summary = summarize(read(path))
+    assert summary.devices == {"A100": 2, "T4": 2}
+    assert (summary.durations_s, summary.slack, summary.n_deadlines, summary.in_order) == ({}, {}, 1, True)
 
 
 def test_a_trace_that_says_little(

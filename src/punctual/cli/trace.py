@@ -1,10 +1,10 @@
 """`punctual trace`: what lies in a trace file."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 import typer
 
@@ -19,12 +19,10 @@ _N_SHOWN = 5
 def trace(
     file: Annotated[Path, typer.Argument(help="A published trace, plain or compressed by gzip.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-    on_bad: Annotated[
-        Literal["skip", "fail"], typer.Option(help="Rows that cannot be used: leave them out, or stop at the first.")
-    ] = "skip",
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
 ) -> None:
     """Say what lies in a trace file: its format, its jobs, and the rows that cannot be used."""
-    found = read(file, on_bad)
+    found = read(file, on_bad="fail" if strict else "skip")
     summary = summarize(found)
     if as_json:
         rows = [asdict(row) for row in found.bad.rows]
@@ -71,7 +69,7 @@ def _jobs(n_jobs: int) -> str:
     return "1 job" if n_jobs == 1 else f"{n_jobs:,} jobs"
 
 
-def _quantiles(quantiles: Mapping[str, float], text_of: Any) -> str:
+def _quantiles(quantiles: Mapping[str, float], text_of: Callable[[float], str]) -> str:
     return ", ".join(f"{name} {text_of(value)}" for name, value in quantiles.items()) or "not said"
 
 

@@ -53,7 +53,7 @@ class BadRows:
         if self.on_bad == "fail":
             raise InvalidSpec(
                 "a row of a trace must be usable", reason, f"{path}, line {line}",
-                "Repair or remove the row, or let bad rows be skipped (`on_bad=\"skip\"`).",
+                'Repair or remove the row, or let bad rows be skipped (`on_bad="skip"`).',
             )  # fmt: skip
         self.n_rows += 1
         if len(self.rows) < N_KEPT:

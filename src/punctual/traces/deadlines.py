@@ -84,8 +84,8 @@ class Chronus:
     -----
     *Formula*: deadline = submission + U(low, high) × duration + U(0, extra).
 
-    *Source*: [chronus2021] does not print its rule; this one was read off the published traces. All of their strict
-    deadlines lie within its bounds.
+    *Source*: read off the traces published with [chronus2021], whose code has the result but not the rule. All of their
+    strict deadlines lie within these bounds.
 
     *Differs*: in the traces, jobs of more than 1,000 minutes have somewhat tighter deadlines (median 1.49 times the
     duration, by the rule 1.56).

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from itertools import pairwise
 from random import Random
 from typing import TypeVar
 
@@ -13,7 +14,8 @@ _N_BITS = 53
 def fraction(*names: object) -> float:
     """A number from 0 to below 1 that depends on `names` and on nothing else."""
     text = "\0".join(map(str, names)).encode("utf-8", "surrogatepass")
-    return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> (64 - _N_BITS)) / 2**_N_BITS
+    drawn = int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
+    return (drawn >> (64 - _N_BITS)) / float(1 << _N_BITS)
 
 
 class Draw:
@@ -24,7 +26,7 @@ class Draw:
     """
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed).random
+        self._random = Random(seed).random  # noqa: S311 -- nobody is kept out by these
 
     def uniform(self, low: float, high: float) -> float:
         """Uniform from `low` to `high`."""
@@ -77,7 +79,7 @@ class Draw:
             Pairs of a fraction and a value, ascending from fraction 0 to fraction 1.
         """
         at = self._random()
-        for (low, low_value), (high, high_value) in zip(quantiles, quantiles[1:], strict=False):
+        for (low, low_value), (high, high_value) in pairwise(quantiles):
             if at <= high:
                 return low_value + (high_value - low_value) * (at - low) / (high - low)
         return quantiles[-1][1]
@@ -98,5 +100,5 @@ def mean_of(choices: Sequence[tuple[float, float]]) -> float:
 
 def mean_between(quantiles: Sequence[tuple[float, float]]) -> float:
     """The mean of what `Draw.between` draws."""
-    pieces = zip(quantiles, quantiles[1:], strict=False)
+    pieces = pairwise(quantiles)
     return weight_of([(None, (high - low) * (a + b) / 2) for (low, a), (high, b) in pieces])

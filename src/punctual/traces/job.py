@@ -22,7 +22,7 @@ class TraceJob:
     work_steps
         Training steps it did or was to do.
     model_name, batch_size
-        What was trained, and samples per step over all devices.
+        What was trained, and samples per step as the trace counts them.
     deadline_s
         Seconds from submission to the deadline.
     device

@@ -96,9 +96,7 @@ def rows_of(
         is_first = False
 
 
-def jobs_of(
-    source: Source, bad: BadRows, rows: Iterator[Row], job_of: Callable[[Row], TraceJob]
-) -> Iterator[TraceJob]:
+def jobs_of(source: Source, bad: BadRows, rows: Iterator[Row], job_of: Callable[[Row], TraceJob]) -> Iterator[TraceJob]:
     """One job a row; a row of which `job_of` makes none is a bad row."""
     for row in rows:
         try:
@@ -116,6 +114,6 @@ def reason_of(error: InvalidSpec) -> str:
 
 def _cells(text: str, separator: str) -> list[str]:
     # Each line by itself: a quotation mark that is never closed spoils its own row and no other.
-    if '"' in text:
+    if '"' in text and len(text) < csv.field_size_limit():
         return [cell.strip() for cell in next(csv.reader([text], delimiter=separator))]
     return [cell.strip() for cell in text.split(separator)]

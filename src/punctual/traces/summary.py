@@ -4,13 +4,20 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil, fsum
 from types import MappingProxyType
+from typing import TypeVar
 
+from punctual.traces.job import TraceJob
 from punctual.traces.trace import Trace
 
+T = TypeVar("T")
+
 #: The quantiles that are told, by name.
-QUANTILES: Mapping[str, float] = MappingProxyType({"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0})
+QUANTILES: Mapping[str, float] = MappingProxyType(
+    {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +67,7 @@ def summarize(trace: Trace) -> TraceSummary:
     """Read `trace` once; keeps a number or two per job, not the jobs."""
     tally = _Tally()
     for job in trace:
-        tally.submitted_at.append(job.submitted_at)
-        tally.n_best_effort += job.best_effort
-        tally.users.add(job.user)
-        tally.count(tally.models, job.model_name)
-        for device in job.device_durations_s or (job.device,):
-            tally.count(tally.devices, device)
-        if job.n_gpus is not None:
-            tally.n_gpus[job.n_gpus] += 1
-        tally.gpu_s.append(job.device_s or 0.0)
-        if job.duration_s is not None:
-            tally.durations_s.append(job.duration_s)
-        if job.deadline_s is not None:
-            tally.n_deadlines += 1
-            if job.duration_s is not None:
-                tally.slack.append(job.deadline_s / job.duration_s)
+        tally.add(job)
     return tally.summary(trace)
 
 
@@ -89,13 +82,22 @@ class _Tally:
     n_gpus: Counter[float] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)
-    users: set[str | None] = field(default_factory=set)
+    users: set[str] = field(default_factory=set)
     n_deadlines: int = 0
     n_best_effort: int = 0
 
-    def count(self, counter: Counter[str], name: str | None) -> None:
-        if name is not None:
-            counter[name] += 1
+    def add(self, job: TraceJob) -> None:
+        self.submitted_at.append(job.submitted_at)
+        self.gpu_s.append(job.device_s or 0.0)
+        self.n_best_effort += job.best_effort
+        self.n_deadlines += job.deadline_s is not None
+        self.n_gpus.update(_known(job.n_gpus))
+        self.models.update(_known(job.model_name))
+        self.devices.update(tuple(job.device_durations_s) or _known(job.device))
+        self.users.update(_known(job.user))
+        self.durations_s.extend(_known(job.duration_s))
+        if job.deadline_s is not None and job.duration_s is not None:
+            self.slack.append(job.deadline_s / job.duration_s)
 
     def summary(self, trace: Trace) -> TraceSummary:
         at = self.submitted_at
@@ -105,17 +107,22 @@ class _Tally:
             n_bad_rows=trace.bad.n_rows,
             first_at=min(at, default=0.0),
             span_s=max(at, default=0.0) - min(at, default=0.0),
-            in_order=all(earlier <= later for earlier, later in zip(at, at[1:], strict=False)),
+            in_order=all(earlier <= later for earlier, later in pairwise(at)),
             n_gpus=dict(sorted(self.n_gpus.items())),
             gpu_s=fsum(self.gpu_s),
             durations_s=_quantiles(self.durations_s),
             n_deadlines=self.n_deadlines,
             slack=_quantiles(self.slack),
             n_best_effort=self.n_best_effort,
-            n_users=len(self.users - {None}),
+            n_users=len(self.users),
             models=dict(self.models.most_common()),
             devices=dict(self.devices.most_common()),
         )
+
+
+def _known(value: T | None) -> tuple[T, ...]:
+    """`value`, if there is one."""
+    return () if value is None else (value,)
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

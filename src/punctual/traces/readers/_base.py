@@ -6,7 +6,6 @@ from punctual.traces.source import Head
 
 GIB = 2**30
 MIB = 2**20
-MINUTE_S = 60
 MS_PER_S = 1_000
 
 

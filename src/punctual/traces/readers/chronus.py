@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from punctual.core.units import MINUTE_S
 from punctual.traces.bad_rows import BadRows
 from punctual.traces.job import TraceJob
-from punctual.traces.readers._base import MINUTE_S, has_columns
+from punctual.traces.readers._base import has_columns
 from punctual.traces.rows import Row, jobs_of, rows_of
 from punctual.traces.source import Head, Source
 
