@@ -33,7 +33,9 @@ def brute_force(costs: NDArray[np.float64], values: NDArray[np.float64], capacit
     return best
 
 
-def check(found: Solution, costs: NDArray[np.float64], values: NDArray[np.float64], limits: NDArray[np.float64]) -> None:
+def check(
+    found: Solution, costs: NDArray[np.float64], values: NDArray[np.float64], limits: NDArray[np.float64]
+) -> None:
     rows = np.arange(len(values))
     assert (costs[rows, found.choices].sum(axis=0) <= limits * (1 + 1e-8)).all()
     assert found.value == pytest.approx(values[rows, found.choices].sum(), rel=1e-12)

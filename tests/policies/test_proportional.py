@@ -1,10 +1,9 @@
 """The policy `proportional`: its formula, its bounds and where jobs are placed."""
 
-from math import fsum
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.policies.pictures import counts, job, picture
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.errors import InvalidSpec
@@ -12,7 +11,8 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobStatus, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
-from punctual.policies.proportional import Proportional, fill
+from punctual.policies.proportional import Proportional
+from punctual.testing.snapshots import effective
 
 ROOMY = Resources(cores=100.0, gpus=100, memory_bytes=1 << 40)
 
@@ -24,12 +24,16 @@ def view(
     floor: Resources | float = 0.0,
     ceiling: Resources | float = ROOMY,
     on: str | None = None,
+    planned_on: str | None = None,
+    deadline_s: float | None = None,
     submitted_at: float = 0.0,
     status: JobStatus | None = None,
     preemptible: bool = False,
 ) -> JobView:
-    spec = JobSpec(id=JobId(name), floor=amount(floor), ceiling=amount(ceiling), preemptible=preemptible)
-    granted = {} if on is None else {NodeId(on): Resources(cores=0.5)}
+    spec = JobSpec(
+        id=JobId(name), floor=amount(floor), ceiling=amount(ceiling), deadline_s=deadline_s, preemptible=preemptible
+    )
+    granted = {} if on is None else {NodeId(on): amount(floor).at_least(Resources(cores=0.5)).at_most(amount(ceiling))}
     return JobView(
         spec=spec,
         status=status or ("running" if on else "queued"),
@@ -37,6 +41,7 @@ def view(
         done_steps=0.0,
         demand=amount(demand),
         granted=granted,
+        planned={NodeId(planned_on): Resources(cores=0.5)} if planned_on else granted,
     )
 
 
@@ -44,9 +49,12 @@ def amount(given: Resources | float) -> Resources:
     return given if isinstance(given, Resources) else Resources(cores=given)
 
 
-def plan(jobs: list[JobView], *, carry: object = None, **capacities: Resources | float) -> Plan:
+def plan(jobs: list[JobView], policy: Proportional | None = None, **capacities: Resources | float) -> Plan:
     nodes = tuple(Node(NodeId(name), amount(capacity)) for name, capacity in capacities.items())
-    return Proportional().allocate(Snapshot(at=1.0, revision=3, nodes=nodes, jobs=tuple(jobs), carry=carry))
+    snapshot = Snapshot.of(1.0, nodes, jobs, revision=3)
+    made = (policy or Proportional()).allocate(snapshot)
+    allocations = effective(snapshot, made.grants, keeps_others=made.keeps_others)
+    return replace(made, grants={job: allocation for job, allocation in allocations.items() if allocation})
 
 
 def cores(plan: Plan) -> dict[str, float]:
@@ -112,7 +120,7 @@ def test_a_job_waits_while_its_floor_does_not_fit_and_a_smaller_one_may_pass() -
     made = plan(jobs, n=2.0)
     assert cores(made) == {"runs": 1.0, "small": 1.0}
     assert made.reasons[JobId("large")].code == "waits"
-    assert made.reasons[JobId("large")].facts["floor_cores"] == 1.5
+    assert made.reasons[JobId("large")].facts["wanted_cores"] == 1.5
     assert made.status == "feasible"
 
 
@@ -124,13 +132,11 @@ def test_jobs_submitted_first_are_placed_first() -> None:
 
 
 def test_a_starting_job_stays_where_the_last_plan_put_it() -> None:
-    starting = view("a", 1.0, status="starting")
-    assert nodes(plan([starting], carry={"a": "small"}, small=1.0, large=8.0)) == {"a": ["small"]}
-    assert nodes(plan([starting], carry={"a": "gone"}, small=1.0, large=8.0)) == {"a": ["large"]}
+    def nodes_when(planned_on: str) -> dict[str, list[str]]:
+        return nodes(plan([view("a", 1.0, status="starting", planned_on=planned_on)], small=1.0, large=8.0))
 
-
-def test_carries_where_jobs_lie() -> None:
-    assert plan([view("a", 1.0)], n=2.0).carry == {"a": "n"}
+    assert nodes_when("small") == {"a": ["small"]}
+    assert nodes_when("gone") == {"a": ["large"]}
 
 
 def test_running_floors_that_no_longer_fit_make_the_plan_infeasible() -> None:
@@ -170,33 +176,47 @@ def test_refuses_a_least_share_of_nothing(least_cores: float) -> None:
         Proportional(least_cores=least_cores)
 
 
-@st.composite
-def overloads(draw: st.DrawFn) -> tuple[list[float], list[float], float]:
-    """Demands, floors below them, and a capacity between the two sums."""
-    demands = draw(st.lists(st.floats(0.001, 100.0), min_size=1, max_size=12))
-    floors = [demand * draw(st.floats(0.0, 1.0)) for demand in demands]
-    between = draw(st.floats(0.0, 1.0))
-    return demands, floors, fsum(floors) + between * (fsum(demands) - fsum(floors))
+def test_earliest_deadlines_get_their_demand_first() -> None:
+    jobs = [
+        view("late", 2.0, on="n", deadline_s=100.0), view("soon", 1.5, on="n", deadline_s=50.0),
+        view("none", 1.0, floor=0.25, on="n"),
+    ]  # fmt: skip
+    made = plan(jobs, Proportional(shortage="earliest-deadline"), n=2.0)
+    assert cores(made) == pytest.approx({"soon": 1.5, "late": 0.25, "none": 0.25})
 
 
-@given(overloads())
-def test_fill_obeys_its_formula(overload: tuple[list[float], list[float], float]) -> None:
-    demands, floors, capacity = overload
-    grants = fill(demands, floors, capacity)
-    assert fsum(grants) == pytest.approx(capacity)
-    scale = bisected_scale(demands, floors, capacity)
-    expected = [max(floor, scale * demand) for demand, floor in zip(demands, floors, strict=True)]
-    assert grants == pytest.approx(expected, rel=1e-6, abs=1e-6)
+def test_half_the_time_is_twice_the_share_up_to_the_demand() -> None:
+    policy = Proportional(shortage="deadline-weighted")
+    far, near = view("far", 4.0, on="n", deadline_s=101.0), view("near", 4.0, on="n", deadline_s=51.0)
+    assert cores(plan([far, near], policy, n=3.0)) == pytest.approx({"far": 1.0, "near": 2.0})
+    modest = view("near", 1.0, on="n", deadline_s=51.0)
+    assert cores(plan([far, modest], policy, n=3.0)) == pytest.approx({"far": 2.0, "near": 1.0})
 
 
-def bisected_scale(demands: list[float], floors: list[float], capacity: float) -> float:
-    low, high = 0.0, 1.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        filled = fsum(max(floor, middle * demand) for demand, floor in zip(demands, floors, strict=True))
-        low, high = (middle, high) if filled <= capacity else (low, middle)
-    return low
+def test_without_a_deadline_a_job_comes_last() -> None:
+    jobs = [view("none", 2.0, on="n"), view("some", 1.5, on="n", deadline_s=1e6)]
+    made = plan(jobs, Proportional(shortage="deadline-weighted"), n=2.0)
+    assert cores(made) == pytest.approx({"some": 1.5, "none": 0.5}, abs=1e-6)
 
 
-def test_fill_without_jobs() -> None:
-    assert fill([], [], 1.0) == []
+def test_refuses_another_rule_of_shortage() -> None:
+    with pytest.raises(InvalidSpec, match="shortage"):
+        Proportional(shortage="first-come")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shortage", "expected"),
+    [("scale", {"a": 4, "b": 4}), ("earliest-deadline", {"a": 1, "b": 7}), ("deadline-weighted", {"a": 2, "b": 6})],
+)
+def test_whole_workers(shortage: str, expected: dict[str, int]) -> None:
+    everything = tuple(range(1, 9))
+    jobs = [
+        job("a", everything, on={"n": 4}, deadline_s=30.0), job("b", everything, on={"n": 4}, deadline_s=10.0),
+    ]  # fmt: skip
+    made = Proportional(shortage=shortage).allocate(picture(jobs, {"n": 8}))  # type: ignore[arg-type]
+    assert counts(made, jobs) == expected
+
+
+def test_workers_follow_the_demand_of_a_controller() -> None:
+    wants = job("a", (1, 2, 4, 8), on={"n": 8}, controller="decor-pi", demand=Resources(gpus=3))
+    assert counts(Proportional().allocate(picture([wants], {"n": 8})), [wants]) == {"a": 2}

@@ -62,7 +62,8 @@ class Snapshot:
     ) -> "Snapshot":  # fmt: skip
         """The picture of `jobs` on `nodes`; a job without `planned` is planned to keep what it holds."""
         nodes = tuple(nodes)
-        jobs = tuple(job if job.planned else replace(job, planned=job.granted) for job in jobs)
+        in_order = sorted(jobs, key=lambda job: job.submitted_at)
+        jobs = tuple(job if job.planned else replace(job, planned=job.granted) for job in in_order)
         taken = [(node, amount) for job in jobs for node, amount in job.planned.items()]
         free = {node.id: node.capacity - total(amount for on, amount in taken if on == node.id) for node in nodes}
         return cls(

@@ -120,9 +120,7 @@ class CoreSearch:
         end = int(totals.argmin())
         return self._walk_back(candidates, groups, picks, end) if totals[end] < missing else None
 
-    def _walk_back(
-        self, candidates: _Candidates, groups: list[slice], picks: list[_PickArray], end: int
-    ) -> IntArray:
+    def _walk_back(self, candidates: _Candidates, groups: list[slice], picks: list[_PickArray], end: int) -> IntArray:
         choices = self._base.copy()
         for group, pick in zip(reversed(groups), reversed(picks), strict=True):
             if pick[end] >= 0:

@@ -130,9 +130,7 @@ class SmoothDual:
         return 1.0 - means.sum(axis=0), hessian
 
 
-def _newton_step(
-    multipliers: FloatArray, gradient: FloatArray, hessian: FloatArray, damping: float
-) -> FloatArray:
+def _newton_step(multipliers: FloatArray, gradient: FloatArray, hessian: FloatArray, damping: float) -> FloatArray:
     """Newton's step for the multipliers that are not held at zero."""
     free = (multipliers > 0) | (gradient < 0)
     step = np.zeros_like(gradient)

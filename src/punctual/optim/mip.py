@@ -242,9 +242,7 @@ def _programme(
     return programme
 
 
-def _answer(
-    highspy: Any, model: Any, gains: FloatArray, whole: NDArray[np.bool_], gap_limit: float
-) -> Solution:
+def _answer(highspy: Any, model: Any, gains: FloatArray, whole: NDArray[np.bool_], gap_limit: float) -> Solution:
     facts = model.getInfo()
     has_bound = bool(whole.any())
     n_rounds = max(0, int(facts.mip_node_count)) if has_bound else int(facts.simplex_iteration_count)

@@ -12,6 +12,7 @@ from punctual.optim.placement import place
 from punctual.policies._base import least, n_workers
 from punctual.policies._hardware import hardware_of
 
+
 class Space:
     """How much is free on several nodes together: a quick way to see that a job cannot fit."""
 

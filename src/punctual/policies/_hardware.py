@@ -72,7 +72,7 @@ class Hardware:
             sum(i * room.memory_bytes for i, room in enumerate(self.capacity.values(), 1)),
             len(self.nodes),
         ]
-        self.n_held = Remembered(lambda view: n_workers(view.spec, view.planned))
+        self.n_held = Remembered(_n_planned)
         self.is_broken = Remembered(self._is_broken)
         self.counts = Remembered(self._counts)
         self.worker_amounts = Remembered(self._worker_amounts)
@@ -150,6 +150,10 @@ class Hardware:
         whole = worker * n
         rate_sps = self.speed(view).rate_sps(n, whole.cores)
         return Request(n, worker, whole, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
+
+
+def _n_planned(view: JobView) -> int:
+    return n_workers(view.spec, view.planned)
 
 
 #: Clusters rarely change: one entry is enough, a few serve interleaved simulations.

@@ -9,7 +9,6 @@ from punctual.core.story import Reason
 from punctual.policies._base import is_protected, least, may_pause, same_amount, seniority
 from punctual.policies._draft import Draft
 
-
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
 _LESS_THERE = Reason("less-there", "the node has less than it had: the job is at its floor")
 

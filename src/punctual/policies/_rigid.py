@@ -128,9 +128,9 @@ class _Round:
     def _place(self, view: JobView, request: Request) -> Allocation | None:
         """What it had, if it was paused in this very plan and that is still free; otherwise any place."""
         free = self._draft.free
-        if view.planned and not self._draft.hardware.is_broken(view):
-            if all(amount.fits_in(free[node]) for node, amount in view.planned.items()):
-                return view.planned
+        had = {} if self._draft.hardware.is_broken(view) else view.planned
+        if had and all(amount.fits_in(free[node]) for node, amount in had.items()):
+            return had
         return self._draft.find(view, request.n, request.worker)
 
     def _start(self, ranked: Ranked, allocation: Allocation) -> None:

@@ -143,12 +143,12 @@ def _reservation(draft: Draft, first: Resources, started: Iterable[Request]) -> 
     held = [(view, total(draft.held(view).values())) for view in draft.snapshot.holding]
     ends = [(remaining_s(view, at, hardware), _size(amount, first)) for view, amount in held]
     ends += [(request.remaining_s, _size(request.amount, first)) for request in started]
-    free, in_s = sum(_size(amount, first) for amount in draft.free.values()), 0.0
-    for in_s, size in sorted(ends):
+    free, needed = sum(_size(amount, first) for amount in draft.free.values()), _size(first, first)
+    for end_s, size in sorted(ends):
         free += size
-        if free >= _size(first, first):
-            break
-    return in_s, free - _size(first, first)
+        if free >= needed:
+            return end_s, free - needed
+    return inf, 0.0
 
 
 def _size(amount: Resources, first: Resources) -> float:

@@ -34,7 +34,7 @@ class LeastLaxity:
 
     Notes
     -----
-    *Formula.* Laxity of a job: ℓ = deadline − now − remaining time, at its size if it waits, with what it holds if it
+    *Formula.* Laxity of a job: deadline − now − remaining time, at its size if it waits, with what it holds if it
     runs. It stays while a job runs as expected and falls by a second a second while it waits. Waiting jobs are taken in
     ascending laxity. One that fits is started; for one that does not, running jobs that may be paused and have more
     than `margin_s` more are paused, those with most first, if they are enough.

@@ -107,7 +107,9 @@ class Proportional:
         cores = self._cores([claim.view for claim in claims], demands, floors, capacity_cores, at)
         for claim, amount in zip(claims, cores, strict=True):
             extra = _whole_extra(claim, sharing.draft.free[node])
-            grant = Resources(amount, claim.rungs[0].gpus + extra.gpus, claim.rungs[0].memory_bytes + extra.memory_bytes)
+            grant = Resources(
+                amount, claim.rungs[0].gpus + extra.gpus, claim.rungs[0].memory_bytes + extra.memory_bytes
+            )
             sharing.give(claim, grant, _reason(claim, grant, sharing.draft.hardware.capacity[node], node))
 
     def _cores(

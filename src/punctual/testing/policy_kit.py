@@ -20,7 +20,7 @@ from punctual.testing.snapshots import effective, snapshots
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(
-    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
 )
 
 _NODE = NodeId("node")

@@ -34,7 +34,9 @@ class SharedOverhead:
     def init(self, spec: JobSpec) -> tuple[float, float, tuple[str, ...]]:
         return 1.0, 0.1, ("", *_KINDS)
 
-    def update(self, state: tuple[float, float, tuple[str, ...]], seen: SeenRate) -> tuple[float, float, tuple[str, ...]]:
+    def update(
+        self, state: tuple[float, float, tuple[str, ...]], seen: SeenRate
+    ) -> tuple[float, float, tuple[str, ...]]:
         return state
 
     def rate_sps(self, state: tuple[float, float, tuple[str, ...]], shape: Shape) -> float:
@@ -172,7 +174,13 @@ def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec
 
 
 def _spec(
-    draw: st.DrawFn, id: JobId, *, floor: Resources, ceiling: Resources, worker: Resources | None, counts: tuple[int, ...]
+    draw: st.DrawFn,
+    id: JobId,
+    *,
+    floor: Resources,
+    ceiling: Resources,
+    worker: Resources | None,
+    counts: tuple[int, ...],
 ) -> JobSpec:
     return JobSpec(
         id=id,
