@@ -1,9 +1,12 @@
 """Given these events, then these commands."""
 
+from math import inf
+from typing import Any
+
 import pytest
 from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
-from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
+from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import (
@@ -12,18 +15,23 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    JobSubmitted,
     NodeJoined,
     NodeLost,
     PhaseReported,
     PlanProposed,
+    ProgressReported,
     SpecChanged,
     StopRequested,
     TimerFired,
 )
-from punctual.core.ids import NodeId
-from punctual.core.job import JobSpec
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.core.scheduler import Scheduler
+from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.speed import SeenRate, Shape
+from punctual.core.story import Reason
 
 
 def test_a_submitted_job_is_planned_and_launched(desk: Desk) -> None:
@@ -335,3 +343,95 @@ def test_a_job_without_a_deadline_keeps_its_ceiling(desk: Desk) -> None:
 def test_a_broken_invariant_tells_the_story() -> None:
     broken = InvariantBroken("too much", ["first", "second"])
     assert str(broken) == "too much\nLast messages:\n  first\n  second"
+
+
+def changes(desk: Desk, grants: dict[JobId, Allocation], **more: Any) -> list[Command]:
+    """A plan that says only what changes."""
+    desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
+    revision = desk.scheduler.snapshot(1.0).revision
+    plan = Plan(revision=revision, grants=grants, keeps_others=True, **more)
+    return desk.tell(PlanProposed(at=1.0, plan=plan))
+
+
+def test_a_plan_may_keep_the_jobs_that_it_does_not_name(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.submit(B)
+    desk.plan({A: cores(1.0)})
+    assert only(changes(desk, {B: cores(1.0)}), LaunchJob).job == B
+    assert desk.scheduler.job(A).planned == cores(1.0)
+    assert desk.scheduler.snapshot(1.0).free == {HERE: Resources()}
+
+
+def test_what_is_kept_counts_when_a_plan_is_checked(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.submit(B)
+    desk.plan({A: cores(1.0)})
+    with pytest.raises(InvariantBroken, match=r"2.5 cores on node 'here'"):
+        changes(desk, {B: cores(1.5)})
+
+
+def test_a_policy_may_turn_a_waiting_job_away(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.submit(B)
+    desk.plan({A: cores(1.0)})
+    no = Reason("no-share", "its deadline cannot be promised")
+    rejected = only(changes(desk, {}, declines={A: no, B: no}), RejectJob)
+    assert (rejected.job, rejected.reason) == (B, no), "A runs and is not the policy's to end"
+    assert desk.scheduler.job(B).status == "failed"
+    assert desk.scheduler.snapshot(1.0).waiting == ()
+
+
+def test_an_amount_that_is_no_number_of_workers_is_refused(desk: Desk) -> None:
+    spec = JobSpec(id=A, worker=Resources(cores=0.5), counts=(1, 2), ceiling=Resources(cores=1), controller=None)
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    with pytest.raises(InvariantBroken, match="no number of its workers"):
+        desk.plan({A: cores(0.75)})
+
+
+def test_a_job_without_a_controller_is_not_looked_at_between_events(desk: Desk) -> None:
+    spec = JobSpec(id=A, ceiling=Resources(cores=1), controller=None)
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    assert not [timer for timer in desk.started(launch) if isinstance(timer, SetTimer) and "tick" in timer.key]
+
+
+class Remembers:
+    """A model whose state is what it saw."""
+
+    def init(self, spec: JobSpec) -> tuple[SeenRate, ...]:
+        return ()
+
+    def update(self, state: tuple[SeenRate, ...], seen: SeenRate) -> tuple[SeenRate, ...]:
+        return (*state, seen)
+
+    def rate_sps(self, state: tuple[SeenRate, ...], shape: Shape) -> float:
+        return state[-1].rate_sps if state else 0.0
+
+    def std_sps(self, state: tuple[SeenRate, ...], shape: Shape) -> float:
+        return 0.0 if state else inf
+
+
+def test_a_speed_is_learned_from_two_reports_under_one_grant() -> None:
+    scheduler = Scheduler({}, models={"remembers": Remembers()}, periods=Periods(answer_s=inf))
+    scheduler.handle(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), work_steps=100, controller=None, model="remembers")
+    scheduler.handle(JobSubmitted(at=0.0, spec=spec))
+    plan = Plan(revision=scheduler.snapshot(0.0).revision, grants={A: cores(1.0)})
+    scheduler.handle(PlanProposed(at=0.0, plan=plan))
+    scheduler.handle(JobStarted(at=10.0, job=A, request=1, granted=cores(1.0)))
+
+    def report(at: float, steps: float) -> None:
+        scheduler.handle(ProgressReported(at=at, job=A, steps_done=steps, steps_total=100, unit_at=at, used_core_s=0.0))
+
+    report(10.0, 0.0)
+    report(20.0, 5.0)
+    view = scheduler.job(A)
+    assert view.rate_sps == 0.5
+    assert view.curve is not None
+    assert view.curve.state == (SeenRate(shape=Shape(cores=1.0), rate_sps=0.5, over_s=10.0),)
+    assert view.remaining_steps(30.0) == 100 - 5 - 5
+    scheduler.handle(GrantApplied(at=25.0, job=A, request=1, granted=cores(2.0)))
+    report(30.0, 20.0)
+    after = scheduler.job(A).curve
+    assert after is not None
+    assert len(after.state) == 1, "the grant changed between the reports"

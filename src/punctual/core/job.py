@@ -33,6 +33,9 @@ class JobSpec:
     worker
         What one worker holds, for a job made of equal workers: its grants are whole multiples of it. None: any amount
         between floor and ceiling will do.
+    server
+        What one parameter server holds, for a job that has some beside its workers: its grants are whole numbers of
+        both, at least one of each. Not a multiple of `worker`, so that an amount says how many there are of each.
     counts
         Numbers of workers the job can run with, ascending; empty: all whose amount lies between floor and ceiling.
         A rigid job has one.
@@ -59,6 +62,7 @@ class JobSpec:
     ceiling: Resources
     floor: Resources = NOTHING
     worker: Resources | None = None
+    server: Resources | None = None
     counts: tuple[int, ...] = ()
     work_steps: float | None = None
     deadline_s: float | None = None
@@ -98,6 +102,10 @@ class JobSpec:
             not self.counts or self.worker is not None,
             "`counts` needs `worker`", "no worker", "Say what one worker holds.",
         )  # fmt: skip
+        self._check(
+            self.server is None or (self.worker is not None and bool(self.server)),
+            "`server` must hold something, and needs `worker`", self.server, "Say what a worker and a server hold.",
+        )  # fmt: skip
         if self.worker is None:
             return
         self._check(bool(self.worker), "`worker` must hold something", self.worker, "Give it a core or a GPU.")
@@ -118,6 +126,14 @@ class JobSpec:
         worker, largest = self.worker, self._largest_count()
         counts = self.counts or range(1, largest + 1)
         return tuple(n for n in counts if n <= largest and self.floor.fits_in(worker * n))
+
+    def parts_of(self, amount: Resources) -> tuple[int, int] | None:
+        """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""
+        for n_workers in self.worker_counts():
+            n_servers = _multiple(amount, (self.worker or NOTHING) * n_workers, self.server)
+            if n_servers is not None:
+                return n_workers, n_servers
+        return None
 
     def _largest_count(self) -> int:
         """How many workers fit in the ceiling."""
@@ -212,15 +228,36 @@ def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str
     """The shape that `allocation` gives a job, with the device kinds of the nodes there are."""
     amount = total(allocation.values())
     kinds = sorted({devices[node] for node in allocation if devices.get(node)})
+    n_workers, n_servers = _parts(spec, amount)
     return Shape(
-        n_workers=_n_workers(spec, amount), cores=amount.cores, n_nodes=max(1, len(allocation)), device="+".join(kinds)
+        n_workers=n_workers,
+        cores=amount.cores,
+        n_nodes=max(1, len(allocation)),
+        device="+".join(kinds),
+        n_servers=n_servers,
     )
 
 
-def _n_workers(spec: JobSpec, amount: Resources) -> int:
+def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
+    """Workers and servers; of an amount that a lost node has left incomplete, as many workers as it has room for."""
     worker = spec.worker
     if worker is None:
-        return 1
+        return 1, 0
+    if spec.server is not None:
+        return spec.parts_of(amount) or (0, 0)
     if worker.gpus:
-        return amount.gpus // worker.gpus
-    return round(amount.cores / worker.cores) if worker.cores else amount.memory_bytes // worker.memory_bytes
+        return amount.gpus // worker.gpus, 0
+    return (round(amount.cores / worker.cores) if worker.cores else amount.memory_bytes // worker.memory_bytes), 0
+
+
+def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
+    """How many times `part` lies in `amount` beside `base`, at least once; 0 without a `part`. None if it does not."""
+    if not base.fits_in(amount):
+        return None
+    rest = amount - base
+    if part is None:
+        return None if rest else 0
+    pairs = ((rest.gpus, part.gpus), (rest.memory_bytes, part.memory_bytes), (rest.cores, part.cores))
+    n = next(round(have / one) for have, one in pairs if one)
+    exact = n >= 1 and rest.fits_in(part * n) and (part * n).fits_in(rest)
+    return n if exact else None

@@ -27,6 +27,8 @@ class Plan:
         Saying only what changes keeps a decision as small as the change, however many jobs there are.
     reasons
         Why each job gets what it gets.
+    declines
+        Jobs that wait and are turned away for good, with the reason: a deadline that cannot be promised, say.
     bound
         No plan has a better objective than this (None: the policy proves nothing).
     objective
@@ -39,6 +41,7 @@ class Plan:
     revision: int
     grants: dict[JobId, Allocation]
     reasons: dict[JobId, Reason] = field(default_factory=dict)
+    declines: dict[JobId, Reason] = field(default_factory=dict)
     status: PlanStatus = "feasible"
     bound: float | None = None
     objective: float | None = None

@@ -496,6 +496,15 @@ class Scheduler:
             if grant != job.target:
                 self._aim(job, grant)
                 self._unsettle(job)
+        self._decline(event.plan, event.at)
+
+    def _decline(self, plan: Plan, at: float) -> None:
+        """End the waiting jobs that the policy will never run. One that has run is not the policy's to end."""
+        for id, reason in plan.declines.items():
+            job = self._active.get(id)
+            if job is not None and job.status == "queued":
+                self._end(id, "failed", at)
+                self._emit(RejectJob(at=at, job=id, reason=reason), job)
 
     def _aim(self, job: _Job, grant: Allocation) -> None:
         """Make `grant` what the last plan gives the job."""
@@ -683,7 +692,9 @@ class Scheduler:
     def _ask(self, job: _Job, at: float) -> int:
         job.n_requests += 1
         job.asked, job.asked_at = (job.target, job.pacing()), at
-        job.applied = None  # until the answer nobody knows which; and if it gets lost, the target may be the old one again
+        job.applied = (
+            None  # until the answer nobody knows which; and if it gets lost, the target may be the old one again
+        )
         self._ledger.ask(job.spec.id, job.n_requests, job.target)
         self._set_answer_timer(job, at)
         return job.n_requests
@@ -741,8 +752,8 @@ class Scheduler:
             return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
         if not spec.floor.fits_in(amount):
             return f"{amount} for job '{spec.id}', under its floor of {spec.floor}"
-        if spec.worker is not None and not any(amount == spec.worker * n for n in spec.worker_counts()):
-            return f"{amount} for job '{spec.id}', which is no allowed number of workers of {spec.worker}"
+        if spec.worker is not None and spec.parts_of(amount) is None:
+            return f"{amount} for job '{spec.id}', which is no number of its workers that it can run with"
         return ""
 
     # Views.

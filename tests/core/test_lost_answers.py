@@ -1,0 +1,36 @@
+"""Answers that are never heard, and allocations of which a part is lost."""
+
+from tests.core.desk import A, Desk, cores, none, only
+
+from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, NodeLost
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+
+
+def test_a_resize_without_an_answer_is_asked_again_although_the_target_is_the_old_one_again(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    only(desk.plan({A: cores(1.0)}, at=1.0), ResizeJob)  # performed perhaps; nobody hears of it
+    assert none(desk.plan({A: cores(2.0)}, at=2.0), ResizeJob)
+    again = only(desk.tick(A, at=12.0), ResizeJob)
+    assert again.grant == cores(2.0)
+    desk.applied(again, at=12.0)
+    assert none(desk.tick(A, at=30.0), ResizeJob)
+
+
+def test_workers_left_on_other_nodes_are_no_allocation_if_their_number_is_not_allowed(desk: Desk) -> None:
+    one, other = NodeId("one"), NodeId("other")
+    gpu = Resources(gpus=1)
+    for node in (one, other):
+        desk.tell(NodeJoined(at=0.0, node=node, capacity=gpu))
+    spec = JobSpec(
+        id=JobId("w"), worker=gpu, counts=(2,), floor=gpu * 2, ceiling=gpu * 2, controller=None, preemptible=True
+    )
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    launch = only(desk.plan({spec.id: {one: gpu, other: gpu}}), LaunchJob)
+    desk.tell(JobStarted(at=0.0, job=spec.id, request=launch.request, granted=launch.grant))
+    pause = only(desk.tell(NodeLost(at=1.0, node=one)), ResizeJob)
+    assert pause.grant == {}
+    desk.applied(pause, at=1.0)
+    assert [view.id for view in desk.scheduler.snapshot(1.0).waiting] == [spec.id]
