@@ -1,8 +1,8 @@
 """One scenario through the live loop and through the simulation: equal journals.
 
 The live loop gets a clock that jumps and an executor over the same simulated world; everything else is what runs live.
-Delays and submissions are odd numbers, so that no two things happen at one instant that need not: what the two loops
-do first then is not compared.
+Delays and submissions are odd numbers, so that a fact of the world and a timer do not fall on one instant by chance:
+what the two loops do first then is not compared.
 """
 
 from queue import Empty, SimpleQueue
@@ -31,7 +31,7 @@ NODE = Node(NodeId("here"), Resources(cores=2.0))
 CONTROLLERS = ("remaining-cost", "decor-pi")
 PERIODS = Periods(first_tick_s=7.31, idle_tick_s=11.03, retry_s=1.7, answer_s=31.7)
 PHYSICS = Physics(
-    startup_s=3.137, resize_s=1.0317, rate_sigma=0.05, failures_per_device_h=20.0, checkpoint_s=13.3,
+    startup_s=3.137, resize_s=1.0317, rate_sigma=0.05, failures_per_device_h=100.0, checkpoint_s=13.3,
     failed_resize_frac=0.1, lost_answer_frac=0.1,
 )  # fmt: skip
 SEED = 11

@@ -75,13 +75,15 @@ class Restless:
         free = {node.id: node.capacity.gpus for node in snapshot.nodes}
         jobs = sorted(snapshot.jobs, key=lambda view: (view.submitted_at, view.id))
         random.shuffle(jobs)
-        grants = {view.id: self._grant(view, free, random) for view in jobs}
+        grants: dict[JobId, Allocation] = {}
+        for view in jobs:
+            # Somebody has to run, because the next opportunity may be that job's end.
+            may_pause = bool(view.granted) and any(grants.values())
+            grants[view.id] = {} if may_pause and random.random() < 0.1 else self._grant(view, free, random)
         return Plan(revision=snapshot.revision, grants=grants)
 
     @staticmethod
     def _grant(view: JobView, free: dict[NodeId, int], random: Random) -> Allocation:
-        if view.granted and random.random() < 0.1:
-            return {}
         counts = [n for n in view.spec.worker_counts() if n <= sum(free.values())]
         return place(random.choice(counts), free) if counts else {}
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -47,9 +48,15 @@ def some_jobs(random: Random) -> list[SimJob]:
         counts = random.choice([(1,), (2,), (1, 2, 4), (2, 3)])
         jobs.append(
             sim_job(
-                f"job-{i}", at, counts=counts, steps=random.uniform(1, 400), truth=PERFECT,
-                restarts=random.random() < 0.3, resize_cost_s=random.choice([0.0, 3.0]), startup_s=2.0,
-            )  # fmt: skip
+                f"job-{i}",
+                at,
+                counts=counts,
+                steps=random.uniform(1, 400),
+                truth=PERFECT,
+                restarts=random.random() < 0.3,
+                resize_cost_s=random.choice([0.0, 3.0]),
+                startup_s=2.0,
+            )
         )
     return jobs
 
@@ -116,7 +123,7 @@ def test_work_is_conserved() -> None:
             reports = of(journal, ProgressReported, job=job.spec.id)
             assert reports[-1].steps_done == job.work_steps
             assert all(0 <= report.steps_done <= job.work_steps for report in reports)
-            assert all(one.used_core_s <= other.used_core_s for one, other in zip(reports, reports[1:], strict=False))
+            assert all(one.used_core_s <= other.used_core_s for one, other in pairwise(reports))
 
 
 PROGRAM = """

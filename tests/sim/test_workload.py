@@ -2,8 +2,11 @@
 
 import os
 from dataclasses import replace
+from itertools import pairwise
+from math import log
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
@@ -100,7 +103,7 @@ def test_the_trace_may_say_the_range() -> None:
 def test_more_devices_are_faster_with_less_and_less_gain() -> None:
     job = Elastic(communication_frac=0.02).job(TRACE)
     times_s = [run_s(job, n) for n in (1, 2, 4, 8)]
-    gains = [one / other for one, other in zip(times_s, times_s[1:], strict=False)]
+    gains = [one / other for one, other in pairwise(times_s)]
     assert 2.0 > gains[0] > gains[1] > gains[2] > 1.0
     assert run_s(job, 8, n_nodes=2) > run_s(job, 8)
 
@@ -123,8 +126,6 @@ def test_sizes_may_be_declared_wrongly_the_same_way_for_a_seed() -> None:
     jobs = list(sim_jobs(traces, rule, seed=3))
     assert jobs == list(sim_jobs(traces, rule, seed=3))
     assert jobs != list(sim_jobs(traces, rule, seed=4))
-    from math import log
-
     errors = [log((job.spec.work_steps or 0.0) / job.work_steps) for job in jobs]
     assert mean(errors) == pytest.approx(0.0, abs=0.1)
     assert stdev(errors) == pytest.approx(0.5, abs=0.08)
@@ -155,7 +156,7 @@ def test_placements_tell_nodes_and_kinds(tables: str) -> None:
 
 
 def test_a_model_that_was_not_measured_is_told(tables: str) -> None:
-    with pytest.raises(InvalidSpec, match="'vgg'.*Known: bert, cifar"):
+    with pytest.raises(InvalidSpec, match=r"'vgg'.*Known: bert, cifar"):
         MeasuredTables(tables=tables).job(replace(TRACE, model_name="vgg"))
 
 
@@ -165,7 +166,9 @@ def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("PUNCTUAL_DATA" not in os.environ, reason="PUNCTUAL_DATA does not name the published tables")
-@pytest.mark.parametrize("folder", ["elasticflow/throughputs_A100", "elasticflow/throughputs_T4", "sia", "pollux_osdi21"])
+@pytest.mark.parametrize(
+    "folder", ["elasticflow/throughputs_A100", "elasticflow/throughputs_T4", "sia", "pollux_osdi21"]
+)
 def test_published_tables_can_be_used(folder: str) -> None:
     tables = Path(os.environ["PUNCTUAL_DATA"]) / "profiles" / folder
     if not tables.exists():
@@ -187,12 +190,20 @@ def test_a_share_of_cores_keeps_its_duration() -> None:
 
 @pytest.mark.parametrize("lacking", ["n_gpus", "duration_s"])
 def test_what_the_trace_must_say_is_told(lacking: str) -> None:
-    with pytest.raises(InvalidSpec, match="the trace must say .* 'a'"):
-        Rigid().job(replace(TRACE, **{lacking: None}))
+    silent: dict[str, Any] = {lacking: None}
+    with pytest.raises(InvalidSpec, match=r"the trace must say .* 'a'"):
+        Rigid().job(replace(TRACE, **silent))
 
 
 def test_rules_have_names_and_check_their_parameters() -> None:
     assert set(RULES) == {"rigid", "elastic", "measured", "cores"}
-    for wrong in ({"least": 0}, {"most_factor": 0.5}, {"startup_s": -1.0}, {"communication_frac": -0.1}, {"knows": "a"}):
+    wrongs: tuple[dict[str, Any], ...] = (
+        {"least": 0},
+        {"most_factor": 0.5},
+        {"startup_s": -1.0},
+        {"communication_frac": -0.1},
+        {"knows": "a"},
+    )
+    for wrong in wrongs:
         with pytest.raises(InvalidSpec):
-            Elastic(**wrong)  # type: ignore[arg-type]
+            Elastic(**wrong)

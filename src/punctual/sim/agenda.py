@@ -7,12 +7,12 @@ from typing import Any
 #: whatever happens at the same instant is in the picture they are made of.
 FACT, ARRIVAL, TIMER, PLAN = range(4)
 
-#: Instant, priority, number of the entry, its subject, and the subject's version when it was entered.
-Entry = tuple[float, int, int, Any, int]
+#: Instant, priority, what orders equals, the subject, and the subject's version when it was entered.
+Entry = tuple[float, int, int | str, Any, int]
 
 
 class Agenda:
-    """Entries ordered by (instant, priority, order of entering).
+    """Entries ordered by instant and priority; equals in the order of entering, timers in that of their keys.
 
     Nothing is ever taken out of the middle. Whoever enters a subject again gives it another version and drops the
     entries of older ones when they come up.
@@ -26,11 +26,16 @@ class Agenda:
 
     def enter(self, at: float, priority: int, subject: object, version: int = 0) -> None:
         self._n_entered += 1
-        heappush(self._entries, (at, priority, self._n_entered, subject, version))
+        order = subject if isinstance(subject, str) else self._n_entered
+        heappush(self._entries, (at, priority, order, subject, version))
 
     def pop(self) -> Entry:
         """The next entry; raises `IndexError` if there is none."""
         return heappop(self._entries)
+
+    def next_is(self, at: float, priority: int) -> bool:
+        """Whether there is another entry of this instant and priority."""
+        return bool(self._entries) and self._entries[0][:2] == (at, priority)
 
     def next_at(self) -> float | None:
         """Instant of the next entry; None: there is none."""

@@ -61,7 +61,9 @@ class SpeedTables:
             )  # fmt: skip
         return cls(
             {
-                model: {batch: {kind: Measured(rates) for kind, rates in kinds.items()} for batch, kinds in rows.items()}
+                model: {
+                    batch: {kind: Measured(rates) for kind, rates in kinds.items()} for batch, kinds in rows.items()
+                }
                 for model, rows in found.items()
             }
         )

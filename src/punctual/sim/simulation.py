@@ -37,7 +37,7 @@ class Simulation:
     """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
 
     At one instant facts of the world come first, then submissions, then timers, then plans; equals in the order in
-    which they were entered. For each event: the scheduler handles it, its commands are performed, and the listeners
+    which they were entered, timers in that of their keys. For each event: the scheduler handles it, its commands are performed, and the listeners
     get the event and the commands in their order.
 
     Parameters
@@ -109,7 +109,12 @@ class Simulation:
         #: Version of the timer in force under each key.
         self._timers: dict[str, int] = {}
         self._n_timers = 0
-        self._takes = {FACT: self._take_fact, ARRIVAL: self._arrive, TIMER: self._fire, PLAN: self._propose}
+        self._takes: dict[int, Callable[[float, Any, int], None]] = {
+            FACT: self._take_fact,
+            ARRIVAL: self._arrive,
+            TIMER: self._fire,
+            PLAN: self._propose,
+        }
         self._performs: dict[type, Callable[[Any], None]] = {
             LaunchJob: self._world.perform,
             ResizeJob: self._world.perform,
@@ -199,14 +204,23 @@ class Simulation:
         return [event]
 
     def _fire(self, at: float, key: str, version: int) -> None:
-        if self._timers.get(key) != version:
-            return
-        del self._timers[key]
-        kind, _, job = key.partition(":")
-        if kind == "tick":  # it decides on a fresh reading
-            for event in self._world.report(at, JobId(job)):
-                self._deliver(event)
-        self._deliver(TimerFired(at=at, key=key))
+        keys = self._due([(key, version)], at)
+        for due in keys:
+            if due.startswith("tick:"):  # it decides on a fresh reading
+                for event in self._world.report(at, JobId(due.removeprefix("tick:"))):
+                    self._deliver(event)
+        for due in keys:
+            self._deliver(TimerFired(at=at, key=due))
+
+    def _due(self, found: list[tuple[str, int]], at: float) -> list[str]:
+        """The keys of all timers of the instant; those set again are left out, and none is in force any more."""
+        while self._agenda.next_is(at, TIMER):
+            _, _, _, key, version = self._agenda.pop()
+            found.append((key, version))
+        keys = [key for key, version in found if self._timers.get(key) == version]
+        for key in keys:
+            del self._timers[key]
+        return keys
 
     def _propose(self, at: float, plan: Plan, version: int) -> None:
         self._is_planning = False

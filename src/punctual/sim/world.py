@@ -155,7 +155,8 @@ class World:
         if command.request < life.request:
             return
         life.request, life.asked_launch = command.request, True
-        if life.phase == "waiting" or (life.phase == "starting" and life.change != command.grant):
+        changed = life.phase == "starting" and life.change != command.grant
+        if life.phase in ("waiting", "paused") or changed:
             life.phase, life.told_dead = "starting", False
             life.change, life.change_at = command.grant, command.at + self._startup_s(life)
         elif life.phase != "starting":  # it runs: say so
@@ -168,7 +169,7 @@ class World:
         if life.phase == "starting":
             life.change = command.grant or life.change
             return
-        if life.phase == "waiting" and life.told_dead:
+        if (life.phase == "waiting" and life.told_dead) or (command.grant == life.change and not life.asked_launch):
             return
         life.asked_launch = False
         unchanged = command.grant == life.grant
