@@ -62,13 +62,16 @@ def sia(profiles: Path) -> Iterator[MeasuredJob]:
 
 
 def dl2(profiles: Path) -> Iterator[MeasuredJob]:
-    """Synchronous training with parameter servers; the speed is the mean over the workers."""
+    """Synchronous training with parameter servers; the speed is the batches per second of all workers together.
+
+    A run in which a worker stood still is left out.
+    """
     networks: dict[str, list[SeenRate]] = defaultdict(list)
     for line in (profiles / "dl2" / "config_speed.txt").read_text().splitlines():
         if line.strip():
             network, _, _, n_servers, n_workers, speeds, *_ = ast.literal_eval(line)
             shape = Shape(n_workers=n_workers, n_servers=n_servers)
-            networks[network].append(SeenRate(shape=shape, rate_sps=sum(speeds) / len(speeds)))
+            networks[network].append(SeenRate(shape=shape, rate_sps=sum(speeds) if min(speeds) > 0 else 0.0))
     for network, seen in networks.items():
         yield _job("dl2", network, "", seen)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import exp, inf, isfinite
+from math import ceil, exp, inf, isfinite
 from typing import Protocol
 
 from punctual.core.job import JobSpec
@@ -10,8 +10,8 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, Point, possible, with_seen
 from punctual.models._regression import Prior, Regression, fit
 
-#: More shapes than a job is seen in while its speed still is what it was.
-N_POINTS_MAX = 48
+#: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
+N_POINTS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,11 @@ class Form(Protocol):
 
 
 def start(form: Form, spec: JobSpec) -> FittedState:
-    """The state that the job's profile gives."""
-    return fold(form, FittedState(Basis(by_workers=spec.worker is not None)), spec.profile)
+    """The state that the job's profile gives: of a large one, shapes taken evenly from its whole length."""
+    every = ceil(len({one.shape for one in spec.profile}) / N_POINTS_MAX) or 1
+    shapes = set(list(dict.fromkeys(one.shape for one in spec.profile))[::every])
+    seen = [one for one in spec.profile if one.shape in shapes]
+    return fold(form, FittedState(Basis(by_workers=spec.worker is not None)), seen)
 
 
 def fold(form: Form, state: FittedState, seen: Iterable[SeenRate]) -> FittedState:

@@ -16,7 +16,7 @@ from punctual.models._regression import Prior
 #: that is not (over the median time of a step).
 _COMPUTE_SCALES = (1.5, 0.5)
 #: Prior sizes of the communication terms, over the median time of a step.
-_COMMUNICATION_SCALES = (0.3, 0.5, 0.3, 0.1, 0.1, 0.1)
+_COMMUNICATION_SCALES = (0.3, 0.5, 0.3, 0.05, 0.03, 0.1)
 #: Least share of a step that each of the two kinds of compute is believed to take.
 _COMPUTE_LEAST_FRAC = 0.1
 

@@ -1,0 +1,191 @@
+"""What each fitted model finds when the truth has its form, with few points, and with several kinds of device."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.core.speed import SeenRate, Shape
+from punctual.models._base import Point, with_seen
+from punctual.models.all_reduce import AllReduce
+from punctual.models.amdahl import Amdahl
+from punctual.models.parameter_server import ParameterServer
+from punctual.testing.model_kit import spec_of
+
+Speed = Callable[[Shape], float]
+
+
+def seen(speed: Speed, *shapes: Shape) -> tuple[SeenRate, ...]:
+    return tuple(SeenRate(shape=shape, rate_sps=speed(shape), over_s=60.0) for shape in shapes)
+
+
+def workers(w: int, n: int = 1, device: str = "") -> Shape:
+    return Shape(n_workers=w, n_nodes=n, device=device)
+
+
+def servers(w: int, p: int) -> Shape:
+    return Shape(n_workers=w, n_servers=p)
+
+
+def on_nodes(shape: Shape) -> float:
+    return 1 / (0.02 + 0.9 / shape.n_workers + 0.05 * (shape.n_workers > 1) + 0.1 * (shape.n_nodes > 1))
+
+
+def synchronous(shape: Shape) -> float:
+    w, p = shape.n_workers, shape.n_servers
+    return 1 / (2.0 / w + 0.1 + 0.2 * w / p + 0.01 * w + 0.02 * p)
+
+
+def asynchronous(shape: Shape) -> float:
+    w, p = shape.n_workers, shape.n_servers
+    return w / (1.0 + 0.3 * w / p + 0.05 * w + 0.02 * p)
+
+
+def test_all_reduce_tells_nodes_apart() -> None:
+    model = AllReduce()
+    shapes = [workers(1), workers(2), workers(4), workers(8), workers(8, 2), workers(16, 2), workers(2, 2)]
+    state = model.init(spec_of(*seen(on_nodes, *shapes)))
+    for shape in (workers(6), workers(4, 2), workers(12, 2)):
+        assert model.rate_sps(state, shape) == pytest.approx(on_nodes(shape), rel=0.1)
+    assert model.rate_sps(state, workers(4)) > model.rate_sps(state, workers(4, 2))
+
+
+def test_one_point_predicts_between_perfect_scaling_and_none() -> None:
+    for model in (AllReduce(), Amdahl()):
+        state = model.update(model.init(spec_of()), SeenRate(shape=workers(2), rate_sps=1.0))
+        for n in (4, 8, 16):
+            rate, std = model.rate_sps(state, workers(n)), model.std_sps(state, workers(n))
+            assert 1.0 < rate < n / 2
+            assert rate - 1.5 * std < 1.0, "no scaling at all is not excluded"
+
+
+def test_one_point_of_a_parameter_server_job_lets_it_grow() -> None:
+    model = ParameterServer()
+    state = model.update(model.init(spec_of()), SeenRate(shape=servers(1, 1), rate_sps=1.0))
+    assert model.rate_sps(state, servers(2, 2)) > 1.1
+
+
+@pytest.mark.parametrize(("is_synchronous", "speed"), [(True, synchronous), (False, asynchronous)])
+def test_parameter_server_finds_its_own_form(is_synchronous: bool, speed: Speed) -> None:
+    model = ParameterServer(synchronous=is_synchronous)
+    shapes = [servers(w, p) for w, p in ((1, 1), (2, 1), (4, 2), (8, 2), (8, 8), (1, 6), (12, 4), (3, 9))]
+    state = model.init(spec_of(*seen(speed, *shapes)))
+    for shape in (servers(6, 3), servers(10, 5), servers(2, 4)):
+        assert model.rate_sps(state, shape) == pytest.approx(speed(shape), rel=0.05)
+
+
+def test_no_servers_means_one_beside_each_worker() -> None:
+    model = ParameterServer()
+    state = model.init(spec_of(*seen(synchronous, servers(1, 1), servers(4, 4))))
+    assert model.rate_sps(state, workers(4)) == model.rate_sps(state, servers(4, 4))
+
+
+def test_amdahl_over_fractions_of_a_core() -> None:
+    def speed(shape: Shape) -> float:
+        return 1 / (0.2 / min(shape.cores, 1.0) + 0.8 / shape.cores)
+
+    model = Amdahl()
+    fractions = [Shape(cores=cores) for cores in (0.25, 0.5, 1.0, 2.0, 8.0)]
+    spec = JobSpec(id=spec_of().id, ceiling=Resources(8.0), profile=seen(speed, *fractions))
+    state = model.init(spec)
+    for cores in (0.1, 0.35, 0.75, 4.0):
+        assert model.rate_sps(state, Shape(cores=cores)) == pytest.approx(speed(Shape(cores=cores)), rel=0.05)
+
+
+def test_each_kind_of_device_has_its_own_compute_and_the_slowest_sets_the_pace() -> None:
+    def speed(shape: Shape) -> float:
+        return 1 / ((2.7 if shape.device == "K80" else 0.9) / shape.n_workers + 0.05 * (shape.n_workers > 1))
+
+    model = AllReduce()
+    shapes = [workers(w, device="V100") for w in (1, 2, 4, 8)] + [workers(1, device="K80"), workers(4, device="K80")]
+    state = model.init(spec_of(*seen(speed, *shapes)))
+    slow, fast = workers(2, device="K80"), workers(2, device="V100")
+    assert model.rate_sps(state, slow) == pytest.approx(speed(slow), rel=0.1)
+    assert model.rate_sps(state, workers(2, device="K80+V100")) == model.rate_sps(state, slow)
+    assert model.rate_sps(state, workers(2, device="A100+V100")) == 0
+    assert model.rate_sps(state, fast) == pytest.approx(speed(fast), rel=0.1)
+
+
+def test_three_noisy_points_are_usable_and_the_interval_covers() -> None:
+    model, drawn = AllReduce(noise_frac=0.1), random.Random(7)
+    n_covered = n_asked = 0
+    for _ in range(40):
+        start = model.init(spec_of())
+        state = start
+        for shape in (workers(1), workers(2), workers(4)):
+            state = model.update(state, SeenRate(shape=shape, rate_sps=on_nodes(shape) * drawn.gauss(1, 0.1)))
+        for shape in (workers(3), workers(6), workers(8)):
+            error = abs(model.rate_sps(state, shape) - on_nodes(shape))
+            assert error < 0.6 * on_nodes(shape)
+            n_covered += error < 2 * model.std_sps(state, shape)
+            n_asked += 1
+    assert n_covered > 0.9 * n_asked
+
+
+def test_uncertainty_falls_where_it_is_measured() -> None:
+    model = AllReduce()
+    state = model.init(spec_of(*seen(on_nodes, workers(1), workers(2))))
+    before = model.std_sps(state, workers(8))
+    after = model.update(state, SeenRate(shape=workers(8), rate_sps=on_nodes(workers(8))))
+    assert model.std_sps(after, workers(8)) < 0.2 * before
+
+
+def test_points_that_contradict_each_other_widen_the_interval() -> None:
+    model = AllReduce()
+    shapes = [workers(n) for n in (1, 2, 3, 4, 6, 8)]
+    calm = model.init(spec_of(*seen(on_nodes, *shapes)))
+    wild = model.init(spec_of(*seen(lambda shape: on_nodes(shape) * (3 if shape.n_workers % 4 else 1), *shapes)))
+    std_frac = [model.std_sps(state, workers(5)) / model.rate_sps(state, workers(5)) for state in (calm, wild)]
+    assert std_frac[1] > 2 * std_frac[0]
+
+
+def test_a_speed_that_changes_is_followed() -> None:
+    model = Amdahl(memory_s=600.0)
+    state = model.init(spec_of(*seen(lambda _: 1.0, workers(2))))
+    for _ in range(60):
+        state = model.update(state, SeenRate(shape=workers(2), rate_sps=0.5, over_s=60.0))
+    assert model.rate_sps(state, workers(2)) == pytest.approx(0.5, rel=0.05)
+
+
+def test_useless_points_leave_the_state_as_it_was() -> None:
+    model = AllReduce()
+    state = model.init(spec_of(*seen(on_nodes, workers(1))))
+    for rate, over_s in ((0.0, 1.0), (-1.0, 1.0), (float("nan"), 1.0), (inf, 1.0), (1.0, 0.0), (1.0, float("nan"))):
+        assert model.update(state, SeenRate(shape=workers(2), rate_sps=rate, over_s=over_s)) is state
+    assert state.status == "ok"
+    assert model.init(spec_of()).status == "no-points"
+
+
+def test_numbers_that_admit_no_fit_are_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("no convergence")
+
+    monkeypatch.setattr("punctual.models._regression.nnls", fail)
+    model = AllReduce()
+    state = model.init(spec_of(*seen(on_nodes, workers(1))))
+    assert state.status == "failed"
+    assert model.rate_sps(state, workers(1)) == 0
+    assert model.std_sps(state, workers(1)) == inf
+
+
+def test_one_point_a_shape_weighted_by_time() -> None:
+    one = SeenRate(shape=workers(1), rate_sps=1.0, over_s=10.0)
+    points = with_seen((), [one, replace(one, rate_sps=4.0, over_s=20.0)], memory_s=100.0, n_points_max=9)
+    assert points == (Point(workers(1), pytest.approx(3.0), 30.0, 2),)
+
+
+def test_the_oldest_shapes_are_dropped() -> None:
+    many = [SeenRate(shape=workers(n), rate_sps=1.0) for n in range(1, 9)]
+    points = with_seen((), [*many, many[0]], memory_s=100.0, n_points_max=3)
+    assert [point.shape.n_workers for point in points] == [7, 8, 1]
+
+
+@pytest.mark.parametrize("model", [AllReduce, Amdahl, ParameterServer])
+def test_parameters_must_be_above_zero(model: type[AllReduce]) -> None:
+    with pytest.raises(InvalidSpec, match="noise_frac"):
+        model(noise_frac=0.0)
