@@ -91,6 +91,16 @@ def test_a_comparison_that_cannot_be_made_is_a_four_part_error(terminal: Termina
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 
 
+@pytest.mark.parametrize("command", ["simulate --policy fifo", "compare simulation"])
+def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, command: str) -> None:
+    without = "sys.modules.update(dict.fromkeys(['numpy', 'scipy', 'polars', 'matplotlib']))"
+    program = f"import sys; {without}; sys.argv[1:] = {command.split()}; from punctual.cli import main; main()"
+    process = terminal.start_python("-c", program)
+    _, errors = process.communicate(timeout=45)
+    assert process.returncode == 2, errors
+    assert "pip install 'punctual[sim]'" in errors
+
+
 def test_ctrl_c_leaves_finished_results_and_nothing_else(terminal: Terminal) -> None:
     runs = terminal.folder / "simulation" / "runs"
     command = ("simulate", "--policy", "fifo", "--seeds", "400", "--jobs", "300", "--processes", "2")

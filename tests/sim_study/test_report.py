@@ -7,6 +7,7 @@ import pytest
 
 from punctual.sim.api import simulate
 from punctual.sim.measures import MEASURES, Estimate, best_of
+from punctual.sim.report.figures import averaged
 from punctual.sim.report.page import cell, page
 from punctual.sim.result import Result
 
@@ -68,3 +69,10 @@ def test_a_page_shows_names_as_text(result: Result) -> None:
 
 def test_the_same_result_makes_the_same_page(result: Result, tmp_path: Path) -> None:
     assert page(result) == page(result)
+
+
+def test_averages_keep_what_was_used() -> None:
+    curve = {"at": [0.0, 1.0, 4.0, 5.0], "mean": [8.0, 0.0, 4.0, 2.0], "until_at": 8.0}
+    assert averaged(curve, n_stretches=4) is curve
+    found = averaged(curve, n_stretches=2)
+    assert found == {"at": [0.0, 4.0], "mean": [2.0, (4.0 + 3 * 2.0) / 4], "until_at": 8.0}

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
@@ -175,3 +176,14 @@ def test_a_scenario_from_python_can_be_changed(tmp_path: Path) -> None:
     scenario = Scenario.of(SMALL)
     result = simulate(scenario, policies=["fifo"], seeds=[4], out=tmp_path)
     assert [(one.policy, one.seed) for one in result.runs] == [("fifo", 4)]
+
+
+@pytest.mark.parametrize("policy", registry.names("policies"))
+def test_every_policy_can_be_studied_in_a_world_that_fails(tmp_path: Path, policy: str) -> None:
+    physics = {"resize_s": 5.0, "solver_s": 1.0, "failures_per_device_h": 0.1, "node_mtbf_s": 50_000.0}
+    scaling = {"name": "elastic", "startup_s": 20.0}
+    result, _ = run(tmp_path, policies=[policy], seeds=1, physics=physics, scaling=scaling)
+    assert not result.failures
+    (one,) = result.runs
+    assert one.summary["n_jobs"] == 25
+    assert one.segments["until_at"].max() <= one.curves["queue"]["until_at"]

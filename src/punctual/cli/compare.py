@@ -1,25 +1,11 @@
 """`punctual compare`: finished studies side by side, with what could be chance."""
 
-import json
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from punctual.core.errors import InvalidSpec
-from punctual.core.units import format_duration
-from punctual.metrics.bootstrap import PairedDifference
 from punctual.sim.extra import check_extra
-from punctual.sim.invalid import did_you_mean
-from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, contenders_in
-from punctual.sim.paired import compare as compare_runs
-
-#: Below this a difference is marked: so rarely does chance make one of its size.
-_SIGNIFICANT = 0.05
-#: Where lines go to a file or a pipe, none is broken.
-_PIPE_WIDTH = 400
 
 
 def compare(
@@ -31,77 +17,7 @@ def compare(
 ) -> None:
     """Lay the policies of finished studies side by side, job by job."""
     check_extra("numpy", "polars")
-    contenders = contenders_in(folders)
-    first = _chosen(contenders, baseline)
-    others = [one for one in contenders if one is not first]
-    if not others:
-        raise InvalidSpec(
-            "a comparison needs two policies", f"{len(contenders)}", f"{', '.join(map(str, folders))}",
-            "Simulate another one with the same `--out`, or name another folder.",
-        )  # fmt: skip
-    comparisons = compare_runs(first, others)
-    if as_json:
-        sys.stdout.write(json.dumps({"comparisons": [asdict(one) for one in comparisons]}, indent=1) + "\n")
-    else:
-        _print(comparisons)
+    # Needs the extra, and whoever lacks it is to be told so.
+    from punctual.cli._comparison import lay_side_by_side
 
-
-def _chosen(contenders: list[Contender], label: str | None) -> Contender:
-    if not contenders:
-        raise InvalidSpec("a study must have finished runs", "none", "the folders", "Simulate something first.")
-    labels = [one.label for one in contenders]
-    if label is None:
-        return contenders[0]
-    if label not in labels:
-        raise InvalidSpec(
-            "the baseline must be one of the policies", f"'{label}'", "`--baseline`",
-            f"{did_you_mean(label, labels)}There are: {', '.join(labels)}.",
-        )  # fmt: skip
-    return contenders[labels.index(label)]
-
-
-def _print(comparisons: list[Comparison]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(Text(f"against {comparisons[0].first}"))
-    table.add_column("")
-    for heading in ("difference", "95 % interval", "p", "jobs lower, higher"):
-        table.add_column(heading, justify="right")
-    for comparison in comparisons:
-        for place, (column, difference) in enumerate(comparison.differences.items()):
-            table.add_row("" if place else Text(comparison.other), COMPARED[column], *_cells(column, difference))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
-    console.print(table)
-    for one in comparisons:
-        text = f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}."
-        console.print(text, style="dim", markup=False)
-    console.print(_meaning(comparisons), style="dim", markup=False)
-
-
-def _meaning(comparisons: list[Comparison]) -> str:
-    if all(one.by_seed for one in comparisons):
-        kind = "arrivals of this kind (jobs of one seed are drawn together)"
-    else:
-        kind = f"these very arrivals (with {N_SEEDS_LEAST} seeds or more: for arrivals of this kind)"
-    return f"Differences are means over these jobs. Intervals and p are for {kind}; *: p < {_SIGNIFICANT}."
-
-
-def _cells(column: str, difference: PairedDifference) -> list[str]:
-    mean = difference.mean
-    mark = "*" if difference.p_value < _SIGNIFICANT else " "
-    return [
-        _signed(column, mean.estimate),
-        f"{_signed(column, mean.low)} to {_signed(column, mean.high)}",
-        f"{difference.p_value:.2g}{mark}",
-        f"{difference.n_lower:,}, {difference.n_higher:,}",
-    ]
-
-
-def _signed(column: str, value: float) -> str:
-    if column == "on_time":
-        return f"{100 * value:+.1f} %"
-    return f"{'+' if value >= 0 else ''}{format_duration(value)}"
+    lay_side_by_side(folders, baseline, as_json=as_json)

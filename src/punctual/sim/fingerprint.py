@@ -7,8 +7,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-#: What takes part in a simulation. Displays and live executors do not.
+#: What takes part in a simulation. Displays, drawings and live executors do not.
 _PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "sim")
+
+_DRAWINGS = Path(__file__).parent / "report"
 
 
 def of_file(path: Path) -> str:
@@ -52,7 +54,8 @@ def of_plug_in(kind: type) -> str:
 
 def _sources(home: Path) -> Iterable[Path]:
     for part in _PARTS:
-        yield from sorted((home / part).rglob("*.py")) if (home / part).is_dir() else [home / part]
+        found = sorted((home / part).rglob("*.py")) if (home / part).is_dir() else [home / part]
+        yield from (path for path in found if _DRAWINGS not in path.parents)
 
 
 def _of_files(home: Path, paths: Iterable[Path]) -> str:

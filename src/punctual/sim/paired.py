@@ -77,9 +77,10 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
     InvalidSpec
         A folder has no study.
     """
-    found = []
+    found, names = [], [folder.name for folder in folders]
     for folder in folders:
-        prefix = f"{folder.name or folder}/" if len(folders) > 1 else ""
+        name = folder.name if names.count(folder.name) == 1 else str(folder)
+        prefix = f"{name}/" if len(folders) > 1 else ""
         found += [Contender(prefix + label, runs) for label, runs in _by_policy(_runs_in(folder)).items()]
     return found
 

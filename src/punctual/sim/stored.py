@@ -21,8 +21,8 @@ from punctual.metrics.job import JobRecord
 if TYPE_CHECKING:
     import polars as pl
 
-#: A curve to draw: instants in seconds, and the mean from each to the next.
-Curve = Mapping[str, Sequence[float]]
+#: A curve to draw: ``at``, instants in seconds; ``mean``, that from each to the next; ``until_at``, the end.
+Curve = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

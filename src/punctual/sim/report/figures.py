@@ -18,6 +18,10 @@ _RUNNING, _WAITING = "#0072b2", "#e69f00"
 
 #: A curve of a distribution is drawn through so many of its quantiles.
 _N_QUANTILES = 400
+#: Of the shortest jobs, this share is not drawn: on a logarithmic axis they would take half of it.
+_SHORTEST_FRAC = 0.005
+#: Use of devices is drawn as means over so many stretches of time.
+_N_STRETCHES = 100
 _HOUR_S = 3_600.0
 _DAY_S = 86_400.0
 
@@ -49,10 +53,13 @@ def _has_deadlines(runs: Runs) -> bool:
 
 def completion_times(axes: "Axes", runs: Runs) -> None:
     """Share of the jobs that were done within a time, over all seeds."""
+    shortest_s = []
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
         values, shares = _distribution([_column(run, "jct_s") for run in some])
         axes.plot(values, shares, color=colour, label=label)
+        shortest_s += [value for value in values[int(_SHORTEST_FRAC * len(values)) :][:1] if value > 0]
     axes.set_xscale("log")
+    axes.set_xlim(left=min(shortest_s, default=None))
     axes.set(title="Job completion time", xlabel="seconds from submission (logarithmic)", ylabel="% of landed jobs")
 
 
@@ -76,10 +83,10 @@ def queue(axes: "Axes", runs: Runs) -> None:
 
 
 def utilisation(axes: "Axes", runs: Runs) -> None:
-    """Devices in use, over time, with the first seed."""
+    """Devices in use, on average over stretches of time, with the first seed."""
     unit_s, unit = _time_unit(runs)
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
-        _step(axes, some[0].curves["granted"], unit_s, color=colour, label=label)
+        _step(axes, averaged(some[0].curves["granted"]), unit_s, color=colour, label=label)
     capacity = _first(runs).curves["capacity"]
     _step(axes, capacity, unit_s, color=axes.xaxis.label.get_color(), linestyle=":", linewidth=0.9)
     axes.set_ylim(bottom=0)
@@ -189,9 +196,21 @@ def _step(axes: "Axes", curve: Curve, unit_s: float, **style: Any) -> None:
     axes.step(at, mean, where="post", linewidth=style.pop("linewidth", 1.2), **style)
 
 
+def averaged(curve: Curve, n_stretches: int = _N_STRETCHES) -> Curve:
+    """The same course as means over equal stretches of time: what changes faster than can be drawn hides all else."""
+    import numpy as np
+
+    if len(curve["at"]) <= n_stretches:
+        return curve
+    at = np.array([*curve["at"], _until(curve)])
+    area = np.concatenate([[0.0], np.cumsum(np.diff(at) * np.array(curve["mean"]))])
+    edges = np.linspace(at[0], at[-1], n_stretches + 1)
+    mean = np.diff(np.interp(edges, at, area)) / np.diff(edges)
+    return {"at": edges[:-1].tolist(), "mean": mean.tolist(), "until_at": at[-1]}
+
+
 def _until(curve: Curve) -> float:
-    until: Any = curve["until_at"]
-    return float(until)
+    return float(curve["until_at"])
 
 
 def _time_unit(runs: Runs) -> tuple[float, str]:
