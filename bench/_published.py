@@ -1,0 +1,293 @@
+"""The published simulators' inputs as jobs of ours, and what those simulators came to on them.
+
+Their figures were measured on the kind of machine that this benchmark runs on: user CPU seconds, deadlines met of all
+jobs of the trace, mean completion time, makespan. Where a range of CPU seconds was noted for several policies together,
+its lower end stands here.
+"""
+
+import csv
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from math import ceil
+from pathlib import Path
+from statistics import fmean
+
+from punctual.core.speed import Shape
+from punctual.sim.job import SimJob
+from punctual.sim.workload import Elastic, MeasuredTables, Rigid, Rule
+from punctual.traces import TraceJob, read
+from punctual.traces.order import normalized
+
+
+def data() -> Path:
+    """The folder with published traces and profiles; empty path where there is none."""
+    return Path(os.environ.get("PUNCTUAL_DATA", ""))
+
+
+def has_data() -> bool:
+    return bool(os.environ.get("PUNCTUAL_DATA")) and (data() / "traces").is_dir()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One run of a published simulator, and the nearest one of ours.
+
+    Attributes
+    ----------
+    cpu_s
+        Theirs; `cpu_is_least`: of a range, so that the ratio is a lower bound.
+    met, jct_s, makespan_s
+        Theirs; None where it was not noted.
+    same, differs
+        What the two models have in common, and what they do not.
+    """
+
+    simulator: str
+    trace: str
+    theirs: str
+    cpu_s: float
+    cpu_is_least: bool = False
+    met: int | None = None
+    jct_s: float | None = None
+    makespan_s: float | None = None
+    jobs: Callable[[], Iterable[SimJob]]
+    cluster: str
+    policy: str
+    ours: str
+    same: str
+    differs: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.simulator}, {self.trace}: {self.theirs}"
+
+
+def by_rule(path: str, rule: Callable[[], Rule]) -> Callable[[], Iterator[SimJob]]:
+    """The jobs of a trace file by a rule of scaling; both are read only when the jobs are asked for."""
+
+    def jobs() -> Iterator[SimJob]:
+        made = rule()
+        return (made.job(one) for one in normalized(read(data() / "traces" / path)))
+
+    return jobs
+
+
+def tables_of(folder: str, devices_per_node: int) -> MeasuredTables:
+    return MeasuredTables(tables=str(data() / "profiles" / folder), devices_per_node=devices_per_node)
+
+
+@dataclass(frozen=True)
+class UpToFastest:
+    """Numbers of devices that a measured table has, up to the one with which the job is fastest."""
+
+    tables: MeasuredTables
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        job = self.tables.job(trace, seed, controller)
+        per_node, worker = self.tables.devices_per_node, job.spec.worker
+        assert worker is not None
+        rates = {n: job.truth.rate_sps(Shape(n_workers=n, n_nodes=ceil(n / per_node))) for n in job.spec.counts}
+        fastest = max(rates, key=lambda n: (rates[n], -n))
+        counts = tuple(n for n in job.spec.counts if n <= fastest)
+        return replace(job, spec=replace(job.spec, counts=counts, ceiling=worker * fastest))
+
+
+# Gavel: steps per second of each job type on each kind of device.
+
+
+def gavel_jobs() -> Iterator[SimJob]:
+    trace = read(data() / "traces/gavel_traces/physical_cluster/max_min_fairness.trace")
+    speeds = json.loads((data() / "profiles/gavel/physical_cluster_throughputs.json").read_text())
+    rule = Rigid()
+    return (rule.job(_with_gavel_times(one, speeds)) for one in normalized(trace))
+
+
+def _with_gavel_times(one: TraceJob, speeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> TraceJob:
+    assert one.work_steps is not None
+    batch = f" (batch size {one.batch_size})" if one.batch_size else ""
+    key = str((one.model_name + batch if one.model_name else "", int(one.n_gpus or 1)))
+    found = {kind.upper(): speeds[kind].get(key, {}).get("null", 0.0) for kind in ("v100", "p100", "k80")}
+    return replace(one, device_durations_s={kind: one.work_steps / rate for kind, rate in found.items() if rate})
+
+
+# Pollux and Sia: the work of an application by its batch size, and the time of a step by placement.
+
+#: Kind of device -> the name that the files give the cluster, devices of a node.
+SIA_KINDS = {"T4": ("-aws", 4), "2080Ti": ("-rtx", 8), "A100": ("-dgx", 8)}
+POLLUX_KINDS = {"T4": ("", 4)}
+
+Kinds = Mapping[str, tuple[str, int]]
+#: (nodes, devices) -> batch of one device -> seconds of a step, and of its exchange of gradients.
+Steps = dict[tuple[int, int], dict[float, tuple[float, float]]]
+
+
+def workload_jobs(path: str, profiles: str, kinds: Kinds) -> Callable[[], Iterator[SimJob]]:
+    """Rigid jobs that take on each kind of device the time that the profiles say."""
+
+    def jobs() -> Iterator[SimJob]:
+        rule = Rigid(devices_per_node=4)
+        return (rule.job(timed(one, data() / "profiles" / profiles, kinds)) for one in trace_of(path))
+
+    return jobs
+
+
+def trace_of(path: str) -> list[TraceJob]:
+    return normalized(read(data() / "traces" / path))
+
+
+def timed(one: TraceJob, profiles: Path, kinds: Kinds) -> TraceJob:
+    """The job with its run time on each kind of device, on as few nodes as possible."""
+    folder, n, batch = profiles / str(one.model_name), int(one.n_gpus or 1), one.batch_size or 1
+    iterations = iterations_of(folder, batch)
+    durations = {
+        kind: iterations * _step_s(_steps(folder, cluster), n, ceil(n / per_node), batch / n)
+        for kind, (cluster, per_node) in kinds.items()
+        if (folder / f"placements{cluster}.csv").exists()
+    }
+    return replace(one, work_steps=iterations, device_durations_s=durations)
+
+
+def elastic_of(one: TraceJob, profiles: Path) -> TraceJob:
+    """The job for `MeasuredTables`: a step is one batch of one device, which stays what it was."""
+    n, batch = int(one.n_gpus or 1), one.batch_size or 1
+    work_steps = iterations_of(profiles / str(one.model_name), batch) * n
+    return replace(one, work_steps=work_steps, batch_size=max(1, round(batch / n)))
+
+
+@cache
+def iterations_of(folder: Path, batch: int) -> float:
+    """Iterations until training ends, as the curve recorded with this global batch says."""
+    with (folder / f"validation-{batch}.csv").open(encoding="utf-8", newline="") as file:
+        return max(float(row["iteration"]) for row in csv.DictReader(file))
+
+
+@cache
+def _steps(folder: Path, cluster: str) -> Steps:
+    found: dict[tuple[int, int], dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for name in (f"scalability{cluster}.csv", f"placements{cluster}.csv"):
+        for row in _rows(folder / name):
+            digits = [int(digit) for digit in row.get("placement", "")]
+            shape = (len(digits), sum(digits)) if digits else (int(row["num_nodes"]), int(row["num_replicas"]))
+            found[shape][float(row["local_bsz"])].append((float(row["step_time"]), float(row["sync_time"])))
+    return {
+        shape: {batch: (fmean(a for a, _ in times), fmean(b for _, b in times)) for batch, times in batches.items()}
+        for shape, batches in found.items()
+    }
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from csv.DictReader(file)
+
+
+def _step_s(steps: Steps, n: int, n_nodes: int, local_batch: float) -> float:
+    """Seconds of an iteration; a batch that one device cannot hold is worked off in several rounds."""
+    shape = min(steps, key=lambda one: (abs(one[1] - n), abs(one[0] - n_nodes), one))
+    times = steps[shape]
+    n_rounds = ceil(local_batch / max(times) - 1e-9)
+    step_s, sync_s = _between(times, local_batch / n_rounds)
+    return step_s + (n_rounds - 1) * (step_s - sync_s)
+
+
+def _between(times: dict[float, tuple[float, float]], batch: float) -> tuple[float, float]:
+    """Linear between the measured batches, and the nearest one beyond them."""
+    below = max((one for one in times if one <= batch), default=min(times))
+    above = min((one for one in times if one >= batch), default=max(times))
+    share = (batch - below) / (above - below) if above > below else 0.0
+    (step_a, sync_a), (step_b, sync_b) = times[below], times[above]
+    return step_a + share * (step_b - step_a), sync_a + share * (sync_b - sync_a)
+
+
+# What is compared.
+
+_EDF_SAME = "jobs, deadlines, iterations, speed tables, cluster; earliest deadline first, no admission, no cost of a resize"
+_EDF_DIFFERS = (
+    "theirs gives the next job whatever is left, and more later; ours gives it as many devices as make it fastest, at "
+    "once or by pausing later ones, or none. Theirs decides once in 60 s, ours at every event"
+)
+_TIRESIAS_SAME = "jobs, deadlines, recorded durations and devices, cluster; rigid jobs that may be paused"
+_TIRESIAS_DIFFERS = (
+    "theirs ranks by the service a job has had, in two queues, without knowing sizes; ours by the time that is left"
+)
+
+
+def _elasticflow(
+    trace: str, path: str, tables: str, cluster: str, per_node: int, *,
+    edf: tuple[int, float, bool], tiresias: tuple[int, float, bool],
+) -> list[Published]:  # fmt: skip
+    return [
+        Published(
+            simulator="ElasticFlow", trace=trace, theirs="EDF", cpu_s=edf[1], cpu_is_least=edf[2], met=edf[0],
+            jobs=by_rule(path, lambda: UpToFastest(tables_of(tables, per_node))), cluster=cluster,
+            policy="earliest-deadline", ours="earliest-deadline, measured tables", same=_EDF_SAME, differs=_EDF_DIFFERS,
+        ),
+        Published(
+            simulator="ElasticFlow", trace=trace, theirs="Tiresias", cpu_s=tiresias[1], cpu_is_least=tiresias[2],
+            met=tiresias[0], jobs=by_rule(path, Rigid), cluster=cluster, policy="shortest-remaining",
+            ours="shortest-remaining, rigid", same=_TIRESIAS_SAME, differs=_TIRESIAS_DIFFERS,
+        ),
+    ]  # fmt: skip
+
+
+_GAVEL_SAME = "jobs, steps, speed tables, cluster; rigid jobs"
+_ITP = "microsoft_itp_2021/with_models_deadlines"
+
+PUBLISHED: tuple[Published, ...] = (
+    *_elasticflow(
+        "cluster01", f"{_ITP}/cluster01.csv", "elasticflow/throughputs_A100", "64x8", 8,
+        edf=(298, 22.0, False), tiresias=(787, 10.0, False),
+    ),
+    *_elasticflow(
+        "cluster10", f"{_ITP}/cluster10.csv", "elasticflow/throughputs_A100", "32x8", 8,
+        edf=(202, 1.0, True), tiresias=(124, 1.0, True),
+    ),
+    *_elasticflow(
+        "195job", f"{_ITP}/195job.csv", "elasticflow/throughputs_A100", "16x8", 8,
+        edf=(19, 1.0, True), tiresias=(96, 1.0, True),
+    ),
+    *_elasticflow(
+        "elasticVpollux_e", "elasticflow_repo/elasticVpollux_e.csv", "elasticflow/throughputs_T4", "16x4", 4,
+        edf=(23, 1.0, True), tiresias=(56, 1.0, True),
+    ),
+    Published(
+        simulator="Gavel", trace="max_min_fairness", theirs="FIFO", cpu_s=4.0, cpu_is_least=True, jct_s=47_735,
+        makespan_s=212_507, jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="fifo", ours="fifo, rigid",
+        same=_GAVEL_SAME,
+        differs="theirs decides in rounds of 6 minutes and does not look for the fastest kind of device; ours takes the "
+        "fastest kind that is free. A table says nothing of two job types on the K80: ours lets them run there",
+    ),
+    Published(
+        simulator="Gavel", trace="max_min_fairness", theirs="LAS", cpu_s=4.0, cpu_is_least=True, jct_s=30_406,
+        makespan_s=84_352, jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="max-min",
+        ours="max-min, rigid", same=_GAVEL_SAME,
+        differs="theirs shares time: all jobs take turns on all kinds. Ours shares devices and pauses nobody, so that "
+        "rigid jobs start in the order of their shares and stay to the end",
+    ),
+    Published(
+        simulator="Sia", trace="saturn-1", theirs="Gavel's policy", cpu_s=99.0, jct_s=6_473, makespan_s=98_172,
+        jobs=workload_jobs("sia_workloads/saturn/workload-1.csv", "sia", SIA_KINDS),
+        cluster="6x4:T4+3x8:2080Ti+2x8:A100", policy="max-min", ours="max-min, rigid",
+        same="jobs, devices and batch of each, iterations from the training curves, step times by kind and placement",
+        differs="theirs takes turns in rounds of a minute and pays for restarts; ours starts jobs whole and pauses "
+        "nobody. Ours has a job's step time on as few nodes as possible wherever it lies",
+    ),
+    Published(
+        simulator="Pollux", trace="workload-6", theirs="Tiresias", cpu_s=40.0, jct_s=3_470, makespan_s=78_609,
+        jobs=workload_jobs("pollux_workloads/workloads/workload-6.csv", "pollux_osdi21", POLLUX_KINDS),
+        cluster="16x4:T4", policy="shortest-remaining", ours="shortest-remaining, rigid",
+        same="jobs, devices and batch of each, iterations from the training curves, step times by placement",
+        differs="as with ElasticFlow's Tiresias; theirs pays 30 s for a restart, ours nothing",
+    ),
+    Published(
+        simulator="Rubick", trace="base", theirs="Morphling", cpu_s=72.0, jct_s=3_638, makespan_s=58_680,
+        jobs=by_rule("rubick_workloads/workload-base.csv", Elastic), cluster="8x8", policy="max-min",
+        ours="max-min, elastic by the synthetic law", same="arrivals, durations with the devices asked for, cluster",
+        differs="theirs also changes how a model is parallelised, with a speed model fitted to each; ours changes the "
+        "number of devices only, by a law of its own. The two share little but the jobs",
+    ),
+)  # fmt: skip

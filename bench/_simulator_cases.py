@@ -1,0 +1,98 @@
+"""One simulation in a process of its own: `python _simulator_cases.py NAME` prints what it cost and what came out.
+
+Names: ``rigid/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is simulated; `jobs` reads and makes them."""
+
+    jobs: Callable[[], Iterable[Any]]
+    cluster: str
+    policy: str
+
+
+def rigid(policy: str, n_jobs: str, seed: str) -> Case:
+    from punctual.sim.workload import Rigid
+
+    return Case(lambda: _generated(int(n_jobs), int(seed), Rigid()), "64x8", policy)
+
+
+def elastic(policy: str, n_jobs: str, seed: str) -> Case:
+    from punctual.sim.workload import Elastic
+
+    return Case(lambda: _generated(int(n_jobs), int(seed), Elastic()), "64x8", policy)
+
+
+def philly(policy: str) -> Case:
+    from _published import by_rule
+
+    from punctual.sim.workload import Rigid
+
+    return Case(by_rule("philly_2017/philly_jobs_pollux.csv", Rigid), "64x8", policy)
+
+
+def published(index: str) -> Case:
+    from _published import PUBLISHED
+
+    one = PUBLISHED[int(index)]
+    return Case(one.jobs, one.cluster, one.policy)
+
+
+FAMILIES: dict[str, Callable[..., Case]] = {
+    "rigid": rigid, "elastic": elastic, "philly": philly, "published": published,
+}  # fmt: skip
+
+
+def _generated(n_jobs: int, seed: int, rule: Any) -> Iterable[Any]:
+    from punctual.sim.workload import sim_jobs
+    from punctual.traces.generators.poisson import Poisson
+
+    return sim_jobs(Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed), rule, seed=seed)
+
+
+def run(case: Case) -> dict[str, float | None]:
+    """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time."""
+    from pydantic import TypeAdapter
+
+    from punctual import registry
+    from punctual.metrics.cluster import ClusterRecord
+    from punctual.sim.hardware import NodeGroup, nodes_of, parsed_cluster
+    from punctual.sim.simulation import Simulation
+
+    groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(case.cluster), strict=False)
+    record = ClusterRecord()
+    models = {"tabulated": registry.load("models", "tabulated")()}
+    policy = registry.load("policies", case.policy)()
+    Simulation(case.jobs(), nodes_of(groups), policy, models=models, listeners=(record.add,)).run()
+    row = record.summary().row()
+    shown = ("n_jobs", "n_finished", "n_deadlines_met", "jct_mean_s", "makespan_s", "granted_device_frac", "n_rounds")
+    return {name: row[name] for name in shown}
+
+
+def main(name: str) -> None:
+    family, *arguments = name.split("/")
+    # A job or two on the same parts: after it everything is imported.
+    run(FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0"))
+    case = FAMILIES[family](*arguments)
+    begun_s = time.process_time()
+    found = run(case)
+    cost = {
+        "import_s": begun_s,
+        "run_s": time.process_time() - begun_s,
+        "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    print(json.dumps({"name": name, **cost, **found}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
