@@ -114,7 +114,7 @@ def test_a_scenario_survives_being_written(tmp_path: Path) -> None:
     path = tmp_path / "scenario.toml"
     path.write_text(scenario.toml(), encoding="utf-8")
     assert Scenario.read(path) == scenario
-    assert Scenario.read(path).canonical() == scenario.canonical()
+    assert Scenario.read(path).keys() == scenario.keys()
 
 
 def test_a_trace_lies_beside_its_scenario(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_an_interruption_leaves_what_is_finished_and_nothing_else(tmp_path: Path
         Study(Scenario.of(SMALL), tmp_path).run(tell=interrupt)
     (left,) = (tmp_path / "runs").iterdir()
     assert json.loads((left / "run.json").read_text())["policy"] == "fifo"
+    assert len(json.loads((tmp_path / "study.json").read_text())["runs"]) == 1
     assert run(tmp_path)[1][0].n_found == 1
 
 
@@ -161,6 +162,20 @@ def test_a_damaged_result_is_told_of(tmp_path: Path) -> None:
     (result.runs[0].folder / "run.json").write_text("{")
     with pytest.raises(InvalidSpec, match="JSON"):
         run(tmp_path, policies=["fifo"], seeds=1)
+
+
+def test_controllers_steer_shares_of_cores(tmp_path: Path) -> None:
+    result, _ = run(
+        tmp_path, policies=["proportional"], seeds=1, controller="remaining-cost", scaling="cores",
+        cluster=[{"cores": 8.0}], deadlines="uniform:3,6", trace={"jobs": 6, "load": 0.4},
+    )  # fmt: skip
+    assert not result.failures
+    (one,) = result.runs
+    assert one.summary["n_finished"] == 6
+    # It takes what the deadline needs: most of the time is used, and none is missed.
+    assert one.summary["deadlines_met_frac"] == 1.0
+    used = one.jobs["jct_s"] / one.jobs["deadline_s"]
+    assert used.min() > 0.9
 
 
 def test_from_python(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
-from punctual.sim.hardware import n_devices
+from punctual.sim.hardware import n_units
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
 from punctual.sim.workload import sim_jobs
@@ -33,7 +33,7 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     section = scenario.trace
     jobs = _first(_after(section.start_s, normalized(_source(scenario, seed))), section.jobs)
     if section.load is not None and not _generator_has(scenario, "load"):
-        jobs = rescaled(jobs, section.load, n_devices(scenario.cluster))
+        jobs = rescaled(jobs, section.load, n_units(scenario.cluster))
     rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
     return list(assign(jobs, rule, seed))
 
@@ -54,7 +54,7 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
     trace, generator = open_trace(scenario), scenario.trace.generator
     if trace is not None or generator is None:
         return trace or ()
-    wishes = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_devices(scenario.cluster)}
+    wishes = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.cluster)}
     known = {name: value for name, value in wishes.items() if value is not None and _generator_has(scenario, name)}
     parameters = {**known, **generator.parameters}
     return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)

@@ -78,6 +78,12 @@ def n_devices(groups: Iterable[NodeGroup]) -> int:
     return sum(group.n_nodes * group.gpus for group in groups)
 
 
+def n_units(groups: Iterable[NodeGroup]) -> int:
+    """What a load is a share of: the devices or, if there are none, the cores."""
+    groups = tuple(groups)
+    return n_devices(groups) or sum(int(group.n_nodes * group.capacity().cores) for group in groups)
+
+
 def _group(text: str, whole: str) -> dict[str, Any]:
     found = _GROUP.fullmatch(text.strip())
     if not found or not int(found[1]):

@@ -4,7 +4,6 @@ A scenario is a TOML file, the options of `punctual simulate`, or the arguments 
 everywhere (docs/reference/scenario.md).
 """
 
-import json
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -240,10 +239,6 @@ class Scenario(BaseModel):
     def keys(self) -> dict[str, Any]:
         """The same as plain keys and values, in a fixed order; `of` makes the scenario again."""
         return self.model_dump(mode="json", exclude_none=True)
-
-    def canonical(self) -> str:
-        """The keys as JSON in which nothing can be written in two ways."""
-        return json.dumps(self.keys(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
     def toml(self) -> str:
         """The scenario as a file."""

@@ -107,14 +107,15 @@ class Study:
                     failures += [failure] if failure else []
         finally:
             clear(self.out / "runs", self._token)
+            # Also what an interruption leaves can be compared.
+            _write_index(self.out, self.scenario, self.result().runs)
         return self.result(tuple(failures))
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
-        """What is on disk of this study; also writes which runs it is made of."""
+        """What is on disk of this study."""
         found = [(read_run(one.folder), one.policy.shown) for one in self.assignments]
         # The label plays no part in what comes out, and may be another than when the run was done.
         runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None)
-        _write_index(self.out, self.scenario, runs)
         n_bad_rows = self._trace.bad.n_rows if self._trace else 0
         return Result(self.scenario, runs, self.out, failures, n_bad_rows)
 
