@@ -1,5 +1,6 @@
 """What happens to jobs, when, and in which order."""
 
+import gc
 from math import inf
 from typing import Any, ClassVar
 
@@ -437,3 +438,13 @@ def test_an_invalid_plan_ends_a_strict_simulation_and_is_refused_by_another() ->
 def test_physics_is_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match=next(iter(wrong))):
         Physics(**wrong)
+
+
+def test_the_search_for_garbage_is_as_before_afterwards() -> None:
+    thresholds = gc.get_threshold()
+    during: list[int] = []
+    play([sim_job("a")], nodes(), Fifo(), listeners=[lambda _: during.append(gc.get_threshold()[0])])
+    assert min(during) > thresholds[0]
+    with pytest.raises(InvariantBroken):
+        play([sim_job("a"), sim_job("b")], nodes(1, 1), Greedy())
+    assert gc.get_threshold() == thresholds
