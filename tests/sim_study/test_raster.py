@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.sim.report.raster import Stays, raster
+from punctual.sim.drawing.raster import Stays, raster
 
 
 def stays(jobs: list[tuple[float, float]], segments: list[tuple[int, float, float]]) -> Stays:

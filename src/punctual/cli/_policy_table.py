@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from punctual.cli._study_page import cell, in_words
 from punctual.sim.measures import Measure, best_of
-from punctual.sim.report.page import cell, in_words
 from punctual.sim.result import Result
 
 #: What a column shows, and its cell for each policy.

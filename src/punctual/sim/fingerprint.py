@@ -10,7 +10,7 @@ from pathlib import Path
 #: What takes part in a simulation. Displays, drawings and live executors do not.
 _PARTS = ("core", "optim", "models", "controllers", "policies", "metrics", "registry.py", "traces", "sim")
 
-_DRAWINGS = Path(__file__).parent / "report"
+_DRAWINGS = Path(__file__).parent / "drawing"
 
 
 def of_file(path: Path) -> str:

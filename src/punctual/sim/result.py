@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.sim.drawing.figures import overview
 from punctual.sim.measures import MEASURES, Estimate, Measure
-from punctual.sim.report.figures import overview
 from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun
 

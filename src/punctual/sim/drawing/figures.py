@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from punctual.sim.report.raster import Raster, Stays, raster
+from punctual.sim.drawing.raster import Raster, Stays, raster
 from punctual.sim.stored import Curve, StoredRun
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def utilisation(axes: "Axes", runs: Runs) -> None:
 
 
 def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
-    """All jobs of one run over time, as an image; see `punctual.sim.report.raster` for its rule."""
+    """All jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure
 
     image = raster(stays_of(run))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.sim.drawing.figures import gantt, overview
 from punctual.sim.measures import Estimate, Measure, best_of
-from punctual.sim.report.figures import gantt, overview
 from punctual.sim.result import Result
 
 if TYPE_CHECKING:

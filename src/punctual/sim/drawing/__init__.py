@@ -1,0 +1,1 @@
+"""What a study looks like. Matplotlib is imported when something is drawn."""

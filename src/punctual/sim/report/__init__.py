@@ -1,1 +1,0 @@
-"""What a study looks like: figures, and a page that needs nothing else. Matplotlib is imported when one is drawn."""

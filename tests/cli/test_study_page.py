@@ -1,0 +1,45 @@
+"""The page of a study says what came out, and needs no other file."""
+
+import re
+
+import pytest
+
+from punctual.cli._study_page import cell, page
+from punctual.sim.api import simulate
+from punctual.sim.measures import MEASURES, Estimate
+from punctual.sim.result import Result
+
+JCT = next(one for one in MEASURES if one.name == "jct_mean_s")
+MET = next(one for one in MEASURES if one.name == "deadlines_met_frac")
+
+
+def test_a_cell_says_how_sure_it_is() -> None:
+    assert cell(MET, Estimate(0.931, 0.004)) == "93.1 % ± 0.4 %"
+    assert cell(MET, Estimate(1.0, None)) == "100.0 %"
+    assert cell(JCT, None) == "-"
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    return simulate(
+        policies=["fifo", {"name": "fifo", "label": "<b>other</b>", "backfill": True}], seeds=1, cluster="2x4",
+        trace={"jobs": 12}, deadlines="uniform:1.2,4", out=tmp_path_factory.mktemp("report"),
+    )  # fmt: skip
+
+
+def test_a_page_needs_no_other_file(result: Result) -> None:
+    text = page(result)
+    links = re.findall(r'(?:src|href)="([^"]*)"', text)
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "<script" not in text
+    assert text.count("<svg") == 3
+
+
+def test_a_page_shows_names_as_text(result: Result) -> None:
+    text = page(result)
+    assert "<b>other</b>" not in text
+    assert "&lt;b&gt;other&lt;/b&gt;" in text
+
+
+def test_the_same_result_makes_the_same_page(result: Result) -> None:
+    assert page(result) == page(result)
