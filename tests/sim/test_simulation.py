@@ -389,6 +389,11 @@ def test_a_job_that_waits_for_ever_does_not_keep_nodes_failing_for_ever() -> Non
     assert not of(journal, JobStarted)
 
 
+def test_a_paused_job_reports_nothing_and_keeps_nothing_going() -> None:
+    journal = resized(two_counts(), (0.0, on(1)), (40.0, {}), physics=Physics(report_s=30.0))
+    assert [report.at for report in of(journal, ProgressReported, job="a")] == [30.0, 40.0]
+
+
 def test_the_end_may_be_given() -> None:
     journal = play([sim_job("a", steps=100.0)], nodes(), Fifo(), end_at=50.0, physics=Physics(report_s=20.0))
     assert journal[-1].at == 40.0

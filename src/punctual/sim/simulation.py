@@ -272,8 +272,9 @@ class Simulation:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Look for cycles of garbage less often: messages make none, and there are millions of them beside all the jobs
-    that each search looks at. It is a third of the time.
+    """Look for cycles of garbage less often.
+
+    Messages make none, but there are millions of them, and each search looks at all jobs: a third of the time.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(_N_OBJECTS if thresholds[0] else 0, *thresholds[1:])

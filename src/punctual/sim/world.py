@@ -237,8 +237,6 @@ class World:
         if self._physics.failures_per_device_h:
             life.hazard_left = self._stream(life, "failure").exponential(1.0)
         self._train(life, at)
-        if self._physics.report_s is not None:
-            life.report_at = at + self._physics.report_s
         # Where it begins: a speed is the difference of two reports.
         begins = [self._progress(life, at)] if life.steps or life.job.spec.model is not None else []
         return [*self._answer(life, at), *begins]
@@ -258,7 +256,7 @@ class World:
     def _stall(self, life: Life, at: float, stall_s: float) -> None:
         """Lose training time to a change; one that is still being lost is not lost twice."""
         if not life.grant:
-            life.phase, life.resume_at = "paused", inf
+            life.phase, life.resume_at, life.report_at = "paused", inf, inf
             return
         under_way_at = life.resume_at if life.resume_at < inf else at
         life.phase, life.resume_at = "stalled", max(under_way_at, at + stall_s)
@@ -285,6 +283,8 @@ class World:
         shape = shape_of(life.job.spec, life.grant, self._devices)
         amount = total(life.grant.values())
         rate_sps = life.job.truth.rate_sps(shape) * self._noise(life)
+        if self._physics.report_s is not None and life.report_at == inf:
+            life.report_at = at + self._physics.report_s
         failures_per_s = self._physics.failures_per_device_h / _HOUR_S
         life.train(at, rate_sps, amount, failures_per_s * (amount.gpus or amount.cores))
 
