@@ -1,9 +1,9 @@
 """Answers that are never heard, and allocations of which a part is lost."""
 
-from tests.core.desk import A, Desk, cores, none, only
+from tests.core.desk import HERE, A, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, ResizeJob
-from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, NodeLost
+from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, NodeLost, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -34,3 +34,17 @@ def test_workers_left_on_other_nodes_are_no_allocation_if_their_number_is_not_al
     assert pause.grant == {}
     desk.applied(pause, at=1.0)
     assert [view.id for view in desk.scheduler.snapshot(1.0).waiting] == [spec.id]
+
+
+def test_a_job_that_ran_already_when_it_was_launched_again_is_brought_to_its_target(desk: Desk) -> None:
+    desk.submit(A)
+    only(desk.plan({A: cores(1.0)}), LaunchJob)  # performed; nobody hears of it
+    desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
+    desk.plan({A: cores(2.0)}, at=1.0)
+    again = only(desk.tell(TimerFired(at=12.0, key=f"answer:{A}")), LaunchJob)
+    assert again.grant == cores(2.0)
+    started = JobStarted(at=12.0, job=A, request=again.request, granted=cores(1.0))
+    resize = only(desk.tell(started), ResizeJob)
+    assert resize.grant == cores(2.0)
+    desk.applied(resize, at=12.0)
+    assert desk.scheduler.job(A).granted == cores(2.0)

@@ -33,6 +33,9 @@ class Plan:
         No plan has a better objective than this (None: the policy proves nothing).
     objective
         Value of this plan in the unit of `bound`.
+    ask_again_at
+        Another plan is asked for at this instant even if nothing has changed until then: for plans that reach over
+        time. None: only when something changes.
     carry
         Handed back in the next snapshot. Made of numbers, text, booleans, None, lists and dictionaries with text as
         keys, because the journal has to give it back as it was.
@@ -47,3 +50,4 @@ class Plan:
     objective: float | None = None
     carry: object = None
     keeps_others: bool = False
+    ask_again_at: float | None = None

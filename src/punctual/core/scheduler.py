@@ -118,6 +118,7 @@ class _Job:
     asked_at: float = 0.0
     retry_at: float = 0.0
     stop_cause: str | None = None
+    launched_again: bool = False
     progress: ProgressReported | None = None
     phases: tuple[PhaseProgress, ...] = ()
     can_pace: bool = False
@@ -317,6 +318,8 @@ class Scheduler:
         if job is None:
             return
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
+        if job.launched_again:  # it may have been running already, with what an earlier launch gave it
+            job.applied, job.launched_again = None, False
         if job.status in ("queued", "starting"):
             self._become(job, "running")
             if job.started_at is None:
@@ -497,6 +500,9 @@ class Scheduler:
                 self._aim(job, grant)
                 self._unsettle(job)
         self._decline(event.plan, event.at)
+        if event.plan.ask_again_at is not None:
+            fire_at = max(event.at, event.plan.ask_again_at)
+            self._emit(SetTimer(at=event.at, key="plan", fire_at=fire_at), None)
 
     def _decline(self, plan: Plan, at: float) -> None:
         """End the waiting jobs that the policy will never run. One that has run is not the policy's to end."""
@@ -525,6 +531,8 @@ class Scheduler:
 
     def _timer_fired(self, event: TimerFired) -> None:
         kind, _, id = event.key.partition(":")
+        if kind == "plan":
+            self._plan_due = True
         job = self._active.get(JobId(id))
         if kind == "tick" and job is not None and job.status in ("running", "stopping"):
             self._tick(job, event.at)
@@ -668,6 +676,7 @@ class Scheduler:
             return
         if job.status == "starting":  # the launch was not answered in time: say it again
             self._become(job, "queued")
+            job.launched_again = True
             self._launch(job, at)
             return
         request = self._ask(job, at)
