@@ -16,7 +16,6 @@ from math import ceil
 from pathlib import Path
 from statistics import fmean
 
-from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.workload import Elastic, MeasuredTables, Rigid, Rule
 from punctual.traces import TraceJob, read
@@ -78,22 +77,6 @@ def by_rule(path: str, rule: Callable[[], Rule]) -> Callable[[], Iterator[SimJob
 
 def tables_of(folder: str, devices_per_node: int) -> MeasuredTables:
     return MeasuredTables(tables=str(data() / "profiles" / folder), devices_per_node=devices_per_node)
-
-
-@dataclass(frozen=True)
-class UpToFastest:
-    """Numbers of devices that a measured table has, up to the one with which the job is fastest."""
-
-    tables: MeasuredTables
-
-    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        job = self.tables.job(trace, seed, controller)
-        per_node, worker = self.tables.devices_per_node, job.spec.worker
-        assert worker is not None
-        rates = {n: job.truth.rate_sps(Shape(n_workers=n, n_nodes=ceil(n / per_node))) for n in job.spec.counts}
-        fastest = max(rates, key=lambda n: (rates[n], -n))
-        counts = tuple(n for n in job.spec.counts if n <= fastest)
-        return replace(job, spec=replace(job.spec, counts=counts, ceiling=worker * fastest))
 
 
 # Gavel: steps per second of each job type on each kind of device.
@@ -207,8 +190,8 @@ def _between(times: dict[float, tuple[float, float]], batch: float) -> tuple[flo
 
 _EDF_SAME = "jobs, deadlines, iterations, speed tables, cluster; earliest deadline first, no admission, no cost of a resize"
 _EDF_DIFFERS = (
-    "theirs gives the next job whatever is left, and more later; ours gives it as many devices as make it fastest, at "
-    "once or by pausing later ones, or none. Theirs decides once in 60 s, ours at every event"
+    "theirs gives the next job whatever is left, up to all it can have, and changes that later; ours gives it all it can "
+    "have, if need be by pausing later ones, or nothing. Theirs decides once in 60 s, ours at every event"
 )
 _TIRESIAS_SAME = "jobs, deadlines, recorded durations and devices, cluster; rigid jobs that may be paused"
 _TIRESIAS_DIFFERS = (
@@ -223,8 +206,8 @@ def _elasticflow(
     return [
         Published(
             simulator="ElasticFlow", trace=trace, theirs="EDF", cpu_s=edf[1], cpu_is_least=edf[2], met=edf[0],
-            jobs=by_rule(path, lambda: UpToFastest(tables_of(tables, per_node))), cluster=cluster,
-            policy="earliest-deadline", ours="earliest-deadline, measured tables", same=_EDF_SAME, differs=_EDF_DIFFERS,
+            jobs=by_rule(path, lambda: tables_of(tables, per_node)), cluster=cluster,
+            policy="earliest-deadline", ours="earliest-deadline, largest measured size", same=_EDF_SAME, differs=_EDF_DIFFERS,
         ),
         Published(
             simulator="ElasticFlow", trace=trace, theirs="Tiresias", cpu_s=tiresias[1], cpu_is_least=tiresias[2],
