@@ -175,8 +175,8 @@ def test_numbers_that_admit_no_fit_are_a_status(monkeypatch: pytest.MonkeyPatch)
 
 def test_one_point_a_shape_weighted_by_time() -> None:
     one = SeenRate(shape=workers(1), rate_sps=1.0, over_s=10.0)
-    points = with_seen((), [one, replace(one, rate_sps=4.0, over_s=20.0)], memory_s=100.0, n_points_max=9)
-    assert points == (Point(workers(1), pytest.approx(3.0), 30.0, 2),)
+    points = with_seen((), [one, replace(one, rate_sps=5.0, over_s=30.0)], memory_s=100.0, n_points_max=9)
+    assert points == (Point(workers(1), 4.0, 40.0, 2),)
 
 
 def test_the_oldest_shapes_are_dropped() -> None:

@@ -176,7 +176,7 @@ def _fitted(steps: Array, losses: Sequence[float], exponent: float, limit: float
     residuals = above - (slope * steps + offset) ** -exponent
     if not np.isfinite(residuals).all():
         return None
-    return _Curve(exponent, slope, offset, limit, np.linalg.inv(normal), residuals)
+    return _Curve(exponent, slope, offset, limit, np.asarray(np.linalg.inv(normal)), np.asarray(residuals))
 
 
 def _non_negative(normal: Array, right: Array) -> tuple[float, float]:
@@ -209,7 +209,8 @@ def _ends(curve: _Curve, spread: float, goal: LossGoal, largest: float) -> Array
     end = (line - curve.offset) / curve.slope
     gradient = np.array([(moves - end) / curve.slope, -1 / curve.slope])
     std = sqrt(max(0.0, spread * float(gradient @ curve.covariance @ gradient)))
-    return np.maximum(0.0, end) + std * _QUANTILES + _extra_steps(goal)
+    ends: Array = std * _QUANTILES + max(0.0, end) + _extra_steps(goal)
+    return ends
 
 
 def _goal_line(curve: _Curve, goal: LossGoal, largest: float) -> tuple[float, float]:

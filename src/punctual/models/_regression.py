@@ -143,8 +143,8 @@ def _solve(
     )
 
 
-def _frozen(array: Any) -> Array:
-    array = np.asarray(array, dtype=np.float64)
+def _frozen(numbers: Any) -> Array:
+    array: Array = np.asarray(numbers, dtype=np.float64)
     array.setflags(write=False)
     return array
 

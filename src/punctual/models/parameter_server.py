@@ -14,8 +14,8 @@ from punctual.models._regression import Prior
 #: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
 #: same, what the link between workers and servers takes, and overheads that grow with workers and with servers.
 _COMPUTE_SIZE = 2.0
-_OTHER_SIZES_SYNCHRONOUS = (0.7, 0.7, 0.3, 0.3)
-_OTHER_SIZES_ASYNCHRONOUS = (0.7, 0.3, 0.3)
+_OTHER_SIZES_SYNCHRONOUS = (1.0, 0.5, 0.2, 0.2)
+_OTHER_SIZES_ASYNCHRONOUS = (0.5, 0.2, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
