@@ -12,6 +12,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
+from punctual.core.story import Reason
 from punctual.testing.snapshots import effective
 
 GPU = Resources(gpus=1)
@@ -131,3 +132,11 @@ def cores(plan: Plan) -> dict[str, float]:
 
 def codes(plan: Plan) -> dict[str, str]:
     return {str(name): reason.code for name, reason in plan.reasons.items()}
+
+
+def reason(plan: Plan, name: str) -> Reason:
+    return plan.reasons[JobId(name)]
+
+
+def grant(plan: Plan, name: str) -> dict[str, Resources]:
+    return {str(node): amount for node, amount in plan.grants[JobId(name)].items()}

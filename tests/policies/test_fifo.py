@@ -1,7 +1,7 @@
 """The policy `fifo`."""
 
 import pytest
-from tests.policies.pictures import codes, cores, counts, decide, fraction, held, job
+from tests.policies.pictures import codes, cores, counts, decide, fraction, held, job, reason
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
@@ -14,7 +14,7 @@ def test_starts_the_longest_prefix_that_fits() -> None:
     assert counts(plan, jobs) == {"a": 4, "b": 3}
     assert plan.keeps_others
     assert codes(plan) == {"a": "starts", "b": "starts", "c": "waits"}
-    assert plan.reasons["c"].text == "waits for 2 GPUs: 1 are free"
+    assert reason(plan, "c").text == "waits for 2 GPUs: 1 are free"
 
 
 def test_what_runs_stays_and_is_not_named() -> None:
@@ -42,7 +42,7 @@ def test_a_job_that_no_node_could_hold_is_passed_over() -> None:
     jobs = [job("huge", 9), job("a", 2, at=1.0)]
     plan = decide(Fifo(), jobs, {"n": 8})
     assert counts(plan, jobs) == {"a": 2}
-    assert plan.reasons["huge"].code == "never-fits"
+    assert reason(plan, "huge").code == "never-fits"
 
 
 def test_a_job_without_workers_gets_its_demand_and_follows_it() -> None:
@@ -104,7 +104,7 @@ def test_without_backfilling_nobody_passes() -> None:
 def test_a_job_stays_on_one_kind_of_device() -> None:
     jobs = [job("a", 6)]
     nodes = {"a": (Resources(gpus=4), "K80"), "b": (Resources(gpus=4), "V100")}
-    assert decide(Fifo(), jobs, nodes).reasons["a"].code == "never-fits"
+    assert reason(decide(Fifo(), jobs, nodes), "a").code == "never-fits"
     nodes["c"] = (Resources(gpus=4), "V100")
     assert set(held(decide(Fifo(), jobs, nodes), jobs)["a"]) == {"b", "c"}
 

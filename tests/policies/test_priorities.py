@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.policies.pictures import Table, codes, counts, decide, gpus, held, job, picture
+from tests.policies.pictures import Table, codes, counts, decide, gpus, grant, held, job, picture, reason
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
@@ -33,8 +33,8 @@ def test_a_longer_job_is_paused_for_a_shorter_one() -> None:
     jobs = [may("long", 8, 8000.0, on={"n": 8}), job("short", 4, steps=40.0, at=1.0)]
     plan = decide(ShortestRemaining(), jobs, {"n": 8})
     assert counts(plan, jobs) == {"short": 4}
-    assert plan.grants["long"] == {}
-    assert plan.reasons["long"].text == "paused: 'short' comes first and needs the room"
+    assert grant(plan, "long") == {}
+    assert reason(plan, "long").text == "paused: 'short' comes first and needs the room"
 
 
 def test_the_longest_goes_first_and_no_more_than_needed() -> None:
@@ -114,7 +114,7 @@ def test_a_job_that_is_being_paused_is_still_served() -> None:
     snapshot = replace(picture([], {"n": 8}), holding=(being,))
     plan = ShortestRemaining().allocate(snapshot)
     assert plan.grants == {"being": being.granted}
-    assert plan.reasons["being"].code == "starts"
+    assert reason(plan, "being").code == "starts"
 
 
 def test_the_earliest_deadline_first() -> None:

@@ -1,7 +1,7 @@
 """The policies that share: `max-min` and `dominant-share`, and where what they decide is put."""
 
 import pytest
-from tests.policies.pictures import codes, cores, counts, decide, fraction, gpus, held, job
+from tests.policies.pictures import codes, cores, counts, decide, fraction, gpus, held, job, reason
 
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
@@ -43,7 +43,7 @@ def test_the_least_of_those_before_comes_first(policy: Policy) -> None:
     jobs = [job("a", 6), job("b", 4, at=1.0), job("c", 2, at=2.0)]
     plan = decide(policy, jobs, {"n": 8})
     assert counts(plan, jobs) == {"a": 6, "c": 2}
-    assert plan.reasons["b"].code == "waits"
+    assert reason(plan, "b").code == "waits"
 
 
 @BOTH
@@ -71,10 +71,10 @@ def test_a_count_without_nodes_is_reduced() -> None:
 def test_what_growing_gains_is_said() -> None:
     jobs = [job("a", (2, 4), steps=2640.0, on={"n": 2})]
     plan = decide(MaxMin(), jobs, {"n": 4})
-    assert plan.reasons["a"].text == "2 -> 4 workers: finishes 11 min earlier"
-    assert plan.reasons["a"].facts["sooner_s"] == 660.0
+    assert reason(plan, "a").text == "2 -> 4 workers: finishes 11 min earlier"
+    assert reason(plan, "a").facts["sooner_s"] == 660.0
     unknown = [job("a", (2, 4), on={"n": 2})]
-    assert "not known" in decide(MaxMin(), unknown, {"n": 4}).reasons["a"].text
+    assert "not known" in reason(decide(MaxMin(), unknown, {"n": 4}), "a").text
 
 
 def test_a_controller_gets_no_more_than_it_demands() -> None:
@@ -119,4 +119,4 @@ def test_no_job_is_paused(policy: Policy) -> None:
     jobs = [job("old", 8, on={"n": 8}, preemptible=True), job("new", 1, at=1.0)]
     plan = decide(policy, jobs, {"n": 8})
     assert counts(plan, jobs) == {"old": 8}
-    assert plan.reasons["new"].text == "waits for 1 GPUs: 0 are free"
+    assert reason(plan, "new").text == "waits for 1 GPUs: 0 are free"

@@ -1,7 +1,7 @@
 """The policy `tetris`."""
 
 import pytest
-from tests.policies.pictures import cores, counts, decide, fraction, held, job
+from tests.policies.pictures import cores, counts, decide, fraction, grant, held, job, reason
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
@@ -25,7 +25,7 @@ def test_the_node_is_chosen_by_alignment() -> None:
     nodes = {"cores": Resources(cores=8.0, gpus=4), "gpus": Resources(cores=2.0, gpus=8)}
     plan = decide(Tetris(), jobs, nodes)
     # (1/8)(8/8) + (4/4)(4/4) = 1.125 and (1/2)(2/2) + (4/8)(8/8) = 1.0.
-    assert list(plan.grants["a"]) == ["cores"]
+    assert list(grant(plan, "a")) == ["cores"]
 
 
 def test_short_jobs_are_preferred_as_much_as_is_said() -> None:
@@ -48,7 +48,7 @@ def test_nobody_is_paused_and_the_first_that_waits_is_told() -> None:
     jobs = [job("old", 4, on={"n": 4}, preemptible=True), job("new", 1, at=1.0)]
     plan = decide(Tetris(), jobs, {"n": 4})
     assert plan.grants == {}
-    assert plan.reasons["new"].code == "waits"
+    assert reason(plan, "new").code == "waits"
 
 
 def test_a_job_without_workers_gets_its_demand() -> None:

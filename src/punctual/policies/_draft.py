@@ -29,6 +29,11 @@ class Space:
     def take(self, amount: Resources, n: int = 1) -> None:
         self.add(amount, -n)
 
+    def copy(self) -> "Space":
+        copied = Space(())
+        copied.gpus, copied.cores, copied.memory_bytes = self.gpus, self.cores, self.memory_bytes
+        return copied
+
     def may_hold(self, amount: Resources, n: int = 1) -> bool:
         """False: `n` times the amount certainly do not fit."""
         return (

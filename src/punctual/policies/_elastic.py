@@ -21,7 +21,7 @@ from punctual.policies._base import (
     waits,
 )
 from punctual.policies._draft import Draft, Space
-from punctual.policies._hardware import Hardware
+from punctual.policies._hardware import Hardware, steps_between
 from punctual.policies._repair import follows_demand, settle
 
 #: Between its floor and its demand a job without workers grows in so many equal parts.
@@ -34,11 +34,12 @@ _FLOOR = Reason("floor", "the job is at its floor")
 class Claim:
     """One job and what it gets so far: `rungs[i]`, the amounts it can hold being in ascending order.
 
-    `spaces` are those that it draws on; `n_before` is the number of workers it had.
+    `steps` are the differences between them; `spaces` are those that it draws on; `n_before` is the number of workers it had.
     """
 
     view: JobView
     rungs: tuple[Resources, ...]
+    steps: tuple[Resources, ...]
     spaces: tuple[Space, ...]
     n_before: int = 0
     i: int = 0
@@ -51,9 +52,10 @@ class Claim:
         """Take the next rung if there is one and there is room for it."""
         if self.i + 1 >= len(self.rungs):
             return False
-        more = self.rungs[self.i + 1] - self.rungs[self.i]
-        if not all(space.may_hold(more) for space in self.spaces):
-            return False
+        more = self.steps[self.i]
+        for space in self.spaces:
+            if not space.may_hold(more):
+                return False
         for space in self.spaces:
             space.take(more)
         self.i += 1
@@ -150,8 +152,9 @@ class Sharing:
         n_before = draft.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         rungs = worker_rungs(draft.hardware, view)
         if rungs:
-            space.add(view.spec.worker * n_before - rungs[0])
-            self.workers.append(Claim(view, rungs, (space,), n_before))
+            space.add(view.spec.worker, n_before)
+            space.take(rungs[0])
+            self.workers.append(self._claim(view, rungs, space, n_before))
 
     def _admit(self, view: JobView) -> None:
         if view.spec.worker is None:
@@ -164,9 +167,12 @@ class Sharing:
         for kind in self.draft.kinds_for(view, rungs[0]):
             if self.spaces[kind].may_hold(rungs[0]):
                 self.spaces[kind].take(rungs[0])
-                self.workers.append(Claim(view, rungs, (self.spaces[kind],)))
+                self.workers.append(self._claim(view, rungs, self.spaces[kind], 0))
                 return
         self._leave_out(view, rungs[0])
+
+    def _claim(self, view: JobView, rungs: tuple[Resources, ...], space: Space, n_before: int) -> Claim:
+        return Claim(view, rungs, self.draft.hardware.worker_steps(view.spec), (space,), n_before)
 
     def _leave_out(self, view: JobView, amount: Resources) -> None:
         """Say why for the first job that waits; the others wait for the same."""
@@ -196,7 +202,8 @@ class Sharing:
     def _fraction(self, view: JobView, space: Space) -> Claim:
         (node, floor), = self.draft.held(view).items()  # fmt: skip
         on_node = self._node_spaces.setdefault(node, Space([self.draft.free[node]]))
-        claim = Claim(view, fraction_rungs(view, floor), (space, on_node))
+        rungs = fraction_rungs(view, floor)
+        claim = Claim(view, rungs, steps_between(rungs), (space, on_node))
         self._wanted_cores[node] = self._wanted_cores.get(node, 0.0) + claim.rungs[-1].cores - floor.cores
         return claim
 

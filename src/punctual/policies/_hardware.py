@@ -1,7 +1,9 @@
 """The hardware there is, and what can be said of a job on it before it runs."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 from typing import Generic, TypeVar
 
@@ -64,7 +66,8 @@ class Hardware:
         self.kinds: dict[str, list[NodeId]] = {}
         for node in self.nodes:
             self.kinds.setdefault(node.device, []).append(node.id)
-        self._room_sizes = {kind: {self.capacity[node] for node in nodes} for kind, nodes in self.kinds.items()}
+        #: How many nodes of each size there are: mostly one size, so a question about all nodes is about that one.
+        self._room_sizes = {kind: Counter(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
         #: Tells these nodes from nearly all others; the same on every machine, unlike a hash.
         self.checksum = [
             sum(i * room.gpus for i, room in enumerate(self.capacity.values(), 1)),
@@ -76,6 +79,8 @@ class Hardware:
         self.is_broken = Remembered(self._is_broken)
         self.counts = Remembered(self._counts)
         self.worker_amounts = Remembered(self._worker_amounts)
+        self.worker_steps = Remembered(self._worker_steps)
+        self.end_at = Remembered(_end_at)
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
         self._speeds: dict[tuple[int, int], tuple[JobSpec, object, Speed]] = {}
@@ -132,8 +137,11 @@ class Hardware:
         """What a job made of workers can hold here, ascending."""
         return tuple(spec.worker * n for n in self.counts(spec)) if spec.worker else ()
 
+    def _worker_steps(self, spec: JobSpec) -> tuple[Resources, ...]:
+        return steps_between(self.worker_amounts(spec))
+
     def _n_of_kind(self, worker: Resources, kind: str) -> int:
-        return sum(n_fitting(worker, self.capacity[node]) for node in self.kinds[kind])
+        return sum(n_fitting(worker, room) * n_nodes for room, n_nodes in self._room_sizes[kind].items())
 
     def _largest(self, view: JobView) -> Request | None:
         counts = self.counts(view.spec)
@@ -152,23 +160,36 @@ class Hardware:
         return Request(n, worker, whole, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
 
 
+def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:
+    """What each amount is more than the one before it."""
+    return tuple(more - less for less, more in pairwise(amounts))
+
+
+def _end_at(view: JobView) -> float | None:
+    """When a running job is expected to end; None where that is not known, or it does not run yet."""
+    if view.rate_sps <= 0:
+        return None
+    return view.progress_at + seconds_for(view.remaining_steps(view.progress_at), view.rate_sps)
+
+
 def _n_planned(view: JobView) -> int:
     return n_workers(view.spec, view.planned)
 
 
 #: Clusters rarely change: one entry is enough, a few serve interleaved simulations.
-_HARDWARE: list[Hardware] = []
+_HARDWARE: list[tuple[tuple[Node, ...], Hardware]] = []
 _N_HARDWARE_MAX = 4
 
 
 def hardware_of(nodes: tuple[Node, ...]) -> Hardware:
     """The hardware of `nodes`, with what is remembered about jobs on it."""
-    for hardware in _HARDWARE:
-        if hardware.nodes is nodes or hardware.nodes == nodes:
+    for known, hardware in _HARDWARE:
+        if known is nodes:
             return hardware
+    found = next((hardware for known, hardware in _HARDWARE if known == nodes), None) or Hardware(nodes)
     del _HARDWARE[_N_HARDWARE_MAX - 1 :]
-    _HARDWARE.insert(0, Hardware(nodes))
-    return _HARDWARE[0]
+    _HARDWARE.insert(0, (nodes, found))
+    return found
 
 
 class Speed:
@@ -191,6 +212,11 @@ class Speed:
         """Whether nothing is known of the rate (it may then not be taken for zero)."""
         return self._curve is None or self._curve.std_sps(self._shape(n, cores, kind)) == inf
 
+    def rate_and_std_sps(self, n: int, cores: float, kind: str) -> tuple[float, float]:
+        """The rate and its standard deviation; infinite where the shape was not measured."""
+        std_sps = self._curve.std_sps(self._shape(n, cores, kind)) if self._curve else inf
+        return self.rate_sps(n, cores, kind), std_sps
+
     def runs_on(self, kind: str) -> bool:
         """Whether the job can run on a kind of device, as far as known."""
         n = (self._hardware.counts(self._spec) or (1,))[0]
@@ -206,10 +232,14 @@ class Speed:
         return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind)
 
 
-def remaining_s(view: JobView, at: float, hardware: Hardware) -> float:
-    """Seconds a job that runs needs from instant `at` on, with what it holds."""
-    rate_sps = view.rate_sps
-    if rate_sps <= 0:
-        amount = total(view.planned.values())
-        rate_sps = hardware.speed(view).rate_sps(n_workers(view.spec, view.planned), amount.cores)
-    return seconds_for(view.remaining_steps(at), rate_sps)
+def end_at(view: JobView, at: float, hardware: Hardware) -> float:
+    """When a job that holds something, or is about to, is expected to end; infinite where nothing is known.
+
+    The instant stays the same while the job runs as expected, so of jobs that run it is found once.
+    """
+    known = hardware.end_at(view)
+    if known is not None:
+        return known
+    amount = total(view.planned.values())
+    rate_sps = hardware.speed(view).rate_sps(n_workers(view.spec, view.planned), amount.cores)
+    return at + seconds_for(view.remaining_steps(at), rate_sps)

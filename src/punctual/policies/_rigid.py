@@ -1,15 +1,13 @@
 """Starting jobs whole, in an order, and pausing those that come later in it."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
-from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.policies._base import Size, may_pause, n_workers, never_fits, seniority, starts, waits
+from punctual.policies._base import Size, may_pause, n_workers, never_fits, starts, waits
 from punctual.policies._draft import Draft, Space
 from punctual.policies._hardware import Request
 from punctual.policies._repair import follow_demands, settle
@@ -23,27 +21,26 @@ _LAST_OF_ALL = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who comes first.
+    """Who comes first: the lowest rank.
 
     Attributes
     ----------
-    waiting, running
-        The rank of a job that would get the request, and of one that runs; the lowest is served first. In the same
-        unit, so that they can be compared.
-    fall_per_s
-        By how much the rank of a running job falls in a second.
+    waiting
+        The rank of a job that would get the request now.
+    running
+        The rank of a job that holds something, in the same unit. It does not change with time while the job runs as
+        expected, so that what was found out about it in one round holds in the next.
     """
 
     waiting: Callable[[JobView, Request], float]
     running: Callable[[JobView], float]
-    fall_per_s: float
 
 
 def serve(draft: Draft, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
     """Start waiting jobs by rank; where one does not fit, pause jobs that run and rank more than `margin` behind it.
 
-    What runs is only looked at when a waiting job could take its place: the plan carries how far behind the last
-    running job is that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
+    What runs is only looked at when a waiting job could take its place: the plan carries the rank of the last running
+    job that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
     """
     watch = bool(draft.carry.get("watch", True))
     if not watch and not draft.snapshot.waiting:
@@ -58,11 +55,11 @@ class _Round:
         self._draft, self._order, self._size, self._margin = draft, order, size, margin
         self._request = draft.hardware.largest if size == "largest" else draft.hardware.smallest
         last = draft.carry.get("last", _LAST_OF_ALL)
-        self._fallen = order.fall_per_s * draft.snapshot.at
         #: No running job that may be paused ranks behind this; nor does one that this plan starts rank behind the other.
-        self._last = last - self._fallen if isinstance(last, int | float) else _LAST_OF_ALL
+        self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
         self._last_started = -_LAST_OF_ALL
-        self._victims: list[Ranked] | None = None
+        #: Running jobs that may be paused, with their ranks; found when the first of them may have to go.
+        self._running: list[tuple[float, float, str, JobView]] | None = None
         self._queue: list[Ranked] = []
         #: Made when the first job does not fit: in short queues that is rare.
         self._space: Space | None = None
@@ -78,8 +75,7 @@ class _Round:
         self._serve([view for view in (*draft.snapshot.waiting, *idle) if view.status != "stopping"])
         # A job that is being paused is not among the waiting ones until it is.
         self._watch |= any(not draft.held(view) for view in idle)
-        last = max(self._last, self._last_started) + self._fallen
-        last = min(max(last, -_LAST_OF_ALL), _LAST_OF_ALL)
+        last = min(max(self._last, self._last_started), _LAST_OF_ALL)
         return draft.plan(watch=self._watch, last=last, first=self._first)
 
     def _serve(self, views: list[JobView]) -> None:
@@ -146,25 +142,44 @@ class _Round:
     def _make_room(self, ranked: Ranked, i_next: int) -> Allocation | None:
         """Pause the jobs that rank last until the request fits, if they are enough; they join the queue behind it."""
         rank, _, _, view, request = ranked
-        victims = self._ranked_victims()
-        n_behind = next((n for n, victim in enumerate(victims) if victim[0] <= rank + self._margin), len(victims))
-        chosen = self._fewest(victims[:n_behind], view, request)
+        victims = self._behind(rank + self._margin)
+        chosen = self._fewest(victims, view, request)
         if chosen is None:
             return None
         n_paused, allocation = chosen
         for victim in victims[:n_paused]:
             self._pause(victim[3], view)
             insort(self._queue, victim, lo=i_next)
-        del victims[:n_paused]
-        self._last = victims[0][0] if victims else -_LAST_OF_ALL
         return allocation
+
+    def _behind(self, rank: float) -> list[Ranked]:
+        """Running jobs that may be paused and rank behind `rank`, the last one first."""
+        running = self._ranked_running()
+        n_behind = bisect_left(running, -rank, key=lambda each: -each[0])
+        return [
+            (*ranked, request)
+            for ranked in running[:n_behind]
+            if self._draft.held(ranked[3]) and (request := self._request(ranked[3])) is not None
+        ]
+
+    def _ranked_running(self) -> list[tuple[float, float, str, JobView]]:
+        """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
+        if self._running is None:
+            rank_of, holding = self._order.running, self._draft.snapshot.holding
+            views = [view for view in holding if view.spec.preemptible and may_pause(view)]
+            self._running = [(rank_of(view), view.submitted_at, view.spec.id, view) for view in views]
+            self._running.sort(reverse=True)
+            self._last = self._running[0][0] if self._running else -_LAST_OF_ALL
+        return self._running
 
     def _fewest(self, victims: list[Ranked], view: JobView, request: Request) -> tuple[int, Allocation] | None:
         """How many of the last jobs have to go, and where the request then fits."""
         draft, free = self._draft, dict(self._draft.free)
-        space = Space(free.values())
+        space = self._space.copy() if self._space else Space(free.values())
         for n_paused, victim in enumerate(victims, 1):
-            _add(free, space, draft.held(victim[3]))
+            for node, amount in draft.held(victim[3]).items():
+                free[node] = free[node] + amount
+                space.add(amount)
             if space.may_hold(request.amount):
                 allocation = draft.find(view, request.n, request.worker, free)
                 if allocation is not None:
@@ -182,22 +197,3 @@ class _Round:
             for amount in held.values():
                 self._space.add(amount)
         self._watch = True
-
-    def _ranked_victims(self) -> list[Ranked]:
-        """Running jobs that may be paused, the last one first."""
-        if self._victims is None:
-            rank_of = self._order.running
-            ranked = [
-                (rank_of(view), *seniority(view), view, request)
-                for view in self._draft.snapshot.holding
-                if may_pause(view) and self._draft.held(view) and (request := self._request(view)) is not None
-            ]
-            self._victims = sorted(ranked, key=lambda victim: victim[:3], reverse=True)
-            self._last = self._victims[0][0] if self._victims else -_LAST_OF_ALL
-        return self._victims
-
-
-def _add(free: dict[NodeId, Resources], space: Space, allocation: Allocation) -> None:
-    for node, amount in allocation.items():
-        free[node] = free[node] + amount
-        space.add(amount)

@@ -55,5 +55,5 @@ class EarliestDeadline:
         def rank(view: JobView) -> float:
             return inf if view.deadline_at is None else view.deadline_at
 
-        order = Order(waiting=lambda view, _: rank(view), running=rank, fall_per_s=0.0)
+        order = Order(waiting=lambda view, _: rank(view), running=rank)
         return serve(Draft(snapshot), order, size=self.size)

@@ -11,7 +11,7 @@ from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
 from punctual.policies._base import Size, amount_text, check_choice, never_fits, seniority, starts, waits
 from punctual.policies._draft import Draft, Space
-from punctual.policies._hardware import Request, remaining_s
+from punctual.policies._hardware import Request, end_at
 from punctual.policies._repair import follow_demands, settle
 
 
@@ -141,7 +141,7 @@ def _reservation(draft: Draft, first: Resources, started: Iterable[Request]) -> 
     """Seconds until the first job is expected to fit, and what is then free beyond it."""
     at, hardware = draft.snapshot.at, draft.hardware
     held = [(view, total(draft.held(view).values())) for view in draft.snapshot.holding]
-    ends = [(remaining_s(view, at, hardware), _size(amount, first)) for view, amount in held]
+    ends = [(end_at(view, at, hardware) - at, _size(amount, first)) for view, amount in held]
     ends += [(request.remaining_s, _size(request.amount, first)) for request in started]
     free, needed = sum(_size(amount, first) for amount in draft.free.values()), _size(first, first)
     for end_s, size in sorted(ends):

@@ -181,11 +181,10 @@ class _Race:
     def _make_room(self, kind: str, least: Resources) -> bool:
         """Let those that lose least give up workers until there is room, if that can be enough."""
         space, slack = self._spaces[kind], self._slack_of(kind)
-        together = Space(())
-        for part in (space, slack):
-            together.gpus += part.gpus
-            together.cores += part.cores
-            together.memory_bytes += part.memory_bytes
+        together = space.copy()
+        together.gpus += slack.gpus
+        together.cores += slack.cores
+        together.memory_bytes += slack.memory_bytes
         if not together.may_hold(least):
             return False
         losses = self._losses[kind]

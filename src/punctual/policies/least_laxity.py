@@ -8,7 +8,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.policies._base import Size, check_choice, check_not_negative
 from punctual.policies._draft import Draft
-from punctual.policies._hardware import remaining_s
+from punctual.policies._hardware import end_at
 from punctual.policies._rigid import Order, serve
 
 
@@ -63,14 +63,11 @@ class LeastLaxity:
     def allocate(self, snapshot: Snapshot) -> Plan:
         draft = Draft(snapshot)
 
-        def laxity_s(view: JobView, remaining_s: float) -> float:
-            if view.deadline_at is None or remaining_s == inf:
-                return inf
-            return view.deadline_at - snapshot.at - remaining_s
+        def laxity_s(view: JobView, end_at: float) -> float:
+            return inf if view.deadline_at is None or end_at == inf else view.deadline_at - end_at
 
         order = Order(
-            waiting=lambda view, request: laxity_s(view, request.remaining_s),
-            running=lambda view: laxity_s(view, remaining_s(view, snapshot.at, draft.hardware)),
-            fall_per_s=0.0,
+            waiting=lambda view, request: laxity_s(view, snapshot.at + request.remaining_s),
+            running=lambda view: laxity_s(view, end_at(view, snapshot.at, draft.hardware)),
         )
         return serve(draft, order, size=self.size, margin=self.margin_s)

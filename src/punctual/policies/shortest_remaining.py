@@ -6,7 +6,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import Size, check_choice, check_not_negative
 from punctual.policies._draft import Draft
-from punctual.policies._hardware import remaining_s
+from punctual.policies._hardware import end_at
 from punctual.policies._rigid import Order, serve
 
 
@@ -31,8 +31,8 @@ class ShortestRemaining:
 
     Notes
     -----
-    *Formula.* Rank of a job: r = remaining steps / rate, at its size if it waits, with what it holds if it runs. Waiting
-    jobs are taken in ascending rank. One that fits is started. For one that does not, running jobs that may be paused
+    *Formula.* Rank of a job: now + remaining steps / rate, at its size if it waits, with what it holds if it runs; an
+    instant, because that of a running job then stays the same. Waiting jobs are taken in ascending rank. One that fits is started. For one that does not, running jobs that may be paused
     and rank more than `margin_s` behind it are paused, the last first, until it fits; if all of them are not enough,
     none is paused and the job waits. Paused jobs are waiting jobs of the same plan.
 
@@ -60,8 +60,7 @@ class ShortestRemaining:
     def allocate(self, snapshot: Snapshot) -> Plan:
         draft = Draft(snapshot)
         order = Order(
-            waiting=lambda _, request: request.remaining_s,
-            running=lambda view: remaining_s(view, snapshot.at, draft.hardware),
-            fall_per_s=1.0,
+            waiting=lambda _, request: snapshot.at + request.remaining_s,
+            running=lambda view: end_at(view, snapshot.at, draft.hardware),
         )
         return serve(draft, order, size=self.size, margin=self.margin_s)

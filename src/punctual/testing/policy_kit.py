@@ -3,12 +3,10 @@
 import json
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
@@ -141,12 +139,10 @@ class PolicyConformance:
         assert self.plan(before) == plan
 
     @_GENERATED
-    @given(snapshots(), st.randoms(use_true_random=False))
-    def test_does_not_depend_on_the_order_of_jobs_that_hold_something(self, snapshot: Snapshot, random: Random) -> None:
-        holding = list(snapshot.holding)
-        random.shuffle(holding)
-        shuffled = replace(snapshot, holding=tuple(holding))
-        assert self.allocation(shuffled) == self.allocation(snapshot)
+    @given(snapshots())
+    def test_does_not_depend_on_the_order_of_jobs_that_hold_something(self, snapshot: Snapshot) -> None:
+        turned = replace(snapshot, holding=snapshot.holding[::-1])
+        assert self.allocation(turned) == self.allocation(snapshot)
 
     @_GENERATED
     @given(snapshots())

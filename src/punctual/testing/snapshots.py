@@ -20,6 +20,7 @@ _AMOUNTS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([0, _
 _WORKERS = st.builds(
     Resources, st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2), st.sampled_from([0, _GIB])
 ).filter(lambda worker: worker.gpus > 0 or worker.cores > 0)  # fmt: skip
+_ROOMS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([8 * _GIB, 64 * _GIB, 0]))
 _KINDS = ("K80", "V100")
 _AT = 10.0
 
@@ -66,10 +67,10 @@ def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
     Leaving every job where the last plan has it is always possible.
     """
     kinds = draw(st.sampled_from([("",), _KINDS]))
-    free = {NodeId(f"node-{i}"): amount for i, amount in enumerate(draw(st.lists(_AMOUNTS, max_size=4)))}
+    free = {NodeId(f"node-{i}"): amount for i, amount in enumerate(draw(st.lists(_ROOMS, min_size=1, max_size=4)))}
     nodes = tuple(Node(node, room, kinds[i % len(kinds)]) for i, (node, room) in enumerate(free.items()))
     views = []
-    for i in range(draw(st.integers(0, n_jobs_max))):
+    for i in range(draw(st.integers(1, n_jobs_max))):
         view = draw(_views(JobId(f"job-{i}"), free, nodes))
         for node, amount in view.planned.items():
             free[node] = free[node] - amount
@@ -90,7 +91,7 @@ def snapshots(draw: st.DrawFn, *, n_jobs_max: int = 8) -> Snapshot:
 def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: Sequence[Node]) -> JobView:
     has_workers = draw(st.booleans())
     worker = draw(_WORKERS) if has_workers else None
-    planned = _planned(draw, worker, free, nodes) if draw(st.booleans()) else {}
+    planned = _planned(draw, worker, free, nodes) if draw(st.sampled_from([True, True, False])) else {}
     spec = _with_workers(draw, id, worker, planned) if worker else _without_workers(draw, id, planned)
     status, granted = _standing(draw, planned, free, preemptible=spec.preemptible)
     demand = spec.ceiling if spec.controller is None else draw(_AMOUNTS).at_least(spec.floor).at_most(spec.ceiling)
@@ -116,11 +117,12 @@ def _planned(
     """Something of what is free, on one node, or for a job made of workers on several of one kind."""
     if worker is None:
         return draw(_amount_on_a_node(free))
-    kind = draw(st.sampled_from([node.device for node in nodes])) if nodes else ""
+    kind = draw(st.sampled_from([node.device for node in nodes]))
     planned: Allocation = {}
     for node in nodes:
-        n = draw(st.integers(0, 3)) if node.device == kind else 0
-        if n and (worker * n).fits_in(free[node.id]):
+        n_most = max(n for n in range(4) if (worker * n).fits_in(free[node.id])) if node.device == kind else 0
+        n = draw(st.integers(0 if planned else 1, n_most)) if n_most else 0
+        if n:
             planned[node.id] = worker * n
     return planned
 

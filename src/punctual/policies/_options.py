@@ -1,0 +1,187 @@
+"""What each job made of workers may hold, and how fast it would be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+
+import numpy as np
+
+from punctual.core.job import JobView
+from punctual.core.resources import Resources
+from punctual.optim.placement import n_fitting
+from punctual.optim.slots.spans import Ladder
+from punctual.optim.solution import BoolArray, FloatArray, IntArray
+from punctual.policies._elastic import worker_rungs
+from punctual.policies._hardware import Hardware, Speed
+
+#: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
+_PARTS_PER_CORE = 16
+#: A rate that nobody measured is taken as uncertain by this share of it.
+_GUESS_FRAC = 0.3
+_GUESS_POWER = 0.7
+
+#: What is shared: the GPUs of one kind of nodes, or the cores beside them.
+Pool = tuple[str, bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """The numbers of workers a job may have on each kind of nodes; column 0 is to hold nothing.
+
+    Attributes
+    ----------
+    kinds, counts
+        Of each column; the kind of column 0 is empty.
+    amounts
+        Shape (m,), what a column takes of its pool.
+    rates, stds
+        Shape (m,), steps per second and their standard deviation.
+    uses_gpus
+        Whether its pools are those of GPUs.
+    known
+        Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
+    best
+        Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
+    """
+
+    kinds: tuple[str, ...]
+    counts: tuple[int, ...]
+    amounts: IntArray
+    rates: FloatArray
+    stds: FloatArray
+    uses_gpus: bool
+    known: bool
+    best: float
+
+    def column(self, kind: str, count: int) -> int:
+        """The column of `count` workers on `kind`; 0 if there is none."""
+        for i, pair in enumerate(zip(self.kinds, self.counts, strict=True)):
+            if pair == (kind, count):
+                return i if count else 0
+        return 0
+
+    def ladder(self, kind: str, caution: float) -> Ladder:
+        """What a promise may count on: rates less `caution` standard deviations."""
+        columns = [i for i, one in enumerate(self.kinds) if one == kind and i]
+        safe = np.maximum(0.0, self.rates - caution * self.stds)
+        return Ladder.of([int(self.amounts[i]) for i in columns], [float(safe[i]) for i in columns])
+
+
+#: Options by what they depend on; of a job they stay the same until more is known of its speed.
+_KNOWN: dict[tuple[int, int], tuple[Speed, "Options | None"]] = {}
+_N_KNOWN_MAX = 1 << 14
+
+
+def options_of(hardware: Hardware, view: JobView) -> Options | None:
+    """The options of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
+    worker, rungs = view.spec.worker, worker_rungs(hardware, view)
+    if worker is None or not rungs:
+        return None
+    speed = hardware.speed(view)
+    key = id(speed), len(rungs)
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _N_KNOWN_MAX:
+            _KNOWN.clear()
+        counts = hardware.counts(view.spec)[: len(rungs)]
+        # Kept with its speed, so that no other can have its identity.
+        _KNOWN[key] = speed, _options(hardware, speed, worker, counts)
+    return _KNOWN[key][1]
+
+
+def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]) -> Options | None:
+    columns: list[tuple[str, int, float, float]] = []
+    for kind in hardware.kinds:
+        columns += _of_kind(speed, worker, kind, _on_kind(hardware, worker, counts, kind))
+    known = bool(columns)
+    if not known:
+        columns = _guesses(hardware, speed, worker, counts)
+    if not columns:
+        return None
+    per_worker = worker.gpus or max(1, ceil(worker.cores * _PARTS_PER_CORE - 1e-9))
+    amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
+    rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
+    return Options(
+        kinds=("", *(kind for kind, _, _, _ in columns)),
+        counts=(0, *(n for _, n, _, _ in columns)),
+        amounts=amounts,
+        rates=rates,
+        stds=np.array([0.0, *(std for _, _, _, std in columns)]),
+        uses_gpus=worker.gpus > 0,
+        known=known,
+        best=float((rates[1:] / amounts[1:]).max()),
+    )
+
+
+def _of_kind(speed: Speed, worker: Resources, kind: str, counts: Sequence[int]) -> list[tuple[str, int, float, float]]:
+    """Kind, workers, rate and its deviation for each of `counts` with which the job runs, as far as anything is known.
+
+    Where only other numbers were measured, fewer workers are taken to be slower in proportion, and more of them to
+    gain as the power `_GUESS_POWER` of their number.
+    """
+    found = [(n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
+    measured = [(n, rate) for n, rate, std in found if rate > 0 and std < inf]
+    columns = []
+    for n, rate, std in found:
+        if rate <= 0:
+            continue
+        if std == inf and measured:
+            near, at_near = min(measured, key=lambda pair: abs(pair[0] - n))
+            guess = at_near * (n / near) ** (1.0 if n < near else _GUESS_POWER)
+            columns.append((kind, n, guess, _GUESS_FRAC * guess))
+        else:
+            columns.append((kind, n, rate, _GUESS_FRAC * rate if std == inf else std))
+    return columns
+
+
+def _guesses(
+    hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]
+) -> list[tuple[str, int, float, float]]:
+    """Of a job of which nothing is known: as fast as it has workers, on every kind that it may run on."""
+    return [
+        (kind, n, float(n), _GUESS_FRAC * n)
+        for kind in hardware.kinds
+        for n in _on_kind(hardware, worker, counts, kind)
+        if speed.is_unknown(n, worker.cores * n, kind)
+    ]
+
+
+def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind: str) -> Sequence[int]:
+    """Those of `counts` that the nodes of a kind have room for."""
+    if len(hardware.kinds) == 1:
+        return counts
+    most = sum(n_fitting(worker, hardware.capacity[node]) for node in hardware.kinds[kind])
+    return [n for n in counts if n <= most]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The options of several jobs as one table, padded with columns that are not allowed.
+
+    Attributes
+    ----------
+    amounts, rates
+        Shape (n, m).
+    allowed
+        Shape (n, m).
+    pools
+        Shape (n, m), index of the pool of each column.
+    """
+
+    options: Sequence[Options]
+    amounts: IntArray
+    rates: FloatArray
+    allowed: BoolArray
+    pools: IntArray
+
+    @classmethod
+    def of(cls, options: Sequence[Options], pools: Sequence[Pool]) -> "Table":
+        n, m = len(options), max((len(one.counts) for one in options), default=1)
+        index = {pool: i for i, pool in enumerate(pools)}
+        amounts, of_pool = np.zeros((n, m), dtype=np.int64), np.zeros((n, m), dtype=np.int64)
+        rates, allowed = np.zeros((n, m)), np.zeros((n, m), dtype=bool)
+        for i, one in enumerate(options):
+            width = len(one.counts)
+            amounts[i, :width], rates[i, :width], allowed[i, :width] = one.amounts, one.rates, True
+            if len(pools) > 1:
+                of_pool[i, 1:width] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
+        return cls(options, amounts, rates, allowed, of_pool)
