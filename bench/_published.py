@@ -188,7 +188,9 @@ def _between(times: dict[float, tuple[float, float]], batch: float) -> tuple[flo
 
 # What is compared.
 
-_EDF_SAME = "jobs, deadlines, iterations, speed tables, cluster; earliest deadline first, no admission, no cost of a resize"
+_EDF_SAME = (
+    "jobs, deadlines, iterations, speed tables, cluster; earliest deadline first, no admission, no cost of a resize"
+)
 _EDF_DIFFERS = (
     "theirs gives the next job whatever is left, up to all it can have, and changes that later; ours gives it all it can "
     "have, if need be by pausing later ones, or nothing. Theirs decides once in 60 s, ours at every event"

@@ -77,7 +77,9 @@ COST_HEADS = [
 def rigid(*, quick: bool) -> Section:
     """FIFO and SRTF at constant load, and the Philly trace as it was recorded."""
     section = Section("Rigid jobs on 64 nodes of 8 devices", COST_HEADS)
-    by_size = {policy: {n: _generated(section, policy, n, quick=quick) for n in _sizes(quick=quick)} for policy in RIGID}
+    by_size = {
+        policy: {n: _generated(section, policy, n, quick=quick) for n in _sizes(quick=quick)} for policy in RIGID
+    }
     if has_data() and not quick:
         for policy in RIGID:
             runs = repeated(f"philly/{policy}", 2)

@@ -1,6 +1,7 @@
 """Against what is known without simulating."""
 
 from collections.abc import Iterator
+from math import factorial
 from random import Random
 from statistics import mean
 
@@ -18,10 +19,11 @@ def poisson_jobs(n: int, load: float, seed: int, *, exponential: bool) -> Iterat
         yield sim_job(f"job-{i}", at, steps=random.expovariate(1.0) if exponential else 1.0)
 
 
-def waits_s(seed: int, load: float, *, exponential: bool) -> float:
-    """Mean wait of a queue with one device, without its first tenth, in which it fills up."""
+def waits_s(seed: int, load: float, *, exponential: bool, n_devices: int = 1) -> float:
+    """Mean wait of a queue, without its first tenth, in which it fills up."""
     n = 3000
-    journal = play(poisson_jobs(n, load, seed, exponential=exponential), nodes(1, 1), Fifo())
+    jobs = poisson_jobs(n, load * n_devices, seed, exponential=exponential)
+    journal = play(jobs, nodes(1, n_devices), Fifo())
     submitted_at = {message.spec.id: message.at for message in of(journal, JobSubmitted)}
     waits = [message.at - submitted_at[message.job] for message in of(journal, JobStarted)]
     assert len(waits) == n
@@ -40,6 +42,21 @@ def test_the_wait_in_a_queue_with_exponential_work() -> None:
     samples = [waits_s(seed, load, exponential=True) for seed in range(8)]
     assert within_bounds(load / (1 - load), samples)  # M/M/1
     assert not within_bounds(1.25 * load / (1 - load), samples)
+
+
+def test_the_wait_for_one_of_several_devices() -> None:
+    load, n_devices = 0.7, 4
+    samples = [waits_s(seed, load, exponential=True, n_devices=n_devices) for seed in range(8)]
+    assert within_bounds(erlang_c_wait_s(load, n_devices), samples)
+    assert not within_bounds(1.4 * erlang_c_wait_s(load, n_devices), samples)
+
+
+def erlang_c_wait_s(load: float, n_devices: int) -> float:
+    """Mean wait in an M/M/c queue whose jobs take a second: Erlang's second formula over the idle capacity."""
+    offered = load * n_devices
+    all_busy = offered**n_devices / factorial(n_devices) / (1 - load)
+    p_wait = all_busy / (sum(offered**i / factorial(i) for i in range(n_devices)) + all_busy)
+    return p_wait / (n_devices - offered)
 
 
 def test_the_wait_in_a_queue_with_equal_work_is_half_of_that() -> None:
