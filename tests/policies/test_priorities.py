@@ -64,6 +64,11 @@ def test_a_job_that_may_not_be_paused_is_not(policy: Policy) -> None:
     assert counts(decide(policy, jobs, {"n": 8}), jobs) == {"long": 8}
 
 
+def test_a_job_that_is_starting_up_is_left_alone() -> None:
+    jobs = [may("long", 8, 8000.0, on={"n": 8}, status="starting"), job("short", 4, steps=40.0, at=1.0)]
+    assert counts(decide(ShortestRemaining(), jobs, {"n": 8}), jobs) == {"long": 8}
+
+
 def test_the_margin() -> None:
     jobs = [may("long", 8, 800.0, on={"n": 8}), job("short", 8, steps=400.0, at=1.0)]
     assert "short" in counts(decide(ShortestRemaining(margin_s=49.0), jobs, {"n": 8}), jobs)

@@ -30,8 +30,8 @@ def is_protected(view: JobView) -> bool:
 
 
 def may_pause(view: JobView) -> bool:
-    """Whether a plan may take from the job everything that it has."""
-    return view.spec.preemptible and view.status != "stopping" and bool(view.planned)
+    """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
+    return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
 
 
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:

@@ -6,7 +6,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
-from punctual.policies._base import is_protected, least, may_pause, same_amount, seniority
+from punctual.policies._base import is_protected, least, same_amount, seniority
 from punctual.policies._draft import Draft
 
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
@@ -86,7 +86,11 @@ def _rehouse(draft: Draft, displaced: Iterable[JobView]) -> list[JobView]:
 
 def _evict(draft: Draft, view: JobView, homeless: list[JobView]) -> Allocation | None:
     """Pause the youngest jobs that may be paused until `view` fits."""
-    candidates = (other for other in draft.snapshot.holding if may_pause(other) and draft.held(other))
+    candidates = [
+        other
+        for other in draft.snapshot.holding
+        if other.spec.preemptible and other.status != "stopping" and draft.held(other)
+    ]
     for other in sorted(candidates, key=seniority, reverse=True):
         text = f"paused: '{view.spec.id}' lost its place and may not be paused"
         draft.put(other, {}, Reason("paused", text))

@@ -38,7 +38,8 @@ class EarliestDeadline:
 
     *Differs.* (1) Several devices, and jobs that need several of them at once: the guarantee does not carry over.
     (2) A job without workers that has a controller is given what it demands while it runs, as far as
-    its node has it.
+    its node has it. (3) A job that is still starting up is not
+    paused.
 
     *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
     round in which a job may be paused.
