@@ -88,9 +88,12 @@ NOTHING = Resources()
 
 def total(amounts: Iterable[Resources]) -> Resources:
     """The sum of `amounts`."""
-    cores, gpus, memory_bytes = 0.0, 0, 0
-    for amount in amounts:
+    rest = iter(amounts)
+    first = next(rest, NOTHING)
+    cores, gpus, memory_bytes, alone = first.cores, first.gpus, first.memory_bytes, True
+    for amount in rest:
         cores += amount.cores
         gpus += amount.gpus
         memory_bytes += amount.memory_bytes
-    return Resources(cores, gpus, memory_bytes)
+        alone = False
+    return first if alone else Resources(cores, gpus, memory_bytes)  # most allocations lie on one node

@@ -199,6 +199,7 @@ class Scheduler:
         self._free: dict[NodeId, Resources] = {}
         self._touched: set[NodeId] = set()
         self._nodes: tuple[Node, ...] = ()
+        self._capacity = NOTHING
         self._picture = Picture()
         #: Jobs of which the picture is out of date, in the order in which they changed.
         self._changed: dict[JobId, _Job] = {}
@@ -292,9 +293,8 @@ class Scheduler:
         )  # fmt: skip
         job.story.add(event)
         self._jobs[spec.id] = job
-        capacity = total(self._ledger.nodes.values())
-        if capacity and not spec.floor.fits_in(capacity):
-            self._reject(event.at, job, capacity)
+        if self._capacity and not spec.floor.fits_in(self._capacity):
+            self._reject(event.at, job, self._capacity)
             return
         self._active[spec.id] = job
         self._ledger.open(spec.id)
@@ -460,6 +460,7 @@ class Scheduler:
     def _capacity_changed(self) -> None:
         nodes = sorted(self._ledger.nodes.items())
         self._nodes = tuple(Node(node, capacity, self._devices[node]) for node, capacity in nodes)
+        self._capacity = total(self._ledger.nodes.values())
         self._free = dict(nodes)
         self._touched.update(self._free)
         self._capacity_revision = self._revision
