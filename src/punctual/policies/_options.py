@@ -15,7 +15,7 @@ from punctual.policies._elastic import worker_rungs
 from punctual.policies._hardware import Hardware, Speed
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
-_PARTS_PER_CORE = 16
+PARTS_PER_CORE = 16
 #: A rate that nobody measured is taken as uncertain by this share of it.
 _GUESS_FRAC = 0.3
 _GUESS_POWER = 0.7
@@ -40,6 +40,8 @@ class Options:
         Whether its pools are those of GPUs.
     known
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
+    per_worker
+        What one worker takes of its pool.
     best
         Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
     """
@@ -52,6 +54,20 @@ class Options:
     uses_gpus: bool
     known: bool
     best: float
+    per_worker: int
+
+    @property
+    def fastest(self) -> float:
+        """Most steps per second."""
+        return float(self.rates.max())
+
+    def best_on(self, kind: str) -> float:
+        """Most steps per second and unit on a kind."""
+        return max(float(self.rates[i] / self.amounts[i]) for i, one in enumerate(self.kinds) if one == kind and i)
+
+    def least_on(self, kind: str) -> int:
+        """The smallest number of workers on a kind."""
+        return min((n for one, n in zip(self.kinds, self.counts, strict=True) if one == kind and n), default=0)
 
     def column(self, kind: str, count: int) -> int:
         """The column of `count` workers on `kind`; 0 if there is none."""
@@ -97,7 +113,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
         columns = _guesses(hardware, speed, worker, counts)
     if not columns:
         return None
-    per_worker = worker.gpus or max(1, ceil(worker.cores * _PARTS_PER_CORE - 1e-9))
+    per_worker = worker.gpus or max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
     amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
     rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
     return Options(
@@ -109,6 +125,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
         uses_gpus=worker.gpus > 0,
         known=known,
         best=float((rates[1:] / amounts[1:]).max()),
+        per_worker=per_worker,
     )
 
 
