@@ -69,6 +69,13 @@ def test_a_job_that_is_starting_up_is_left_alone() -> None:
     assert counts(decide(ShortestRemaining(), jobs, {"n": 8}), jobs) == {"long": 8}
 
 
+def test_a_job_that_was_starting_up_is_paused_once_it_runs() -> None:
+    starting, short = may("long", 8, 8000.0, on={"n": 8}, status="starting"), job("short", 4, steps=40.0, at=1.0)
+    carry = decide(ShortestRemaining(), [starting, short], {"n": 8}).carry
+    jobs = [replace(starting, status="running"), short]
+    assert counts(decide(ShortestRemaining(), jobs, {"n": 8}, carry=carry), jobs) == {"short": 4}
+
+
 def test_the_margin() -> None:
     jobs = [may("long", 8, 800.0, on={"n": 8}), job("short", 8, steps=400.0, at=1.0)]
     assert "short" in counts(decide(ShortestRemaining(margin_s=49.0), jobs, {"n": 8}), jobs)

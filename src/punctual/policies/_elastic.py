@@ -1,6 +1,6 @@
 """Sharing the nodes among jobs that can do with more or less: who gets how much first, then where it lies."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -233,16 +233,20 @@ def _n(claim: Claim) -> int:
 Change = tuple[JobView, int, int]
 
 
-def lay_out(draft: Draft, changes: Iterable[Change]) -> None:
+def lay_out(
+    draft: Draft, changes: Iterable[Change], room: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
+) -> None:
     """Find nodes for changed numbers of workers; where they do not fit, for the largest allowed number that does.
 
     What shrinks goes first, then what starts, then what grows, of each the largest first, since a large job finds room
-    only while there are large gaps. A job whose number stays keeps its nodes.
+    only while there are large gaps. A job whose number stays keeps its nodes. `room` says where a job may go; without
+    it, wherever something would be free if the job held nothing.
     """
+    room = room or draft.without
     changed = [change for change in changes if change[1] != change[2]]
     changed.sort(key=lambda change: (_turn(change), -change[2], *seniority(change[0])))
     for view, n_before, n_after in changed:
-        allocation = _shrunk(draft, view, n_after) if n_after < n_before else _found(draft, view, n_before, n_after)
+        allocation = _shrunk(draft, view, n_after) if n_after < n_before else _found(draft, view, n_before, n_after, room(view))
         if allocation is not None:
             n_given = n_workers(view.spec, allocation)
             draft.put(view, allocation, _why(draft, view, n_before, n_given, allocation))
@@ -271,9 +275,10 @@ def _shrunk(draft: Draft, view: JobView, n_after: int) -> Allocation:
     return {node: worker * n for node, n in on_nodes.items() if n}
 
 
-def _found(draft: Draft, view: JobView, n_before: int, n_after: int) -> Allocation | None:
-    """Room for `n_after` workers or the largest smaller number above `n_before`, what the job has being free."""
-    free = draft.without(view)
+def _found(
+    draft: Draft, view: JobView, n_before: int, n_after: int, free: Mapping[NodeId, Resources]
+) -> Allocation | None:
+    """Room for `n_after` workers or the largest smaller number above `n_before`, in `free`."""
     for n in reversed(draft.hardware.counts(view.spec)):
         if n_before < n <= n_after:
             found = draft.find(view, n, _whole(view, 1), free)

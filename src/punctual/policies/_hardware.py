@@ -83,18 +83,19 @@ class Hardware:
         self.end_at = Remembered(_end_at)
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
-        self._speeds: dict[tuple[int, int], tuple[JobSpec, object, Speed]] = {}
+        self._speeds: dict[tuple[int, int, int], tuple[object, Speed]] = {}
 
     def speed(self, view: JobView) -> "Speed":
         """How fast the job runs here; the same object as long as no more is known of it."""
-        spec, state = view.spec, view.curve.state if view.curve else None
-        known = self._speeds.get((id(spec), id(state)))
-        if known is not None:
-            return known[2]
+        spec, curve = view.spec, view.curve
+        model, state = (curve.model, curve.state) if curve else (None, None)
+        known = self._speeds.get((id(spec), id(model), id(state)))
+        if known is not None:  # the three are kept with it, so no others can have their identities
+            return known[1]
         if len(self._speeds) >= _N_REMEMBERED_MAX:
             self._speeds.clear()
         speed = Speed(view, self)
-        self._speeds[id(spec), id(state)] = spec, state, speed
+        self._speeds[id(spec), id(model), id(state)] = (spec, model, state), speed
         return speed
 
     def n_nodes(self, n_workers: int, worker: Resources, kind: str) -> int:

@@ -166,10 +166,12 @@ class _Round:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
         if self._running is None:
             rank_of, holding = self._order.running, self._draft.snapshot.holding
-            views = [view for view in holding if view.spec.preemptible and may_pause(view)]
-            self._running = [(rank_of(view), view.submitted_at, view.spec.id, view) for view in views]
-            self._running.sort(reverse=True)
-            self._last = self._running[0][0] if self._running else -_LAST_OF_ALL
+            views = [view for view in holding if view.spec.preemptible and view.planned]
+            ranked = [(rank_of(view), view.submitted_at, view.spec.id, view) for view in views]
+            ranked.sort(reverse=True)
+            # Those that are starting up count here: in the next round they may run.
+            self._last = ranked[0][0] if ranked else -_LAST_OF_ALL
+            self._running = [each for each in ranked if may_pause(each[3])]
         return self._running
 
     def _fewest(self, victims: list[Ranked], view: JobView, request: Request) -> tuple[int, Allocation] | None:

@@ -169,14 +169,15 @@ class _Race:
         return True
 
     def _admit_workers(self, view: JobView, least: Resources) -> bool:
-        """Start a job made of workers with its smallest number, on the first kind of device that has room for it."""
-        worker = view.spec.worker or least
-        for kind in self._draft.kinds_for(view, least):
-            if self._spaces[kind].may_hold(least) or self._make_room(kind, least):
-                self._spaces[kind].take(least)
-                self._runners[kind].append(_Runner(self._draft, view, worker, 0, kind))
-                return True
-        return False
+        """Start a job made of workers with its smallest number, where there is room for it or room can be made."""
+        kinds = self._draft.kinds_for(view, least)
+        free = (kind for kind in kinds if self._spaces[kind].may_hold(least))
+        kind = next(free, None) or next((kind for kind in kinds if self._make_room(kind, least)), None)
+        if kind is None:
+            return False
+        self._spaces[kind].take(least)
+        self._runners[kind].append(_Runner(self._draft, view, view.spec.worker or least, 0, kind))
+        return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:
         """Let those that lose least give up workers until there is room, if that can be enough."""
