@@ -3,7 +3,7 @@
 from tests.core.desk import HERE, A, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, ResizeJob
-from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, NodeLost, TimerFired
+from punctual.core.events import GrantFailed, JobStarted, JobSubmitted, NodeJoined, NodeLost, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -48,3 +48,19 @@ def test_a_job_that_ran_already_when_it_was_launched_again_is_brought_to_its_tar
     assert resize.grant == cores(2.0)
     desk.applied(resize, at=12.0)
     assert desk.scheduler.job(A).granted == cores(2.0)
+
+
+def test_a_job_whose_launch_was_not_answered_can_be_given_up(desk: Desk) -> None:
+    """Whether it runs is not known; so it is told to hold nothing, and what was booked for it is free then."""
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), controller=None, preemptible=True)
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    only(desk.plan({A: cores(2.0)}), LaunchJob)  # performed perhaps; nobody hears of it
+    desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
+    desk.plan({}, at=1.0)
+    nothing = only(desk.tell(TimerFired(at=12.0, key=f"answer:{A}")), ResizeJob)
+    assert nothing.grant == {}
+    none_there = GrantFailed(at=12.0, job=A, request=nothing.request, granted={}, cause="there is no such process")
+    desk.tell(none_there)
+    desk.tell(TimerFired(at=14.0, key=f"retry:{A}"))
+    assert desk.scheduler.job(A).status == "queued"
+    assert only(desk.plan({A: cores(1.0)}, at=14.0), LaunchJob).grant == cores(1.0)

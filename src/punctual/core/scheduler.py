@@ -675,7 +675,7 @@ class Scheduler:
     def _resize(self, job: _Job, at: float) -> None:
         if not self._may_ask(job, at):
             return
-        if job.status == "starting":  # the launch was not answered in time: say it again
+        if job.status == "starting" and job.target:  # the launch was not answered in time: say it again
             self._become(job, "queued")
             job.launched_again = True
             self._launch(job, at)
