@@ -137,7 +137,9 @@ def _knapsack_targets(runs: list[dict[str, Any]]) -> list[Target]:
             slowest = most(_of_size(runs, n_jobs), "time_ms")
             targets.append(Target(f"knapsack {n_jobs} × {capacity}: time, slowest of all", limit_ms, slowest, MS))
     faster = middle(_of_size(runs, 1000), "faster")
-    targets.append(Target("knapsack 1000 × 4096: HiGHS's time over ours, both at 1e-4", 100, faster, TIMES, at_least=True))
+    targets.append(
+        Target("knapsack 1000 × 4096: HiGHS's time over ours, both at 1e-4", 100, faster, TIMES, at_least=True)
+    )
     n_proven = sum(run["is_exact"] for run in runs) / len(runs)
     targets.append(Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True))
     return targets

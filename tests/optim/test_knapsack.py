@@ -1,5 +1,7 @@
+import doctest
 from itertools import product
 from math import inf
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 from tests.optim.instances import Counts, cluster, small
 
 from punctual.core.errors import InvalidSpec
+from punctual.optim import knapsack, solution, vector_knapsack
 from punctual.optim.knapsack import charge_switching, solve_knapsack
 from punctual.optim.solution import Solution, relative_gap
 
@@ -24,6 +27,19 @@ def brute_force(costs: NDArray[np.int64], values: NDArray[np.float64], capacity:
         if costs[range(len(values)), columns].sum() <= capacity:
             best = max(best, float(values[range(len(values)), columns].sum()))
     return best
+
+
+def by_table(costs: NDArray[np.int64], values: NDArray[np.float64], capacity: int) -> float:
+    """The best value there is, by the plain recursion over every amount of capacity."""
+    costs = np.broadcast_to(costs, values.shape)
+    best = np.zeros(capacity + 1)
+    for cost, value in zip(costs, values, strict=True):
+        after = np.full(capacity + 1, -inf)
+        for c, v in zip(cost.tolist(), value.tolist(), strict=True):
+            if c <= capacity:
+                after[c:] = np.maximum(after[c:], best[: capacity + 1 - c] + v)
+        best = after
+    return float(best[-1])
 
 
 def check(found: Solution, costs: NDArray[np.int64], values: NDArray[np.float64], capacity: int) -> None:
@@ -47,6 +63,15 @@ def test_exact_is_the_best_of_all_choices(seed: int, n_jobs: int, n_configuratio
     assert found.status == "optimal"
     assert found.value == pytest.approx(best, abs=1e-9)
     assert found.gap == 0
+
+
+@given(SEEDS, st.integers(10, 60), st.integers(2, 8), st.integers(20, 200))
+def test_exact_agrees_with_the_plain_recursion(seed: int, n_jobs: int, n_configurations: int, capacity: int) -> None:
+    one = small(np.random.default_rng(seed), n_jobs, n_configurations, capacity)
+    best = by_table(one.costs, one.values, capacity)
+    found = solve_knapsack(one.costs, one.values, capacity, exact=True)
+    assert found.value == pytest.approx(best, abs=1e-9)
+    assert found.status == ("infeasible" if best == -inf else "optimal")
 
 
 @given(SEEDS, st.integers(1, 5), st.integers(2, 4), st.integers(0, 30), st.integers(0, 40))
@@ -114,15 +139,6 @@ def test_the_multiplier_is_the_price_of_capacity() -> None:
     # Concave in the capacity, up to the gap: the tangent lies above.
     assert more.value <= found.bound + 40 * found.multipliers[0]
     assert more.value > found.value
-
-
-def test_a_good_start_saves_rounds() -> None:
-    one = cluster(1000, 4096, 0)
-    cold = solve_knapsack(one.costs, one.values, 4096, exact=True)
-    warm = solve_knapsack(one.costs, one.values, 4000, exact=True, multiplier=float(cold.multipliers[0]))
-    again = solve_knapsack(one.costs, one.values, 4000, exact=True)
-    assert warm.value == pytest.approx(again.value, rel=1e-12)
-    assert warm.n_rounds <= again.n_rounds
 
 
 def test_enough_for_all_is_optimal_at_once() -> None:
@@ -220,6 +236,13 @@ def test_a_large_penalty_keeps_everyone_in_place(seed: int) -> None:
 def test_malformed_switching_is_refused(current: list[int], penalty: float) -> None:
     with pytest.raises(InvalidSpec):
         charge_switching([[0.0, 1.0]], current, penalty)
+
+
+@pytest.mark.parametrize("module", [knapsack, solution, vector_knapsack])
+def test_examples_give_what_they_say(module: ModuleType) -> None:
+    found = doctest.testmod(module)
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_gaps() -> None:

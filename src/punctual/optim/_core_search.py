@@ -1,6 +1,7 @@
 """Exact search among the few configurations that can still matter."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -45,7 +46,7 @@ class _Candidates:
         """One slice per job."""
         cuts = np.flatnonzero(np.diff(self.jobs)) + 1
         ends = [0, *cuts.tolist(), len(self.jobs)]
-        return [slice(begin, end) for begin, end in zip(ends[:-1], ends[1:], strict=True) if end > begin]
+        return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
 
 
 class CoreSearch:

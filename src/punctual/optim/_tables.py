@@ -58,7 +58,8 @@ def choice_sum(table: FloatArray, choices: NDArray[np.int64]) -> Any:
 
 def rows_without_choice(values: FloatArray) -> BoolArray:
     """Jobs for which everything is forbidden."""
-    return ~(values > -inf).any(axis=1)
+    nothing: BoolArray = values.max(axis=1, initial=-inf) == -inf
+    return nothing
 
 
 def _spread(table: NDArray[Any], shape: tuple[int, ...], name: str) -> NDArray[Any]:

@@ -48,7 +48,8 @@ def solve_knapsack(
     exact
         Go on until the choice is proven best.
     multiplier
-        That of a similar problem (`Solution.multipliers`): the search begins near it. Changes the time, not the bound.
+        That of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
+        from nothing takes a few rounds only, and changes no proof.
     n_states_max
         Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
         fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
@@ -68,8 +69,8 @@ def solve_knapsack(
     *Symbols.* v_jk, c_jk value and cost of configuration k of job j, C capacity, λ ≥ 0 multiplier.
 
     *Formula.* L(λ) = λC + Σ_j max_k (v_jk − λ c_jk) is an upper bound for each λ; `bound` starts as its minimum.
-    With the loss of a configuration ℓ_jk = max_i (v_ji − λ c_ji) − (v_jk − λ c_jk) ≥ 0, a choice x that uses U has
-    value L(λ) − Σ_j ℓ_jx(j) − λ(C − U). So a choice better than value z holds no configuration with ℓ_jk ≥ L(λ) − z,
+    With the loss of a configuration l_jk = max_i (v_ji − λ c_ji) − (v_jk − λ c_jk) ≥ 0, a choice x that uses U has
+    value L(λ) − Σ_j l_jx(j) − λ(C − U). So a choice better than value z holds no configuration with l_jk ≥ L(λ) − z,
     and among the few others dynamic programming over the difference in cost finds the best one.
 
     *Source.* [sinha1979] for the bound, [pisinger1995] for the idea of a core.

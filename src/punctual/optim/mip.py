@@ -83,7 +83,7 @@ def solve_mip(
     --------
     >>> found = solve_mip([2, 3], [[1, 2]], 0, 4, upper=3)  # doctest: +SKIP
     >>> found.choices.tolist(), found.value  # doctest: +SKIP
-    ([3.0, 0.0], 6.0)
+    ([2.0, 1.0], 7.0)
     """
     highspy = _highspy()
     gains = np.asarray(objective, dtype=np.float64)

@@ -140,7 +140,8 @@ def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
     choices = (np.cumsum(weights, axis=1) < thresholds[:, None]).sum(axis=1)
     choices = np.minimum(choices, weights.shape[1] - 1)
     forbidden = reduced[np.arange(len(reduced)), choices] == -inf
-    return np.where(forbidden, reduced.argmax(axis=1), choices)
+    rounded: IntArray = np.where(forbidden, reduced.argmax(axis=1), choices)
+    return rounded
 
 
 def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntArray | None:
