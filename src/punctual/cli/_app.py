@@ -22,6 +22,7 @@ COMMANDS = {
     "trace": "trace",
     "simulate": "simulate",
     "compare": "compare",
+    "reproduce": "reproduce",
     "controllers": "catalogue",
     "policies": "catalogue",
     "demo": "demo",

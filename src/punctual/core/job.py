@@ -9,6 +9,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import SeenRate, Shape
+from punctual.core.utility import Sigmoid
 
 #: A job is *queued* until its launch is asked for, *starting* until it has started, *running* until it is asked to
 #: stop or ends, and *finished* or *failed* from then on.
@@ -41,6 +42,9 @@ class JobSpec:
         A rigid job has one.
     weight
         How much the job counts against others, above zero.
+    utility
+        What it is worth that the job ends early, for policies that look at it; None: they derive it from the weight
+        and the deadline.
     resize_cost_s
         Training time lost by one resize, in seconds.
     startup_s
@@ -67,6 +71,7 @@ class JobSpec:
     work_steps: float | None = None
     deadline_s: float | None = None
     weight: float = 1.0
+    utility: Sigmoid | None = None
     resize_cost_s: float = 0.0
     startup_s: float = 0.0
     preemptible: bool = False

@@ -1,0 +1,60 @@
+"""What it is worth that a job ends early."""
+
+from dataclasses import dataclass
+from math import exp, isfinite
+
+from punctual.core.errors import InvalidSpec
+
+#: Beyond this the exponential is written as 0 or as infinite anyway.
+_EXPONENT_MAX = 700.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sigmoid:
+    """A utility that falls from `height` to nothing as the completion time grows.
+
+    Parameters
+    ----------
+    height
+        Utility of a job that ends at once, nearly; above zero. In a unit of the user's, the same for all jobs.
+    steepness_per_s
+        How sudden the fall is, per second; 0: half the height whenever the job ends.
+    middle_s
+        Completion time at which half of the height is left, in seconds since submission.
+
+    Raises
+    ------
+    InvalidSpec
+        A number is not finite, or outside of its range.
+
+    Notes
+    -----
+    *Formula.* height / (1 + e^(steepness_per_s · (t − middle_s))).
+
+    *Source.* [smd2021], μ(π) with γ1, γ2, γ3.
+
+    Examples
+    --------
+    >>> Sigmoid(height=80.0, steepness_per_s=0.01, middle_s=3600.0).at_s(3600.0)
+    40.0
+    """
+
+    height: float
+    steepness_per_s: float
+    middle_s: float
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("height", self.height, 5e-324), ("steepness_per_s", self.steepness_per_s, 0.0),
+            ("middle_s", self.middle_s, 0.0),
+        ):  # fmt: skip
+            if not (isfinite(value) and value >= least):
+                raise InvalidSpec(
+                    f"`{name}` must be finite and {'above zero' if least else 'not negative'}", f"{value}",
+                    "the utility of a job", "Give height > 0, steepness and middle of 0 or more.",
+                )  # fmt: skip
+
+    def at_s(self, completion_s: float) -> float:
+        """Utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""
+        exponent = self.steepness_per_s * (completion_s - self.middle_s) if isfinite(completion_s) else _EXPONENT_MAX
+        return self.height / (1.0 + exp(exponent)) if exponent < _EXPONENT_MAX else 0.0

@@ -1,0 +1,73 @@
+"""What a reproduction answers, and which there are."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Protocol, cast
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim import reproduce
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of the paper beside ours.
+
+    Attributes
+    ----------
+    published, obtained
+        In the same unit, named in `what`; `published` None: the paper does not say.
+    why
+        Why they differ; empty where they do not.
+    """
+
+    what: str
+    published: float | None
+    obtained: float
+    why: str = ""
+
+    @property
+    def ratio(self) -> float | None:
+        """Obtained over published."""
+        return self.obtained / self.published if self.published else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """A paper's experiment: figures, and what has to be known to read them."""
+
+    title: str
+    rows: tuple[Row, ...]
+    note: str = ""
+
+
+class Run(Protocol):
+    """The function `run` of a reproduction's file."""
+
+    def __call__(self, *, quick: bool, seeds: int, data: Path | None) -> Reproduction:
+        """Repeat the experiment with so many seeds; `quick`: a smaller one; `data`: where data sets lie."""
+        ...
+
+
+def names() -> list[str]:
+    """The experiments there are, in alphabetical order."""
+    found = (module.name for module in iter_modules(reproduce.__path__))
+    return sorted(name.replace("_", "-") for name in found if not name.startswith("_"))
+
+
+def load(name: str) -> Run:
+    """The experiment called `name`.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none of this name.
+    """
+    if name not in names():
+        raise InvalidSpec(
+            "an experiment must be one that is known", f"'{name}'", "`punctual reproduce`",
+            f"Known: {', '.join(names())}.",
+        )  # fmt: skip
+    module = import_module(f"{reproduce.__name__}.{name.replace('-', '_')}")
+    return cast(Run, module.run)
