@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.optim.instances import Counts, cluster, small
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim import knapsack, solution, vector_knapsack
+from punctual.optim import _core_search, knapsack, solution, vector_knapsack
 from punctual.optim.knapsack import charge_switching, solve_knapsack
 from punctual.optim.solution import Solution, relative_gap
 
@@ -40,6 +40,15 @@ def by_table(costs: NDArray[np.int64], values: NDArray[np.float64], capacity: in
                 after[c:] = np.maximum(after[c:], best[: capacity + 1 - c] + v)
         best = after
     return float(best[-1])
+
+
+def alike(seed: int, n_jobs: int, unit: int, n_kinds: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Few kinds of jobs, costs with a common divisor, values often proportional to cost: ties wherever there can be."""
+    rng = np.random.default_rng(seed)
+    kinds = rng.integers(0, 4, (n_kinds, 5)) * rng.integers(0, 2, (n_kinds, 1)) + np.arange(5) * 2
+    values = np.where(np.arange(5) == 0, 0, kinds)[rng.integers(0, n_kinds, n_jobs)].astype(float)
+    costs = np.concatenate([[0], unit * np.cumsum(rng.integers(1, 4, 4))])
+    return costs, values
 
 
 def check(found: Solution, costs: NDArray[np.int64], values: NDArray[np.float64], capacity: int) -> None:
@@ -74,6 +83,31 @@ def test_exact_agrees_with_the_plain_recursion(seed: int, n_jobs: int, n_configu
     assert found.status == ("infeasible" if best == -inf else "optimal")
 
 
+@given(SEEDS, st.integers(5, 60), st.integers(1, 4), st.integers(1, 3), st.integers(20, 200))
+def test_exact_is_exact_where_jobs_are_alike(seed: int, n_jobs: int, unit: int, n_kinds: int, capacity: int) -> None:
+    costs, values = alike(seed, n_jobs, unit, n_kinds)
+    found = solve_knapsack(costs, values, capacity, exact=True)
+    check(found, costs, values, capacity)
+    assert found.value == by_table(costs, values, capacity)
+    assert found.status == "optimal"
+
+
+@given(SEEDS, st.integers(5, 60), st.integers(1, 4), st.integers(1, 3), st.integers(20, 200))
+def test_looking_at_very_few_at_first_leads_to_the_same(
+    seed: int, n_jobs: int, unit: int, n_kinds: int, capacity: int
+) -> None:
+    costs, values = alike(seed, n_jobs, unit, n_kinds)
+    best = by_table(costs, values, capacity)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knapsack, "_N_CANDIDATES", 1)
+        patch.setattr(_core_search, "_N_SIFTED", 2)
+        exact = solve_knapsack(costs, values, capacity, exact=True)
+        rough = solve_knapsack(costs, values, capacity, gap_limit=0.01)
+    assert (exact.value, exact.status) == (best, "optimal")
+    assert rough.value <= best <= rough.bound + 1e-9
+    assert rough.status in {"feasible", "optimal"}
+
+
 @given(SEEDS, st.integers(1, 5), st.integers(2, 4), st.integers(0, 30), st.integers(0, 40))
 def test_every_bound_holds_however_little_is_searched(
     seed: int, n_jobs: int, n_configurations: int, capacity: int, n_states_max: int
@@ -96,9 +130,9 @@ def test_a_warm_start_changes_nothing_that_matters(seed: int, multiplier: float)
     assert (warm.status, warm.value) == (cold.status, pytest.approx(cold.value))
 
 
-@given(SEEDS, st.integers(2, 40), st.integers(0, 60))
-def test_jobs_that_are_all_alike(seed: int, n_jobs: int, capacity: int) -> None:
-    # Everything is a tie: all jobs have the same slopes, and only whole steps of 3 and 5 fit.
+@given(st.integers(2, 40), st.integers(0, 60))
+def test_jobs_that_are_all_alike(n_jobs: int, capacity: int) -> None:
+    # Everything is a tie: all jobs have the same slopes, and only sums of 3 and 8 can be used.
     costs, values = np.array([0, 3, 8]), np.tile([0.0, 3.0, 8.0], (n_jobs, 1))
     found = solve_knapsack(costs, values, capacity, exact=True)
     reachable = {3 * a + 8 * b for a in range(n_jobs + 1) for b in range(n_jobs + 1 - a)}

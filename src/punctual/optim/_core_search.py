@@ -1,8 +1,8 @@
 """Exact search among the few configurations that can still matter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import inf
+from math import ceil, floor, inf
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -13,6 +13,11 @@ from punctual.optim.solution import FloatArray, IntArray
 #: Which of a job's changes is best, at each difference in cost; there is one such array per job, so it is small.
 _PickArray = NDArray[np.int16]
 
+#: At least so many of the changes that lose least are looked at more closely, to leave out those that repeat others.
+_N_SIFTED = 4096
+#: Losses that differ by less than this share of what is missing count as equal where it is only about the order.
+_EQUAL_FRAC = 1e-6
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoreAnswer:
@@ -22,31 +27,59 @@ class CoreAnswer:
     ----------
     choices
         Shape (n_jobs,): the best choice among those looked at; None: none is better than the one known.
-    least_left_out
-        The smallest loss of a configuration that could have mattered and was not looked at; inf: all were.
+    least_missing
+        Any other choice, unless it is no better, misses at least that much of the bound; inf: there is none.
     limited
-        Whether the limit of work kept it from looking at as many as asked.
+        Whether the limit of work kept it from looking at as many configurations as asked.
     """
 
     choices: IntArray | None
-    least_left_out: float
-    limited: bool
+    least_missing: float
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Candidates:
-    """Configurations looked at, sorted by job: which, what they cost beyond the job's present one, what they lose."""
+class _Changes:
+    """Changes of one job's configuration each, and what is left to gain by them.
 
-    jobs: IntArray
-    configurations: IntArray
+    Attributes
+    ----------
+    flat
+        Place in the table of job and new configuration.
+    shifts
+        Cost beyond that of the present configuration, in multiples of `unit`.
+    losses
+        What each loses at the multiplier.
+    unit
+        Divides every shift.
+    slack
+        Unused capacity, in multiples of `unit`, rounded down.
+    price
+        The multiplier times `unit`.
+    missing
+        What a better choice may lose, or leave unused at that price, beyond what nobody can use.
+    """
+
+    flat: IntArray
     shifts: IntArray
     losses: FloatArray
+    unit: int
+    slack: int
+    price: float
+    missing: float
 
-    def groups(self) -> list[slice]:
-        """One slice per job."""
-        cuts = np.flatnonzero(np.diff(self.jobs)) + 1
-        ends = [0, *cuts.tolist(), len(self.jobs)]
-        return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
+    def at(self, places: IntArray | slice) -> "_Changes":
+        return replace(self, flat=self.flat[places], shifts=self.shifts[places], losses=self.losses[places])
+
+    def n_changed_max(self) -> int:
+        """How many jobs a best choice changes at most, if it is one that changes as few as possible.
+
+        No part of its changes adds up to a shift of zero, because without that part it would lose no more. So they
+        can be put in an order in which their sums stay within the largest shift of the way from nothing to their
+        total, and no sum comes twice.
+        """
+        furthest = max(self.slack, ceil(min(self.missing / self.price, 2**53)) - self.slack)
+        return 2 * int(np.abs(self.shifts).max()) + furthest
 
 
 class CoreSearch:
@@ -70,74 +103,146 @@ class CoreSearch:
         self._shift = cost - cost[rows, base][:, None]
         self._slack = round(capacity - float(cost[rows, base].sum()))
 
-    def run(self, missing: float, n_candidates: int, n_states_max: int) -> CoreAnswer:
-        """The best choice that loses less than `missing`, made of the `n_candidates` configurations that lose least."""
-        could_matter = np.flatnonzero((self._loss < missing) & (self._shift != 0))
-        losses = self._loss.ravel()[could_matter]
-        order = np.argsort(losses, kind="stable")
-        n_taken = self._n_affordable(could_matter[order], missing, min(n_candidates, len(order)), n_states_max)
-        left_out = float(losses[order[n_taken]]) if n_taken < len(order) else inf
-        choices = self._search(self._candidates(could_matter[order[:n_taken]]), missing)
-        return CoreAnswer(choices, left_out, limited=n_taken < min(n_candidates, len(order)))
+    def run(self, missing: float, n_wanted: int, n_states_max: int) -> CoreAnswer:
+        """The best choice that misses less than `missing`, made of the `n_wanted` changes that lose least."""
+        all_changes = self._that_matter(missing)
+        if not len(all_changes.flat):
+            return CoreAnswer(None, inf)
+        n_changed_max = all_changes.n_changed_max()
+        changes, sifted_out = self._sifted(all_changes, n_wanted, n_changed_max)
+        n_asked = min(n_wanted, len(changes.flat))
+        n_taken = self._n_affordable(changes, n_asked, n_changed_max, n_states_max)
+        left_out = min(sifted_out, float(changes.losses[n_taken:].min(initial=inf)))
+        choices = self._search(self._by_job(changes.at(slice(n_taken))), n_changed_max)
+        return CoreAnswer(choices, left_out + missing - changes.missing, limited=n_taken < n_asked)
 
-    def _n_affordable(self, ordered: IntArray, missing: float, n_wanted: int, n_states_max: int) -> int:
-        while n_wanted:
-            first, last = self._window(self._candidates(ordered[:n_wanted]), missing)
-            if n_wanted * (last - first + 1) <= n_states_max:
+    def _that_matter(self, missing: float) -> _Changes:
+        """The changes that lose less than is missing, after what no combination of them can use is taken off."""
+        flat = np.flatnonzero((self._loss < missing) & (self._shift != 0))
+        shifts, losses = self._shift.ravel()[flat].astype(np.int64), self._loss.ravel()[flat]
+        changes = _Changes(flat, shifts, losses, 1, self._slack, self._multiplier, missing)
+        while len(changes.flat) and (unit := _common_divisor(changes.shifts)) > 1:
+            unused = changes.price * (changes.slack % unit)
+            changes = replace(
+                changes,
+                shifts=changes.shifts // unit,
+                unit=changes.unit * unit,
+                slack=changes.slack // unit,
+                price=changes.price * unit,
+                missing=changes.missing - unused,
+            )
+            changes = changes.at(np.flatnonzero(changes.losses < changes.missing))
+        return changes
+
+    def _sifted(self, changes: _Changes, n_wanted: int, n_changed_max: int) -> tuple[_Changes, float]:
+        """Those that lose least, without those that repeat others; and the least loss of what was not looked at.
+
+        Where no more than m jobs are changed, of equal shifts only the m that lose least are needed: in place of a
+        later one, one of these has a job that is not changed yet.
+        """
+        n_sifted = max(_N_SIFTED, 4 * n_wanted)
+        beyond = inf
+        if len(changes.flat) > n_sifted:
+            order = np.argpartition(changes.losses, n_sifted)
+            beyond = float(changes.losses[order[n_sifted]])
+            changes = changes.at(np.sort(order[:n_sifted]))
+        changes = changes.at(np.argsort(changes.losses, kind="stable"))
+        if len(changes.flat) <= n_wanted:
+            return changes, beyond
+        changes = changes.at(self._first_of_job_and_shift(changes))
+        ranks = _ranks(changes.shifts)
+        needed = np.flatnonzero(ranks < n_changed_max)
+        # Among equal losses, each shift has its turn.
+        coarse = np.round(changes.losses[needed] / (_EQUAL_FRAC * changes.missing))
+        return changes.at(needed[np.lexsort((ranks[needed], coarse))]), beyond
+
+    def _first_of_job_and_shift(self, changes: _Changes) -> IntArray:
+        jobs = changes.flat // self._loss.shape[1]
+        least = int(changes.shifts.min())
+        keys = jobs * (int(changes.shifts.max()) - least + 1) + changes.shifts - least
+        return np.sort(np.unique(keys, return_index=True)[1])
+
+    def _by_job(self, changes: _Changes) -> _Changes:
+        return changes.at(np.argsort(changes.flat, kind="stable"))
+
+    def _groups(self, changes: _Changes) -> list[slice]:
+        """One slice per job."""
+        cuts = np.flatnonzero(np.diff(changes.flat // self._loss.shape[1])) + 1
+        ends = [0, *cuts.tolist(), len(changes.flat)]
+        return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
+
+    def _n_affordable(self, changes: _Changes, n_asked: int, n_changed_max: int, n_states_max: int) -> int:
+        n_taken = n_asked
+        while n_taken:
+            first, last = self._window(self._by_job(changes.at(slice(n_taken))), n_changed_max)
+            if n_taken * (last - first + 1) <= n_states_max:
                 break
-            n_wanted //= 2
-        return n_wanted
+            n_taken //= 2
+        return n_taken
 
-    def _candidates(self, flat: IntArray) -> _Candidates:
-        flat = np.sort(flat)
-        jobs, configurations = np.divmod(flat, self._loss.shape[1])
-        shifts = self._shift.ravel()[flat].astype(np.int64)
-        return _Candidates(jobs, configurations, shifts, self._loss.ravel()[flat])
-
-    def _window(self, candidates: _Candidates, missing: float) -> tuple[int, int]:
+    def _window(self, changes: _Changes, n_changed_max: int) -> tuple[int, int]:
         """The differences in cost that can be passed on the way to one that fits and leaves little unused."""
-        down = up = 0
-        for group in candidates.groups():
-            down -= min(0, int(candidates.shifts[group].min()))
-            up += max(0, int(candidates.shifts[group].max()))
-        # To leave more than missing/multiplier unused costs more than `missing`, so the end lies within this of slack.
-        unused = min(missing, self._multiplier * (self._slack + down + up)) / self._multiplier
-        return max(-down, int(np.floor(self._slack - unused)) - up), min(up, self._slack + down)
+        groups = self._groups(changes)
+        down = sum(
+            sorted((max(0, -int(changes.shifts[group].min())) for group in groups), reverse=True)[:n_changed_max]
+        )
+        up = sum(sorted((max(0, int(changes.shifts[group].max())) for group in groups), reverse=True)[:n_changed_max])
+        # To leave more than missing/price unused costs more than `missing`, so the end lies within this of slack.
+        unused = min(changes.missing / changes.price, float(changes.slack + down + up))
+        return max(-down, floor(changes.slack - unused) - up), min(up, changes.slack + down)
 
-    def _search(self, candidates: _Candidates, missing: float) -> IntArray | None:
-        first, last = self._window(candidates, missing)
-        if last < first or not first <= 0 <= last:
+    def _search(self, changes: _Changes, n_changed_max: int) -> IntArray | None:
+        first, last = self._window(changes, n_changed_max)
+        if not first <= 0 <= last:
             return None
         width = last - first + 1
-        margin = int(np.abs(candidates.shifts).max(initial=0))
+        margin = int(np.abs(changes.shifts).max(initial=0))
         # With margins of inf on both sides every shifted copy is a plain slice.
         buffer = np.full(width + 2 * margin, inf)
         losses = buffer[margin : margin + width]
         losses[-first] = 0.0
-        groups = candidates.groups()
-        picks = [_step(buffer, margin, candidates, group) for group in groups]
+        groups = self._groups(changes)
+        picks = [_step(buffer, margin, changes, group) for group in groups]
         differences = np.arange(first, last + 1)
-        totals = np.where(differences <= self._slack, losses + self._multiplier * (self._slack - differences), inf)
+        totals = np.where(differences <= changes.slack, losses + changes.price * (changes.slack - differences), inf)
         end = int(totals.argmin())
-        return self._walk_back(candidates, groups, picks, end) if totals[end] < missing else None
+        return self._walk_back(changes, groups, picks, end) if totals[end] < changes.missing else None
 
-    def _walk_back(self, candidates: _Candidates, groups: list[slice], picks: list[_PickArray], end: int) -> IntArray:
+    def _walk_back(self, changes: _Changes, groups: list[slice], picks: list[_PickArray], end: int) -> IntArray:
         choices = self._base.copy()
         for group, pick in zip(reversed(groups), reversed(picks), strict=True):
             if pick[end] >= 0:
                 i = group.start + int(pick[end])
-                choices[candidates.jobs[i]] = candidates.configurations[i]
-                end -= int(candidates.shifts[i])
+                job, column = divmod(int(changes.flat[i]), self._loss.shape[1])
+                choices[job] = column
+                end -= int(changes.shifts[i])
         return choices
 
 
-def _step(buffer: FloatArray, margin: int, candidates: _Candidates, group: slice) -> _PickArray:
+def _step(buffer: FloatArray, margin: int, changes: _Changes, group: slice) -> _PickArray:
     """Let one job change its configuration; which change is best at each difference in cost, -1: none."""
     width = len(buffer) - 2 * margin
     losses = buffer[margin : margin + width]
-    options = sliding_window_view(buffer, width)[margin - candidates.shifts[group]] + candidates.losses[group, None]
+    options = sliding_window_view(buffer, width)[margin - changes.shifts[group]] + changes.losses[group, None]
     best = options.argmin(axis=0)
     changed = options[best, np.arange(width)]
     pick = np.where(changed < losses, best, -1).astype(np.int16)
     np.minimum(losses, changed, out=losses)
     return pick
+
+
+def _common_divisor(shifts: IntArray) -> int:
+    # Nearly always the first few already have none but 1.
+    divisor = int(np.gcd.reduce(shifts[:64]))
+    return divisor if divisor == 1 else int(np.gcd.reduce(shifts))
+
+
+def _ranks(shifts: IntArray) -> IntArray:
+    """How many equal ones stand before each."""
+    order = np.argsort(shifts, kind="stable")
+    ordered = shifts[order]
+    places = np.arange(len(shifts))
+    begins = np.concatenate([[True], ordered[1:] != ordered[:-1]])
+    ranks = np.empty(len(shifts), dtype=np.int64)
+    ranks[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return ranks

@@ -76,14 +76,16 @@ def solve_knapsack(
     *Source.* [sinha1979] for the bound, [pisinger1995] for the idea of a core.
 
     *Differs.* (1) The multiplier is found by solving the relaxation of two configurations per job, repeatedly, instead
-    of by a partition around a median. (2) The core is chosen by configurations, not by jobs.
+    of by a partition around a median. (2) The core is chosen by configurations, not by jobs. (3) Jobs that are alike do
+    not make it larger: what a divisor of all differences leaves unused is taken off the bound, and of changes with
+    the same difference only as many are kept as can be needed.
 
     *Properties.* Deterministic. Finding λ takes O(n_jobs · n_configurations) a round, and about five rounds of which each
     looks only at the jobs that are still undecided. The exact search takes
     O(configurations looked at · range of their costs).
 
-    *Fails when* (exact only) thousands of configurations have the same value per cost and none of their sums fills
-    the capacity: the core is then the whole problem.
+    *Fails when* (exact only) costs are large numbers and values nearly proportional to them: the range of differences
+    is then wide, and `n_states_max` ends the search.
 
     Examples
     --------
@@ -160,14 +162,14 @@ def _improve(
     best, bound = float(choice_sum(value, choices)), lagrangian
     core = CoreSearch(cost, top[:, None] - reduced, search.multiplier, choices, capacity)
     n_candidates, n_rounds = _N_CANDIDATES, search.n_rounds
-    while relative_gap(best, bound) > limit:
+    # A multiplier of 0 leaves nothing to gain but rounding.
+    while search.multiplier > 0 and relative_gap(best, bound) > limit:
         found = core.run(lagrangian - best, n_candidates, n_states_max)
         n_rounds += 1
         if found.choices is not None and choice_sum(value, found.choices) > best:
             choices, best = found.choices, float(choice_sum(value, found.choices))
-        # What is better than the best now known holds a configuration left out, and with it loses at least that much.
-        bound = min(bound, max(best, lagrangian - found.least_left_out))
-        if found.least_left_out == inf or found.limited:
+        bound = min(bound, max(best, lagrangian - found.least_missing))
+        if found.least_missing == inf or found.limited:
             break
         n_candidates *= _GROWTH
     return _solution(choices, best, bound, search.multiplier, limit, n_rounds)
