@@ -84,6 +84,7 @@ class Hardware:
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
         self._speeds: dict[tuple[int, int, int], tuple[object, Speed]] = {}
+        self._n_per_node: dict[tuple[Resources, str], int] = {}
 
     def speed(self, view: JobView) -> "Speed":
         """How fast the job runs here; the same object as long as no more is known of it."""
@@ -100,8 +101,16 @@ class Hardware:
 
     def n_nodes(self, n_workers: int, worker: Resources, kind: str) -> int:
         """The fewest nodes of a kind that so many workers lie on, if they were empty."""
-        on_one = max((n_fitting(worker, room) for room in self._room_sizes[kind]), default=0)
+        on_one = self.n_per_node(worker, kind)
         return -(-n_workers // on_one) if on_one else 1
+
+    def n_per_node(self, worker: Resources, kind: str) -> int:
+        """How many workers the largest node of a kind holds, if it is empty."""
+        known = self._n_per_node.get((worker, kind))
+        if known is None:
+            known = max((n_fitting(worker, room) for room in self._room_sizes[kind]), default=0)
+            self._n_per_node[worker, kind] = known
+        return known
 
     def request(self, view: JobView, size: Size) -> Request | None:
         """What a policy that does not resize gives the job; None if that is more than there is."""
@@ -215,8 +224,11 @@ class Speed:
 
     def rate_and_std_sps(self, n: int, cores: float, kind: str) -> tuple[float, float]:
         """The rate and its standard deviation; infinite where the shape was not measured."""
-        std_sps = self._curve.std_sps(self._shape(n, cores, kind)) if self._curve else inf
-        return self.rate_sps(n, cores, kind), std_sps
+        if self._curve is None:
+            return 0.0, inf
+        shape = self._shape(n, cores, kind)
+        rate_sps = self._rates[n, cores, kind] = self._curve.rate_sps(shape)
+        return rate_sps, self._curve.std_sps(shape)
 
     def runs_on(self, kind: str) -> bool:
         """Whether the job can run on a kind of device, as far as known."""
