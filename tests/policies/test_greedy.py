@@ -2,7 +2,7 @@
 
 from math import inf
 
-from tests.policies.pictures import Table, codes, cores, counts, decide, fraction, job
+from tests.policies.pictures import Table, codes, cores, counts, decide, fraction, gpus, held, job
 
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
@@ -84,3 +84,9 @@ def test_what_stays_is_not_named() -> None:
 def test_jobs_without_workers_get_their_demand_in_their_turn() -> None:
     jobs = [fraction("a", 3.0), fraction("b", 3.0, at=1.0), fraction("c", 1.0, floor=1.0, at=2.0)]
     assert cores(decide(Greedy(), jobs, {"n": Resources(cores=4.0)})) == {"a": 3.0, "b": 1.0}
+
+
+def test_a_free_device_of_a_slower_kind_is_taken_before_room_is_made_on_the_fastest() -> None:
+    jobs = [job("old", (1, 2), steps=100.0, on={"a": 2}), job("new", 1, steps=100.0, at=1.0)]
+    nodes = {"a": gpus(2, device="A"), "b": gpus(2, device="B")}
+    assert held(decide(Greedy(), jobs, nodes), jobs) == {"old": {"a": 2}, "new": {"b": 1}}

@@ -32,7 +32,7 @@ def tables(tmp_path: Path) -> str:
     (tmp_path / "cifar" / "placements-aws.csv").write_text(
         "placement,local_bsz,step_time,sync_time\n1,32,0.5,0.1\n2,32,0.8,0.2\n11,32,1.0,0.3\n"
     )
-    (tmp_path / "cifar" / "placements-dgx.csv").write_text("placement,local_bsz,step_time,sync_time\n1,32,0.1,0.1\n")
+    (tmp_path / "cifar" / "placements-dgx.csv").write_text("local_bsz,step_time,sync_time,placement\n32,0.1,0.1,1\n")
     return str(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from math import inf
 
 from punctual.core.cluster import Snapshot
@@ -171,8 +172,9 @@ class _Race:
     def _admit_workers(self, view: JobView, least: Resources) -> bool:
         """Start a job made of workers with its smallest number, where there is room for it or room can be made."""
         kinds = self._draft.kinds_for(view, least)
-        free = (kind for kind in kinds if self._spaces[kind].may_hold(least))
-        kind = next(free, None) or next((kind for kind in kinds if self._make_room(kind, least)), None)
+        roomy = (kind for kind in kinds if self._spaces[kind].may_hold(least))
+        made_roomy = (kind for kind in kinds if self._make_room(kind, least))
+        kind = next(chain(roomy, made_roomy), None)
         if kind is None:
             return False
         self._spaces[kind].take(least)
