@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from punctual.core.errors import InvalidSpec
 from punctual.optim.frieze_clarke import Packing, exact_packing, frieze_clarke
@@ -68,6 +69,6 @@ def test_larger_subsets_are_not_worse() -> None:
     ("profits", "costs", "capacities"),
     [([1.0], [[1.0, 2.0]], [1.0]), ([-1.0], [[1.0]], [1.0]), ([1.0], [[np.nan]], [1.0]), ([1.0], [1.0], [1.0])],
 )
-def test_malformed_input_is_refused(profits: list[float], costs: list[object], capacities: list[float]) -> None:
+def test_malformed_input_is_refused(profits: list[float], costs: ArrayLike, capacities: list[float]) -> None:
     with pytest.raises(InvalidSpec):
         frieze_clarke(profits, costs, capacities)

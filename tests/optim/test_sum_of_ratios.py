@@ -1,5 +1,7 @@
 """The fastest pair of workers and servers, against enumeration and against linear programmes."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,7 +30,7 @@ ASYNC = PairProblem.of("async", [2.0, 1.5, 80.0, 6.0], [1, 4, 0], [2, 1, 0], [30
 
 @st.composite
 def problems(draw: st.DrawFn) -> PairProblem:
-    kind = draw(st.sampled_from(["sync", "async"]))
+    kind: Literal["sync", "async"] = draw(st.sampled_from(["sync", "async"]))
     n_theta = 5 if kind == "sync" else 4
     numbers = st.integers(0, 50).map(lambda k: k / 4)
     return PairProblem.of(
@@ -100,7 +102,11 @@ def test_vertices_give_what_charnes_and_cooper_give(problem: PairProblem) -> Non
         rows = np.concatenate([_lines(problem), bounded])
         # Unknowns y = x t and t = 1/denominator: a linear programme.
         found = linprog(
-            numerators[objective], A_ub=rows, b_ub=np.zeros(len(rows)), A_eq=denominators[objective][None, :], b_eq=[1.0]
+            numerators[objective],
+            A_ub=rows,
+            b_ub=np.zeros(len(rows)),
+            A_eq=denominators[objective][None, :],
+            b_eq=[1.0],
         )
         vertices = _best_vertices(problem, objective, others, point[None, :])
         assert (found.status == 0) == (len(vertices) == 1)

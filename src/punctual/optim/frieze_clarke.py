@@ -12,7 +12,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.plan import PlanStatus
 from punctual.optim.solution import BoolArray, FloatArray, relative_gap, status_of
 
-
 _WHERE = "the packing problem"
 #: A basic variable this close to 1 is 1.
 _WHOLE = 1.0 - 1e-9
@@ -157,7 +156,9 @@ def _subsets(n: int, size: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(n), k)
 
 
-def _relaxed(profit: FloatArray, cost: FloatArray, capacity: FloatArray, fixed: BoolArray, open_to: BoolArray) -> tuple[float, BoolArray]:
+def _relaxed(
+    profit: FloatArray, cost: FloatArray, capacity: FloatArray, fixed: BoolArray, open_to: BoolArray
+) -> tuple[float, BoolArray]:
     """Value of the linear relaxation beside the fixed jobs, and its basic solution rounded down."""
     left = np.maximum(capacity - cost[fixed].sum(axis=0), 0.0)
     base = float(profit[fixed].sum())
@@ -170,7 +171,9 @@ def _relaxed(profit: FloatArray, cost: FloatArray, capacity: FloatArray, fixed: 
     return base - float(found.fun), rounded
 
 
-def _packing(profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0) -> Packing:
+def _packing(
+    profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0
+) -> Packing:
     value = float(profit[admitted].sum())
     bound = max(bound, value)
     if bound - value <= _PROVEN_FRAC * bound:

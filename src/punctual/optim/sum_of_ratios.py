@@ -15,7 +15,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.plan import PlanStatus
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, relative_gap, status_of
 
-
 #: Constraints are kept up to this share of the limit.
 _TOLERANCE_FRAC = 1e-9
 _N_POINTS_AT_ONCE = 20_000
@@ -374,7 +373,7 @@ def _grid(problem: PairProblem, epsilon: float) -> tuple[int, IntArray, FloatArr
 def _geometric(least: float, largest: float, epsilon: float) -> FloatArray:
     """`least` · (1 + ε)^n from its first point on, up to the first that is not below `largest`."""
     n = int(np.ceil(np.log(largest / least) / np.log1p(epsilon)))
-    return least * (1.0 + epsilon) ** np.arange(n + 1)
+    return np.asarray(least * (1.0 + epsilon) ** np.arange(n + 1), dtype=np.float64)
 
 
 def _best_vertices(problem: PairProblem, objective: int, others: IntArray, grid: FloatArray) -> FloatArray:

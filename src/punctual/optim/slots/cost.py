@@ -9,6 +9,7 @@ from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
 from punctual.optim.slots.prices import Cost, Market, OnTime, cost_bound, descend, floored, on_time_bound
 from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
+from punctual.optim.slots.share import admit
 from punctual.optim.solution import FloatArray, IntArray, status_of
 
 _N_STEPS_MAX = 12
@@ -16,7 +17,9 @@ _N_STEPS_MAX = 12
 _ROUNDING = 1e-6
 
 
-def least_cost(problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 30, n_plans_max: int = 8000) -> SlotPlan:
+def least_cost(
+    problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 30, n_plans_max: int = 8000
+) -> SlotPlan:
     """Meet all deadlines with as few device-slots as possible. Weights do not matter.
 
     Use it for promises that were already made; `most_on_time` decides which ones to make.
@@ -41,10 +44,10 @@ def least_cost(problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: 
 
     Notes
     -----
-    *Formula.* By deadline, each job gets the cheapest plan at prices 1 + p in what is free. Jobs that do not fit move
-    forward, and the profile is filled again (squeaky wheel). When all fit, one job after the other is taken out and
-    placed again at price 1, as long as that saves anything; and jobs that pay most beyond their own least cost move
-    forward. The cheapest plan is kept.
+    *Formula.* By deadline, each job gets the cheapest plan at prices 1 + p in what is free. Then one job after the other
+    is taken out and placed again at price 1, as long as that saves anything. Jobs that do not fit, and those that pay
+    most beyond what they would pay alone, move forward, and the profile is filled again (squeaky wheel). The first
+    filling is that of minimum satisfactory shares. The cheapest plan is kept.
 
     *Properties.* Deterministic; O((n_plans_max + n)(S T log T) + n_price_steps n S log T). The bound is rounded up to a
     whole number.
@@ -106,10 +109,13 @@ class _Search:
     def run(self) -> None:
         """Fill, improve, move the unlucky forward, until the goal is reached or the work is spent."""
         alone = self._costs_alone()
-        scores = np.argsort(np.argsort(self._deadlines, kind="stable")).astype(np.float64)
-        is_first = True
-        while is_first or not self._finished():
-            is_first = False
+        order = np.argsort(self._deadlines, kind="stable")
+        self._filling.restart()
+        admit(self._filling, order.tolist())
+        self._improve()
+        self._keep()
+        scores = np.argsort(order).astype(np.float64)
+        while not self._finished():
             n_before = self._filling.n_plans
             self._pour(np.argsort(scores, kind="stable").tolist())
             self._improve()

@@ -55,9 +55,12 @@ class Filling:
         self.free = problem.free.copy()
         self.placed: dict[int, IntArray] = {}
         self.n_plans = 0
+        self._is_placed = np.zeros(problem.n_jobs, dtype=bool)
         self._counts = problem.counts
         self._ends: list[int] = problem.ends.tolist()
         self._ladders = _ladders(problem)
+        # Of equally dear slots the later one is taken: only jobs with later deadlines compete for it.
+        self._lateness = 1.0 + 1e-4 * np.linspace(1.0, 0.0, problem.n_slots)
         # The column of the largest count that fits within 0, 1, 2, ... devices.
         self._column_within = np.searchsorted(self._counts, np.arange(self._counts[-1] + 1), side="right") - 1
         self.caps = self._caps(self.free)
@@ -67,6 +70,7 @@ class Filling:
         self.free = self.problem.free.copy()
         self.caps = self._caps(self.free)
         self.placed = {}
+        self._is_placed[:] = False
 
     def fits(self, job: int, end: int | None = None) -> bool:
         """Whether the job's work could be done before `end` with all that is free."""
@@ -80,7 +84,7 @@ class Filling:
         if not self.fits(job, end):
             return False
         self.n_plans += 1
-        chosen = _cheapest(self._ladders[job], self._counts, self.caps[:end], prices[:end])
+        chosen = _cheapest(self._ladders[job], self._counts, self.caps[:end], prices[:end] * self._lateness[:end])
         if most < np.inf and self._counts[chosen] @ prices[:end] > most:
             return False
         self.hold(job, chosen)
@@ -103,11 +107,13 @@ class Filling:
     def hold(self, job: int, columns: IntArray) -> None:
         """Place the job with these columns, which must fit."""
         self.placed[job] = columns
+        self._is_placed[job] = True
         self._change(len(columns), -self._counts[columns])
 
     def remove(self, job: int) -> IntArray:
         """Take the job out; returns its columns."""
         columns = self.placed.pop(job)
+        self._is_placed[job] = False
         self._change(len(columns), self._counts[columns])
         return columns
 
@@ -116,12 +122,9 @@ class Filling:
         columns = self.placed[job]
         return float(self._counts[columns] @ prices[: len(columns)])
 
-    def replaceable(self, job: int, others: IntArray) -> IntArray:
-        """Those of the placed `others` without any one of which `job` would fit."""
-        ladder, end = self._ladders[job], self._ends[job]
-        room = self.free[:end] + np.stack([self._held(other, end) for other in others])
-        reached = ladder.best_rates[self._caps(room)].sum(axis=1)
-        return np.asarray(others[reached >= ladder.work - ladder.tolerance])
+    def left_out(self) -> IntArray:
+        """Jobs that are not placed, in order."""
+        return np.flatnonzero(~self._is_placed)
 
     def counts(self) -> IntArray:
         """Devices held, shape (n, T)."""
@@ -130,18 +133,12 @@ class Filling:
             held[job, : len(columns)] = self._counts[columns]
         return held
 
-    def _held(self, job: int, end: int) -> IntArray:
-        columns = self.placed[job][:end]
-        held = np.zeros(end, dtype=np.int64)
-        held[: len(columns)] = self._counts[columns]
-        return held
-
     def _change(self, end: int, devices: IntArray) -> None:
         self.free[:end] += devices
         self.caps[:end] = self._caps(self.free[:end])
 
     def _caps(self, free: IntArray) -> IntArray:
-        return self._column_within[np.minimum(free, self._counts[-1])]
+        return np.asarray(self._column_within[np.minimum(free, self._counts[-1])])
 
 
 def _ladders(problem: SlotProblem) -> list[_Ladder]:
@@ -174,6 +171,8 @@ def _ladders(problem: SlotProblem) -> list[_Ladder]:
 
 def _cheapest(ladder: _Ladder, counts: IntArray, caps: IntArray, prices: FloatArray) -> IntArray:
     """Columns for each slot that do the job's work at a small price; it can be done within `caps`."""
+    if ladder.work <= 0:
+        return np.zeros(len(caps), dtype=np.int64)
     chosen, missing = _poured(ladder, caps, prices)
     if missing > ladder.tolerance:
         chosen, surplus = _made_up(ladder, counts, chosen, caps, prices, missing)

@@ -1,13 +1,15 @@
 """The most weight on time."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
 from punctual.optim.slots.prices import Market, OnTime, descend, floored, on_time_bound
 from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
-from punctual.optim.solution import FloatArray, IntArray, status_of
 from punctual.optim.slots.share import admit
+from punctual.optim.solution import FloatArray, IntArray, status_of
 
 #: Steps of the hulls that the search for prices uses; the bound itself uses all.
 _N_STEPS_MAX = 12
@@ -15,10 +17,15 @@ _N_STEPS_MAX = 12
 ROUNDING = 1e-6
 #: Most jobs that may make room for one that does not fit.
 _N_DROPPED_MAX = 6
+#: Most jobs taken out for one, and the spread of the random prices (standard deviation of their logarithm).
+_N_TAKEN_MAX = 4
+_SHAKE = 0.3
+#: Merits above this are equally good: such jobs cost next to nothing.
+_MERIT_MAX = 1e3
 
 
 def most_on_time(
-    problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 40, n_plans_max: int = 8000
+    problem: SlotProblem, *, gap_limit: float = 1e-3, n_price_steps: int = 40, n_plans_max: int = 8000, seed: int = 0
 ) -> SlotPlan:
     """Choose and place jobs so that those on time weigh as much as possible.
 
@@ -35,6 +42,8 @@ def most_on_time(
         Subgradient steps for the prices of slots.
     n_plans_max
         Most plans of single jobs; a plan takes 50 to 100 µs at 100 slots.
+    seed
+        Of the random changes.
 
     Returns
     -------
@@ -46,15 +55,15 @@ def most_on_time(
     *Symbols.* p_t price of a device in slot t; w weight; cost_i(p) least price of job i's work alone.
 
     *Formula.* Prices are found by subgradient steps on Σ p C + Σ max(0, w − cost(p)). Then profiles are filled job by
-    job, each at the least price in what is free, in several orders: by deadline with dropping of the least weight per
-    cost (in the manner of Moore and Hodgson), by w/cost(p), by deadline among the jobs with w > cost(p); then repeatedly
-    by w/cost with jobs that failed moved forward (squeaky wheel); at last a job that is left out replaces one that
-    weighs less. The best is kept.
+    job, each at the least price in what is free: by deadline among the jobs with w > cost(p); by deadline with dropping
+    of the least w/cost(p) (in the manner of Moore and Hodgson); by w/cost(p), with those that fail moved forward
+    (squeaky wheel). What work is left goes into changes of the best plan: some jobs are taken out, one that was left
+    out is placed first, the others after it, at prices moved at random. A change is kept unless it loses weight.
 
-    *Source.* Minimum satisfactory share [elasticflow2023] is one of the candidates, so that the result is never below
-    it. The bound is a Lagrangian dual.
+    *Source.* [moore1968], [joslin1999]. Minimum satisfactory share [elasticflow2023] is one of the candidates, so that
+    the result is never below it. The bound is a Lagrangian dual.
 
-    *Properties.* Deterministic. O((n_plans_max + n) (S T log T)) and O(n_price_steps n S log T), S steps of a hull.
+    *Properties.* Deterministic for a seed. O((n_plans_max + n) S T log T + n_price_steps n S log T), S steps of a hull.
 
     *Fails when* few jobs are large against the devices: then the hulls promise mixtures that whole counts cannot keep,
     and the bound is loose; use a mixed-integer programme there.
@@ -68,7 +77,7 @@ def most_on_time(
     """
     prices, costs = _priced(problem, n_price_steps)
     bound = _bound(problem, prices)
-    search = _Search(problem, prices, costs, bound / (1.0 + gap_limit), n_plans_max)
+    search = _Search(problem, prices, costs, bound / (1.0 + gap_limit), n_plans_max, seed)
     search.run()
     return _planned(problem, search, prices, bound, gap_limit)
 
@@ -117,21 +126,25 @@ def _first_prices(problem: SlotProblem, market: Market) -> FloatArray:
 
 
 class _Search:
-    """Fillings in several orders; the best is kept."""
+    """Fillings in several orders, then changes of the best one; the best of all is kept."""
 
-    def __init__(self, problem: SlotProblem, prices: FloatArray, costs: FloatArray, goal: float, n_plans_max: int) -> None:
+    def __init__(
+        self, problem: SlotProblem, prices: FloatArray, costs: FloatArray, goal: float, n_plans_max: int, seed: int
+    ) -> None:
         self.filling = Filling(problem)
         self._weights: list[float] = problem.weights.tolist()
+        self._by_deadline: list[int] = np.argsort(problem.deadlines, kind="stable").tolist()
         self._deadlines = problem.deadlines
         self._prices = _for_filling(prices)
         self._merits = problem.weights / np.maximum(costs, 1e-300)
         self._goal, self._n_plans_max = goal, n_plans_max
+        self._random = np.random.default_rng(seed)
         self._best: dict[int, IntArray] = {}
         self._best_value = -1.0
 
     def run(self) -> None:
         """All orders, until the goal is reached or the work is spent."""
-        for attempt in (self._share, self._selected, self._by_merit, self._dropping, self._squeak, self._exchange):
+        for attempt in (self._share, self._selected, self._dropping, self._squeak, self._shake):
             attempt()
             self._keep()
             if self._finished():
@@ -147,23 +160,22 @@ class _Search:
         return self._best_value >= self._goal or self.filling.n_plans >= self._n_plans_max
 
     def _keep(self) -> None:
-        value = sum(self._weights[job] for job in self.filling.placed)
+        value = self._weight(self.filling.placed)
         if value > self._best_value:
             self._best, self._best_value = dict(self.filling.placed), value
 
+    def _weight(self, jobs: Iterable[int]) -> float:
+        return sum([self._weights[job] for job in jobs])
+
     def _share(self) -> None:
-        admit(self.filling, np.argsort(self._deadlines, kind="stable").tolist())
+        admit(self.filling, self._by_deadline)
 
     def _selected(self) -> None:
         """By deadline, first the jobs that are worth their price."""
-        order = np.lexsort((self._deadlines, self._merits < 1.0))
-        self._pour(order)
-
-    def _by_merit(self) -> None:
-        self._pour(np.argsort(-self._merits, kind="stable"))
+        self._pour(np.lexsort((self._deadlines, self._merits < 1.0)))
 
     def _pour(self, order: IntArray) -> None:
-        """Fill in this order: first only jobs that are worth what they cost here, then whoever fits."""
+        """Fill in this order: first only jobs that are worth about what they cost here, then whoever fits."""
         self.filling.restart()
         jobs: list[int] = order.tolist()
         for job in jobs:
@@ -178,13 +190,14 @@ class _Search:
     def _dropping(self) -> None:
         """By deadline; a job that does not fit may push out some that together weigh less."""
         self.filling.restart()
-        for job in np.argsort(self._deadlines, kind="stable").tolist():
+        for job in self._by_deadline:
             if not self.filling.place(job, self._prices):
                 self._make_room(job)
 
     def _make_room(self, job: int) -> None:
         """Place `job` instead of some placed ones of small merit and together less weight, if that is enough room."""
-        filling, spare, dropped = self.filling, self._weights[job], []
+        filling, spare = self.filling, self._weights[job]
+        dropped: list[tuple[int, IntArray]] = []
         lesser = [other for other in filling.placed if self._merits[other] < self._merits[job]]
         for other in sorted(lesser, key=lambda each: (self._merits[each], each)):
             if self._weights[other] >= spare or len(dropped) == _N_DROPPED_MAX:
@@ -198,38 +211,49 @@ class _Search:
             filling.hold(other, columns)
 
     def _squeak(self) -> None:
-        """By merit again and again; who failed is moved forward."""
-        scores = np.log(np.maximum(self._merits, 1e-300))
-        while not self._finished():
-            n_before = self.filling.n_plans
+        """By merit; who failed is moved forward, and again, as long as that helps."""
+        scores, value = np.log(np.maximum(self._merits, 1e-300)), -1.0
+        while self._best_value > value and not self._finished():
+            value = self._best_value
             self._pour(np.argsort(-scores, kind="stable"))
             self._keep()
-            failed = np.ones(len(scores), dtype=bool)
-            failed[list(self.filling.placed)] = False
-            scores[failed] += 0.2
-            if self.filling.n_plans + 2 * (self.filling.n_plans - n_before) > self._n_plans_max:
-                break
+            scores[self.filling.left_out()] += 0.2
 
-    def _exchange(self) -> None:
-        """Jobs that are left out take the place of one that weighs less."""
+    def _shake(self) -> None:
+        """Change the best plan at random: a job that is left out goes first, those taken out for it follow."""
         self.restore()
-        jobs = np.argsort(-self._merits, kind="stable").tolist()
-        for job in [each for each in jobs if each not in self.filling.placed]:
-            if not self.filling.place(job, self._prices):
-                self._replace(job)
+        value = self._best_value
+        chances = np.minimum(self._merits, _MERIT_MAX) ** 2
+        while not self._finished():
+            left_out = self.filling.left_out()
+            left_out = left_out[chances[left_out] > 0]
+            if not len(left_out) or not self.filling.placed:
+                return
+            job = int(self._random.choice(left_out, p=chances[left_out] / chances[left_out].sum()))
+            value += self._rearrange(job, self._some_placed())
+            if value > self._best_value + ROUNDING:
+                self._keep()
 
-    def _replace(self, job: int) -> None:
+    def _some_placed(self) -> list[int]:
+        placed = list(self.filling.placed)
+        n_taken = min(len(placed), int(self._random.integers(1, _N_TAKEN_MAX + 1)))
+        return [placed[i] for i in self._random.choice(len(placed), n_taken, replace=False).tolist()]
+
+    def _rearrange(self, job: int, others: list[int]) -> float:
+        """Place `job` and then `others` anew, at prices moved at random; undone if weight is lost. The gain."""
         filling = self.filling
-        lighter = np.array([k for k in filling.placed if self._weights[k] < self._weights[job]], dtype=np.int64)
-        if not len(lighter):
-            return
-        found = filling.replaceable(job, lighter)
-        if not len(found):
-            return
-        least = int(min(found.tolist(), key=lambda other: (self._weights[other], other)))
-        filling.remove(least)
-        filling.place(job, self._prices)
-        self._fill_up([least])
+        filling.n_plans += 1
+        before = {other: filling.remove(other) for other in others}
+        prices = self._prices * np.exp(self._random.normal(0.0, _SHAKE, len(self._prices)))
+        placed = [each for each in (job, *others) if filling.place(each, prices)]
+        gain = self._weight(placed) - self._weight(others)
+        if gain >= 0:
+            return gain
+        for each in placed:
+            filling.remove(each)
+        for other, columns in before.items():
+            filling.hold(other, columns)
+        return 0.0
 
 
 def _for_filling(prices: FloatArray) -> FloatArray:

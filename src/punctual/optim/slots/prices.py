@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -163,7 +164,9 @@ class _Sheet:
         """Price of one device in the cheapest `bought` slots."""
         return np.asarray(self._paid[self._rows, bought])
 
-    def usage(self, first: IntArray, first_counts: FloatArray, second: IntArray, second_counts: FloatArray) -> FloatArray:
+    def usage(
+        self, first: IntArray, first_counts: FloatArray, second: IntArray, second_counts: FloatArray
+    ) -> FloatArray:
         """Devices in each slot if steps hold these counts in their cheapest slots.
 
         Counted by rank first: a step that is bought in k slots is in those of rank 0..k − 1.
@@ -173,7 +176,7 @@ class _Sheet:
         counts = np.concatenate([first_counts.ravel(), second_counts.ravel()])
         ending = np.bincount(places, weights=counts, minlength=len(self._slots) * width).reshape(-1, width)
         by_rank = ending[:, :0:-1].cumsum(axis=1)[:, ::-1]
-        return np.bincount(self._slots.ravel(), weights=by_rank.ravel(), minlength=self._n_slots)
+        return np.asarray(np.bincount(self._slots.ravel(), by_rank.ravel(), self._n_slots), dtype=np.float64)
 
 
 def on_time_bound(problem: SlotProblem, prices: FloatArray) -> float:
@@ -270,8 +273,18 @@ class Cost:
         return float(prices @ self._free - response.costs.sum()), slope, response.costs
 
 
-def descend(dual: OnTime | Cost, start: FloatArray, n_steps: int, floor: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """The best prices found in `n_steps` subgradient steps from `start`.
+class Dual(Protocol):
+    """A convex function of the prices, to be made small."""
+
+    def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Value, a subgradient (T,), and something about each job (n,)."""
+        ...
+
+
+def descend(
+    dual: Dual, start: FloatArray, n_steps: int, floor: Callable[[FloatArray], FloatArray], scale: float = 0.0
+) -> FloatArray:
+    """The best prices found in `n_steps` subgradient steps from `start`; the value changes by about `scale` or more.
 
     Notes
     -----
@@ -295,6 +308,6 @@ def descend(dual: OnTime | Cost, start: FloatArray, n_steps: int, floor: Callabl
         length = float(direction @ direction)
         if length == 0.0:
             break
-        step = (value - best_value + share * abs(best_value)) / length
+        step = (value - best_value + share * max(abs(best_value), scale)) / length
         prices = floor(prices - step * direction)
     return best

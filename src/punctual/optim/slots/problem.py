@@ -1,6 +1,7 @@
 """What there is to decide over a time-slotted horizon, and what a decision is."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,7 +177,7 @@ def _check_shape(name: str, array: NDArray[np.generic], shape: tuple[int, ...]) 
         )  # fmt: skip
 
 
-def _check_range(name: str, array: NDArray[np.generic]) -> None:
+def _check_range(name: str, array: NDArray[np.number[Any]]) -> None:
     wrong = ~(np.isfinite(array) & (array >= 0))
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])

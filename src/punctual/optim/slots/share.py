@@ -65,4 +65,3 @@ def admit(filling: Filling, order: Iterable[int]) -> None:
         columns = filling.least_share(job)
         if columns is not None:
             filling.hold(job, columns)
-

@@ -53,10 +53,11 @@ def least_tardiness(
     >>> least_tardiness(problem).value
     2.0
     """
-    prices = _prices(problem, n_price_steps)
+    search = _Search(problem, n_plans_max)
+    search.begin()
+    prices = _prices(problem, n_price_steps, search.value)
     bound = tardiness_bound(problem, prices)
-    search = _Search(problem, prices, bound * (1.0 + gap_limit), n_plans_max)
-    search.run()
+    search.improve(bound * (1.0 + gap_limit))
     counts = search.counts()
     late = tardiness(problem, counts)
     value = float(problem.weights @ late)
@@ -95,9 +96,10 @@ def tardiness_bound(problem: SlotProblem, prices: FloatArray) -> float:
     return max(0.0, value - ROUNDING_FRAC * abs(value))
 
 
-def _prices(problem: SlotProblem, n_steps: int) -> FloatArray:
-    dual = _Dual(problem, _N_STEPS_MAX)
-    return descend(dual, floored(np.full(problem.n_slots, dual.first_price())), n_steps, floored)
+def _prices(problem: SlotProblem, n_steps: int, scale: float) -> FloatArray:
+    """Good prices, from zero upwards; `scale` is a value that can be reached."""
+    start = floored(np.zeros(problem.n_slots))
+    return descend(_Dual(problem, _N_STEPS_MAX), start, n_steps, floored, scale) if scale > 0 else start
 
 
 class _Dual:
@@ -113,13 +115,6 @@ class _Dual:
         self._market = Market(hulls, problem.work[rows], ends.ravel())
         # Never within the horizon: one slot behind it, at no cost.
         self._never = problem.weights * (problem.n_slots + 1 - problem.ends)
-        self._weights = problem.weights
-
-    def first_price(self) -> float:
-        """What a slot of tardiness is worth per device-slot, for the job in the middle."""
-        costs = self._market.respond(np.ones(len(self._free))).costs.reshape(self._n_jobs, _N_ENDS)[:, -1]
-        possible = np.isfinite(costs) & (costs > 0)
-        return float(np.median(self._weights[possible] / costs[possible])) if possible.any() else 0.0
 
     def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Value, a subgradient (T,), and what each job pays (n,)."""
@@ -148,28 +143,33 @@ def _ends(problem: SlotProblem) -> tuple[IntArray, IntArray]:
 class _Search:
     """Fillings in several orders; the one with the least weighted tardiness is kept."""
 
-    def __init__(self, problem: SlotProblem, prices: FloatArray, goal: float, n_plans_max: int) -> None:
+    def __init__(self, problem: SlotProblem, n_plans_max: int) -> None:
         self._problem, self._filling = problem, Filling(problem)
-        self._prices = prices + max(float(prices.mean()), 1e-9)
-        self._goal, self._n_plans_max = goal, n_plans_max
+        self._prices, self._n_plans_max = np.ones(problem.n_slots), n_plans_max
         self._best: dict[int, IntArray] = {}
-        self._best_value = np.inf
+        self._scores = np.zeros(problem.n_jobs)
+        self.value = np.inf
 
-    def run(self) -> None:
-        """Each order once, then the better one with those that are late moved forward."""
-        n = self._problem.n_jobs
-        ranks = [np.argsort(order).astype(np.float64) for order in (self._by_deadline(), self._by_weight())]
-        values = []
-        for scores in ranks:
+    def begin(self) -> None:
+        """Each order once; the better one stays."""
+        for order in (self._by_deadline(), self._by_weight()):
+            before = self.value
+            scores = np.argsort(order).astype(np.float64)
             self._pour(scores)
-            values.append(self._keep().sum())
-        scores = ranks[int(np.argmin(values))]
-        while not self._finished():
-            self._pour(scores)
+            self._keep()
+            self._scores = scores if self.value < before else self._scores
+
+    def improve(self, goal: float) -> None:
+        """The order again and again, with those that are late moved forward."""
+        burdens = np.ones(self._problem.n_jobs)
+        while self.value > goal and burdens.any() and self._filling.n_plans < self._n_plans_max:
+            n_before = self._filling.n_plans
+            self._pour(self._scores)
             burdens = self._keep()
-            if not burdens.any():
+            if self._filling.n_plans == n_before:
                 break
-            scores = np.argsort(np.argsort(scores - 0.3 * n * burdens / burdens.max(), kind="stable")).astype(float)
+            pushed = self._scores - 0.3 * len(burdens) * burdens / max(float(burdens.max()), 1e-300)
+            self._scores = np.argsort(np.argsort(pushed, kind="stable")).astype(np.float64)
 
     def counts(self) -> IntArray:
         """The best filling."""
@@ -185,9 +185,6 @@ class _Search:
         best = self._problem.rates.max(axis=1)
         slots = self._problem.work / np.where(best > 0, best, 1.0)
         return np.argsort(-self._problem.weights / np.maximum(slots, 1e-300), kind="stable")
-
-    def _finished(self) -> bool:
-        return self._best_value <= self._goal or self._filling.n_plans >= self._n_plans_max
 
     def _pour(self, scores: FloatArray) -> None:
         self._filling.restart()
@@ -208,6 +205,6 @@ class _Search:
     def _keep(self) -> FloatArray:
         """What each job adds to the weighted tardiness; keeps the filling if it is the best."""
         burdens = self._problem.weights * tardiness(self._problem, self._filling.counts())
-        if burdens.sum() < self._best_value:
-            self._best, self._best_value = dict(self._filling.placed), float(burdens.sum())
+        if burdens.sum() < self.value:
+            self._best, self.value = dict(self._filling.placed), float(burdens.sum())
         return burdens
