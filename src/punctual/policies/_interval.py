@@ -1,0 +1,191 @@
+"""One decision about the jobs that wait, while those that run keep what they have."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import NodeId
+from punctual.core.job import Allocation, JobView
+from punctual.core.plan import Plan
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.story import Reason
+from punctual.optim.placement import place
+from punctual.optim.solution import FloatArray
+from punctual.policies._base import never_fits, seniority, span_text, waits
+from punctual.policies._draft import Draft
+from punctual.policies._pairs import N_RESOURCES, Pairs, pairs_of, vector, worths
+from punctual.policies._repair import follow_demands, settle
+
+#: Where a pair finds no nodes, so many others are tried.
+_N_FALLBACKS = 6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What a waiting job may have on one kind of nodes, and what each pair is worth now."""
+
+    view: JobView
+    kind: str
+    pairs: Pairs
+    worths: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A job is to start with the pair number `i` of its offer, or if that finds no nodes with a smaller one."""
+
+    offer: Offer
+    i: int
+
+    @property
+    def worth(self) -> float:
+        return float(self.offer.worths[self.i])
+
+    @property
+    def amounts(self) -> FloatArray:
+        return np.asarray(self.offer.pairs.amounts[self.i])
+
+
+class Interval:
+    """The picture after what had to be repaired: who waits, what they may have, what there is."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.draft = Draft(snapshot)
+        self._at = snapshot.at
+        idle = settle(self.draft)
+        follow_demands(self.draft)
+        waiting = sorted((*snapshot.waiting, *idle), key=seniority)
+        self.waiting = [view for view in waiting if view.status != "stopping"]
+        self._kinds = list(self.draft.hardware.kinds)
+
+    @property
+    def running(self) -> list[JobView]:
+        """The jobs that hold something in this plan."""
+        return [view for view in self.draft.snapshot.holding if self.draft.held(view)]
+
+    def offers(self, view: JobView) -> list[Offer]:
+        """What a job may have on each kind of nodes where it can run, the fastest kind first; said to it if nothing."""
+        hardware = self.draft.hardware
+        found = [(kind, pairs_of(hardware, view, kind)) for kind in self._kinds]
+        offers = [Offer(view, kind, pairs, worths(view, pairs, self._at)) for kind, pairs in found if pairs is not None]
+        if not offers:
+            self.draft.explain(view, never_fits(view))
+        return sorted(offers, key=lambda offer: float(offer.pairs.step_s.min()))
+
+    def capacity(self) -> FloatArray:
+        """Shape (kinds · 3,): what there is of each kind of nodes, used or not."""
+        return self._on_kinds(self.draft.hardware.capacity)
+
+    def free(self) -> FloatArray:
+        """Shape (kinds · 3,): what is free."""
+        return self._on_kinds(self.draft.free)
+
+    def _on_kinds(self, rooms: Mapping[NodeId, Resources]) -> FloatArray:
+        nodes_of = self.draft.hardware.kinds
+        vectors = [vector(total(rooms[node] for node in nodes_of[kind])) for kind in self._kinds]
+        return np.concatenate(vectors) if vectors else np.zeros(0)
+
+    def on_kind(self, kind: str, amounts: FloatArray) -> FloatArray:
+        """Amounts (..., 3) as they lie in the capacity: (..., kinds · 3)."""
+        place_of = self._kinds.index(kind) * N_RESOURCES
+        spread = np.zeros((*amounts.shape[:-1], len(self._kinds) * N_RESOURCES))
+        spread[..., place_of : place_of + N_RESOURCES] = amounts
+        return spread
+
+    def kind_of(self, allocation: Allocation) -> str:
+        """The kind of nodes on which something lies."""
+        return self.draft.hardware.kind_of[next(iter(allocation))]
+
+    def start(self, wishes: Sequence[Wish]) -> float:
+        """Find nodes for the wishes, the largest first; what the jobs that start are worth together."""
+        whole = np.maximum(self.capacity(), 1.0)
+        shares = [(self.on_kind(wish.offer.kind, wish.amounts) / whole).max(initial=0.0) for wish in wishes]
+        order = sorted(
+            zip(shares, wishes, strict=True), key=lambda pair: (-pair[0], *seniority(pair[1].offer.view))
+        )  # fmt: skip
+        return sum(self._start(wish) for _, wish in order)
+
+    def _start(self, wish: Wish) -> float:
+        """What the job that starts is worth; 0 if there is no room."""
+        for i in _tries(wish):
+            allocation = self._place(wish.offer, i)
+            if allocation is not None:
+                self.draft.put(wish.offer.view, allocation, self._why(wish.offer, i, allocation))
+                return float(wish.offer.worths[i])
+        return 0.0
+
+    def _place(self, offer: Offer, i: int) -> Allocation | None:
+        """Nodes of the kind for one pair: one node for all of it if possible, otherwise the fewest for the workers."""
+        view, spec = offer.view, offer.view.spec
+        free = {node: self.draft.free[node] for node in self.draft.hardware.kinds[offer.kind]}
+        if spec.worker is None:
+            return self.draft.fit(view, free)
+        n_workers, n_servers = int(offer.pairs.workers[i]), int(offer.pairs.servers[i])
+        return place_pair(n_workers, spec.worker, n_servers, spec.server or NOTHING, free)
+
+    def _why(self, offer: Offer, i: int, allocation: Allocation) -> Reason:
+        view, pairs = offer.view, offer.pairs
+        facts = {"worth": float(offer.worths[i]), "n_nodes": float(len(allocation))}
+        what = str(total(allocation.values()))
+        if view.spec.worker is not None:
+            n_workers, n_servers = int(pairs.workers[i]), int(pairs.servers[i])
+            facts |= {"n_workers": float(n_workers), "n_servers": float(n_servers)}
+            what = _counted(n_workers, "worker") + (f" and {_counted(n_servers, 'server')}" if n_servers else "")
+        steps = view.remaining_steps(self._at)
+        finish_s = steps * float(pairs.step_s[i]) if steps is not None and pairs.known else inf
+        when = ""
+        if finish_s < inf:
+            facts["finish_s"] = finish_s
+            when = f", done in {span_text(finish_s)}"
+        verb = "starts" if view.started_at is None else "goes on"
+        text = f"{verb} with {what} on {_counted(len(allocation), 'node')}{when}: worth {offer.worths[i]:.3g}"
+        return Reason("starts", text, facts)
+
+    def plan(self, *, objective: float | None = None, bound: float | None = None) -> Plan:
+        """The plan, in which the first job that waits is told what for."""
+        first = next((view for view in self.waiting if not self._decided(view)), None)
+        if first is not None:
+            wanted = first.spec.worker * first.spec.worker_counts()[0] if first.spec.worker else first.demand
+            self.draft.explain(first, waits(wanted, self.draft.free))
+        return replace(self.draft.plan(), objective=objective, bound=bound)
+
+    def _decided(self, view: JobView) -> bool:
+        """Whether the job starts, or was told that it never can."""
+        return bool(self.draft.held(view)) or (
+            view.spec.id in self.draft.reasons and self.draft.reasons[view.spec.id].code == "never-fits"
+        )
+
+
+def place_pair(
+    n_workers: int, worker: Resources, n_servers: int, server: Resources, free: Mapping[NodeId, Resources]
+) -> Allocation | None:
+    """Nodes for workers and servers: one for all of them if possible, otherwise the fewest for the workers first."""
+    if not n_servers:
+        return place(n_workers, worker, free)
+    together = place(1, worker * n_workers + server * n_servers, free)
+    if together is not None:
+        return together
+    of_workers = place(n_workers, worker, free)
+    if of_workers is None:
+        return None
+    left = {node: room - of_workers.get(node, NOTHING) for node, room in free.items()}
+    of_servers = place(n_servers, server, left)
+    if of_servers is None:
+        return None
+    nodes = of_workers | of_servers
+    return {node: of_workers.get(node, NOTHING) + of_servers.get(node, NOTHING) for node in nodes}
+
+
+def _tries(wish: Wish) -> Sequence[int]:
+    """The pair, then some that take no more of anything, the best first, and the smallest of these last."""
+    pairs, order = wish.offer.pairs, np.argsort(-wish.offer.worths, kind="stable")
+    smaller = order[(pairs.amounts[order] <= wish.amounts).all(axis=1)]
+    picked = np.unique(np.linspace(0, len(smaller) - 1, _N_FALLBACKS).round().astype(np.int64))
+    return [wish.i, *(int(i) for i in smaller[picked] if i != wish.i and wish.offer.worths[i] > 0)]
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
