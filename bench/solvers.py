@@ -23,12 +23,19 @@ from _deadline_tables import Target
 
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
+from _slot_solvers import SLOT_FAMILIES, Measured
 from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
 
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.mip import exact_knapsack, exact_vector_knapsack
 from punctual.optim.solution import Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
+
+METHOD = (
+    "Our times are medians of repeated calls on one instance, and the table has the median and the slowest of the seeds. "
+    "HiGHS is called once on some of the seeds, asked for a gap of 1e-4 (several resources: our own, if that is "
+    "larger); its time includes building its model, about 1 %."
+)
 
 T = TypeVar("T")
 MS = "{:.2f} ms".format
@@ -136,10 +143,9 @@ def _knapsack_targets(runs: list[dict[str, Any]]) -> list[Target]:
         if limit_ms is not None:
             slowest = most(_of_size(runs, n_jobs), "time_ms")
             targets.append(Target(f"knapsack {n_jobs} × {capacity}: time, slowest of all", limit_ms, slowest, MS))
-    faster = middle(_of_size(runs, 1000), "faster")
-    targets.append(
-        Target("knapsack 1000 × 4096: HiGHS's time over ours, both at 1e-4", 100, faster, TIMES, at_least=True)
-    )
+    faster = min((run["faster"] for run in runs if run["n_jobs"] >= 1000 and "faster" in run), default=None)
+    text = "knapsack, 1000 jobs and more: HiGHS's time over ours, both at 1e-4, least of all"
+    targets.append(Target(text, 100, faster, TIMES, at_least=True))
     n_proven = sum(run["is_exact"] for run in runs) / len(runs)
     targets.append(Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True))
     return targets
@@ -187,8 +193,13 @@ def _vector_highs(one: VectorInstance, gap: float) -> Solution:
     return exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0)
 
 
+def of_slots(measure: Callable[..., Measured]) -> Callable[..., Family]:
+    """A family of `_slot_solvers`."""
+    return lambda quick: Family(*measure(quick=quick))
+
+
 #: A family of solvers is added here.
-FAMILIES: list[Callable[..., Family]] = [knapsack, vector_knapsack]
+FAMILIES: list[Callable[..., Family]] = [knapsack, vector_knapsack, *map(of_slots, SLOT_FAMILIES)]
 
 
 def markdown(families: list[Family]) -> str:
@@ -200,7 +211,7 @@ def markdown(families: list[Family]) -> str:
         lines += ["", f"## {family.name}", "", "| " + " | ".join(family.heads) + " |"]
         lines += ["|---" + "|--:" * (len(family.heads) - 1) + "|"]
         lines += ["| " + " | ".join(row) + " |" for row in family.rows]
-    return "\n".join([*lines, "", f"Measured at revision {commit()} on one core.", ""])
+    return "\n".join([*lines, "", METHOD, "", f"Measured at revision {commit()} on one core.", ""])
 
 
 def verdict(target: Target) -> str:
