@@ -51,7 +51,7 @@ class Packing:
 def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> Packing:
     """Fix each small subset of jobs, fill the rest by a linear programme, round it down; keep the best.
 
-    The published way to choose the admitted jobs. `exact_packing` is better and, at usual sizes, faster.
+    The published way to choose the admitted jobs; `exact_packing` is better.
 
     Parameters
     ----------

@@ -99,6 +99,8 @@ class PairChoice:
         Time of the pair; a lower bound of it. Infinite if infeasible.
     workers, servers
         The pair.
+    n_programmes
+        Linear programmes that were solved on the way.
     """
 
     status: PlanStatus
@@ -106,6 +108,7 @@ class PairChoice:
     bound: float
     workers: int
     servers: int
+    n_programmes: int = 0
 
     @property
     def gap(self) -> float:
@@ -322,7 +325,14 @@ def approximate_pair(
     value = float(problem.time(workers, servers))
     bound = min(relaxed.bound, value)
     status = status_of(-value, -bound, epsilon)
-    return PairChoice(status=status, value=value, bound=bound, workers=workers, servers=servers)
+    return PairChoice(
+        status=status,
+        value=value,
+        bound=bound,
+        workers=workers,
+        servers=servers,
+        n_programmes=relaxed.n_programmes,
+    )
 
 
 def _rounded(problem: PairProblem, point: FloatArray, seed: int, n_tries: int) -> tuple[int, int]:
