@@ -26,7 +26,7 @@ from punctual.traces.order import normalized
 STARTUP_S = RESIZE_S = 30.0
 
 N_PHILLY = 5000
-_PHILLY_BETWEEN = 15_000
+_PHILLY_BETWEEN = 20_000
 _ITP = "microsoft_itp_2021/with_models_deadlines"
 
 
@@ -42,6 +42,8 @@ class Workload:
         What they may have.
     loads, seeds
         That are run; a seed may be another part of a trace or another file.
+    is_elastic
+        Whether jobs can be resized; if not, policies that resize have nothing to decide and are left out.
     """
 
     name: str
@@ -50,11 +52,12 @@ class Workload:
     cluster: str
     loads: tuple[float | None, ...]
     seeds: tuple[int, ...]
+    is_elastic: bool = True
 
 
 def philly(seed: int, load: float | None) -> list[TraceJob]:
     """A slice of the trace, another one for each seed, with deadlines by Chronus's rule."""
-    begin = seed * _PHILLY_BETWEEN
+    begin = (seed + 1) * _PHILLY_BETWEEN
     jobs = normalized(trace_of("philly_2017/philly_jobs_pollux.csv")[begin : begin + N_PHILLY])
     jobs = jobs if load is None else rescaled(jobs, load, 256)
     return list(assign(jobs, Chronus(), seed))
@@ -107,7 +110,9 @@ _LOADS = (0.8, 1.0, 1.2)
 _A100 = "elasticflow/throughputs_A100"
 
 WORKLOADS: tuple[Workload, ...] = (
-    Workload(name="philly", traces=philly, rule=_rigid, cluster="32x8", loads=_LOADS, seeds=(0, 1, 2)),
+    Workload(
+        name="philly", traces=philly, rule=_rigid, cluster="32x8", loads=_LOADS, seeds=(0, 1, 2), is_elastic=False
+    ),
     Workload(
         name="cluster10", traces=with_deadlines(f"{_ITP}/cluster10.csv", 256), rule=_measured(_A100, 8),
         cluster="32x8", loads=_LOADS, seeds=(0, 1, 2),
