@@ -42,8 +42,12 @@ def simulated(one: Assignment) -> Run:
 def assignments(workloads: Iterable[Workload]) -> list[Assignment]:
     return [
         (workload.name, load, seed, policy)
-        for workload in workloads for load in workload.loads for seed in workload.seeds for policy in POLICIES
-    ]  # fmt: skip
+        for workload in workloads
+        for load in workload.loads
+        for seed in workload.seeds
+        for policy, is_rigid in POLICIES.items()
+        if is_rigid or workload.is_elastic
+    ]
 
 
 # Tables.
