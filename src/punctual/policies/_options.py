@@ -61,6 +61,10 @@ class Options:
         """Most steps per second."""
         return float(self.rates.max())
 
+    def surely_fastest(self, caution: float) -> float:
+        """Most steps per second, less `caution` standard deviations."""
+        return float((self.rates - caution * self.stds).max())
+
     def best_on(self, kind: str) -> float:
         """Most steps per second and unit on a kind."""
         return max(float(self.rates[i] / self.amounts[i]) for i, one in enumerate(self.kinds) if one == kind and i)

@@ -28,17 +28,23 @@ class Claim:
         What is left.
     until_s
         Seconds from now by which it has to be done, restarts already taken off.
+    due_at
+        The promised instant.
     ladders
         By pool, the preferred one first.
     promised
         Whether it has the promise already.
+    overdue
+        Whether it is promised an end of its waiting, not its deadline.
     """
 
     id: JobId
     work_steps: float
     until_s: float
+    due_at: float
     ladders: Mapping[Pool, Ladder]
     promised: bool
+    overdue: bool = False
 
 
 @dataclass(slots=True)

@@ -16,12 +16,20 @@ from punctual.core.story import Reason
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import FloatArray, IntArray, Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._base import is_protected, n_workers, never_fits, seniority, span_text, starts, waits
+from punctual.policies._base import (
+    is_protected,
+    n_workers,
+    never_fits,
+    seconds_for,
+    seniority,
+    span_text,
+    starts,
+)
 from punctual.policies._draft import Draft
 from punctual.policies._options import PARTS_PER_CORE, Options, Pool, Table, options_of
 from punctual.policies._promises import Book, Claim
 from punctual.policies._repair import follow_demands, settle
-from punctual.policies._seats import Move, seat
+from punctual.policies._seats import Move, Seating
 from punctual.policies._worth import Facts, Worth
 
 #: Proven gap at which the knapsack stops.
@@ -32,21 +40,35 @@ _N_NEW_MAX = 3
 _ROUNDING_FRAC = 1e-6
 #: Least time between two looks at an unchanged cluster.
 _LOOK_S = 1.0
+#: A job is moved to make room if that costs at most this share of the time it still needs.
+_MOVE_FRAC = 0.05
+#: A job may wait this many times as long as it takes at its fastest, and a constant time more.
+_PATIENCE = 10.0
 
 
 class Parameters(Protocol):
     """What a round takes from the policy."""
 
-    admission: Any
-    volume_power: float
-    urgency: float
-    urgency_power: float
-    caution: float
-    lasting_s: float
-    steadiness: float
-    welcome: float
-    patience_s: float
-    prior_s: float
+    @property
+    def admission(self) -> str: ...
+    @property
+    def volume_power(self) -> float: ...
+    @property
+    def urgency(self) -> float: ...
+    @property
+    def urgency_power(self) -> float: ...
+    @property
+    def caution(self) -> float: ...
+    @property
+    def lasting_s(self) -> float: ...
+    @property
+    def steadiness(self) -> float: ...
+    @property
+    def welcome(self) -> float: ...
+    @property
+    def patience_s(self) -> float: ...
+    @property
+    def prior_s(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -83,10 +105,13 @@ class Round:
         self._snapshot, self._parameters = snapshot, parameters
         self._draft = Draft(snapshot)
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
-        self._promised = {JobId(str(id)) for id in _listed(carry.get("promised"))}
+        #: Until when promised jobs are to be done, and how many jobs were paused to let others pass.
+        self._promised = {JobId(id): until_at for id, until_at in _table(carry.get("promised")).items()}
+        self._overdue = {JobId(id): until_at for id, until_at in _table(carry.get("overdue")).items()}
+        self._n_parted = 0
+        self._claims: dict[JobId, Claim] = {}
         self._refused = {JobId(str(id)) for id in _listed(carry.get("refused"))}
         self._prices = {str(pool): price for pool, price in _table(carry.get("prices")).items()}
-        self._served = {JobId(id): until for id, until in _table(carry.get("served")).items()}
         self._declines: dict[JobId, Reason] = {}
         idle = settle(self._draft)
         follow_demands(self._draft)
@@ -112,7 +137,9 @@ class Round:
         if found is None:
             return self._finished(None, book, {})
         moves = [self._move(one, int(k), book) for one, k in zip(self._entries, found.choices, strict=True)]
-        seat(self._draft, moves)
+        seating = Seating(self._draft, moves)
+        seating.run()
+        self._n_parted = seating.n_parted
         held = {
             one.id: ((move.kind, one.options.uses_gpus), self._amount(one))
             for one, move in zip(self._entries, moves, strict=True)
@@ -180,10 +207,12 @@ class Round:
         book = Book(self._reserved())
         if self._parameters.admission == "none":
             return book
-        kept, others = [], []
+        kept: list[tuple[Entry, Claim]] = []
+        others: list[tuple[Entry, Claim]] = []
         for one in self._entries:
             claim = self._claim(one)
             if claim is not None:
+                self._claims[one.id] = claim
                 (kept if claim.promised else others).append((one, claim))
         book.keep([claim for _, claim in kept], [claim for _, claim in others])
         self._offer(book, [claim for _, claim in kept], others)
@@ -192,7 +221,7 @@ class Round:
     def _offer(self, book: Book, kept: list[Claim], others: Sequence[tuple[Entry, Claim]]) -> None:
         """Promise what can be promised to those that have no promise yet."""
         n_new = 0
-        for one, claim in others:
+        for one, claim in sorted(others, key=lambda pair: not pair[1].overdue):
             given = book.offer(claim)
             if not given and claim.id not in self._refused and n_new < _N_NEW_MAX:
                 n_new += 1
@@ -211,25 +240,42 @@ class Round:
 
     def _claim(self, one: Entry) -> Claim | None:
         """What the job would need for its promise; None if there is none to be had."""
-        until_s = one.left_s * (1 - _ROUNDING_FRAC) - one.restarts_s
-        promised = one.id in self._promised
-        if one.remaining is None or not isfinite(until_s) or one.left_s <= 0:
+        promised = one.id in self._promised and 0 < one.left_s < inf
+        overdue = not promised and (one.id in self._overdue or self._is_overdue(one))
+        due_s = self._waits_until_s(one) if overdue else one.left_s
+        until_s = due_s * (1 - _ROUNDING_FRAC) - one.restarts_s
+        if not 0 < due_s < inf or (one.remaining is None and not overdue):
             return None
-        factor = self._observed(one)
-        fastest = float((one.options.rates - self._parameters.caution * one.options.stds).max()) * factor
-        if not promised and (until_s <= 0 or one.remaining > fastest * until_s):
+        work_steps = self._slice(one) if one.remaining is None else one.remaining
+        kept, caution = promised or (overdue and one.id in self._overdue), self._parameters.caution
+        if not kept and (until_s <= 0 or work_steps > one.options.surely_fastest(caution) * until_s):
             return None
-        ladders = {pool: one.options.ladder(pool[0], self._parameters.caution) for pool in self._preferred(one)}
-        if factor < 1:
-            ladders = {pool: ladder.slower(factor) for pool, ladder in ladders.items()}
+        ladders = {pool: one.options.ladder(pool[0], caution) for pool in self._preferred(one)}
         return Claim(
-            id=one.id, work_steps=one.remaining, until_s=max(until_s, 1e-3), ladders=ladders, promised=promised
-        )
+            id=one.id, work_steps=work_steps, until_s=max(until_s, 1e-3), due_at=self._snapshot.at + due_s,
+            ladders=ladders, promised=kept, overdue=overdue,
+        )  # fmt: skip
 
-    def _observed(self, one: Entry) -> float:
-        """How much slower the job runs where it lies than it would on the fewest nodes."""
-        expected = float(one.options.rates[one.column])
-        return min(1.0, one.view.rate_sps / expected) if one.column and one.view.rate_sps > 0 else 1.0
+    def _waits_until_s(self, one: Entry) -> float:
+        """Seconds from now by which a job that has waited too long is to be done."""
+        until_at = self._overdue.get(one.id, 0.0)
+        return until_at - self._snapshot.at if until_at > self._snapshot.at else self._patience_s(one)
+
+    def _is_overdue(self, one: Entry) -> bool:
+        """Whether the job holds nothing and has waited longer than anyone should."""
+        if one.n or self._parameters.patience_s <= 0:
+            return False
+        since_at = one.view.submitted_at if one.view.started_at is None else one.view.granted_at
+        return self._snapshot.at - since_at > self._patience_s(one)
+
+    def _patience_s(self, one: Entry) -> float:
+        """The longer a job takes, the longer it can wait."""
+        work_steps = self._slice(one) if one.remaining is None else one.remaining
+        return self._parameters.patience_s + _PATIENCE * work_steps / one.options.fastest
+
+    def _slice(self, one: Entry) -> float:
+        """Of a job that nobody knows the end of, so much is promised at a time."""
+        return float(one.options.rates[1]) * self._parameters.prior_s
 
     def _preferred(self, one: Entry) -> list[Pool]:
         """Where it is first, then where it is fastest per device."""
@@ -269,7 +315,7 @@ class Round:
                 (
                     one.view.spec.weight, nan if one.remaining is None else one.remaining,
                     self._attained_s(one.view), one.options.best, one.options.fastest, one.left_s,
-                    one.id in book.promises, one.view.spec.startup_s, one.view.spec.resize_cost_s, one.column,
+                    one.id in book.promises and not self._claims[one.id].overdue, one.view.spec.startup_s, one.view.spec.resize_cost_s, one.column,
                     one.view.started_at is None,
                 )
                 for one in self._entries
@@ -356,8 +402,16 @@ class Round:
         ]  # fmt: skip
         return Move(
             view=one.view, worker=one.view.spec.worker or one.view.spec.ceiling, n_before=one.n, kind_before=one.kind, n=n, kind=kind,
-            fallbacks=tuple(sorted(smaller, reverse=True)), first=least > 0, reason=self._why(one, column, least),
+            fallbacks=tuple(sorted(smaller, reverse=True)), stays=self._stays(one), reason=self._why(one, column, least),
         )  # fmt: skip
+
+    def _stays(self, one: Entry) -> bool:
+        """Whether the job is not to be moved: it may not be paused, or it would lose too much by it."""
+        if is_protected(one.view) or one.view.status == "starting":
+            return one.n > 0
+        rate_sps = float(one.options.rates[one.column])
+        left_s = seconds_for(one.remaining, rate_sps) if one.remaining is not None else self._parameters.lasting_s
+        return one.n > 0 and one.view.spec.startup_s > _MOVE_FRAC * left_s
 
     def _why(self, one: Entry, column: int, least: int) -> Reason:
         """What the change does to the job."""
@@ -393,6 +447,11 @@ class Round:
         word = "promised deadline" if least else "deadline"
         return f"; {word} {span_text(abs(slack_s))} {'behind' if slack_s >= 0 else 'before'} its end"
 
+    def _handed_on(self, book: Book, *, overdue: bool) -> dict[str, object]:
+        """Until when the promised jobs are to be done."""
+        claims = [claim for id, claim in sorted(self._claims.items()) if id in book.promises]
+        return {claim.id: claim.due_at for claim in claims if claim.overdue is overdue}
+
     def _finished(self, found: Solution | None, book: Book, held: Mapping[JobId, tuple[Pool, int]]) -> Plan:
         present = {view.spec.id for view in (*self._snapshot.holding, *self._snapshot.waiting)}
         prices = (
@@ -401,12 +460,12 @@ class Round:
             else {}
         )
         plan = self._draft.plan(
-            promised=sorted(book.promises),
+            promised=self._handed_on(book, overdue=False),
+            overdue=self._handed_on(book, overdue=True),
             refused=sorted(self._refused & present),
             prices=prices,
-            served={},
         )
-        next_s = book.needed_at(held)
+        next_s = _LOOK_S if self._n_parted else book.needed_at(held)
         return replace(
             plan,
             declines=self._declines,

@@ -1,22 +1,31 @@
-"""From numbers of workers on a kind of nodes to nodes."""
+"""From numbers of workers on a kind of nodes to nodes: large jobs together, small ones around them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from punctual.core.ids import NodeId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
-from punctual.core.resources import Resources
+from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
-from punctual.optim.placement import place
-from punctual.policies._base import n_workers, seniority, waits
+from punctual.optim.placement import n_fitting, place
+from punctual.policies._base import may_pause, n_workers, seniority, waits
 from punctual.policies._draft import Draft
+
+_PARTED = Reason("makes-way", "paused for a moment: jobs change places")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One job made of workers: what it has, what it is to have, and what it must have.
+    """One job made of workers: what it has, and what it is to have.
 
-    `fallbacks` are smaller numbers that will do, the largest first.
+    Attributes
+    ----------
+    fallbacks
+        Smaller numbers that will do where there is no room for `n`, the largest first.
+    stays
+        It is not to be moved for the sake of others.
+    reason
+        Why it gets another number, or another kind of nodes.
     """
 
     view: JobView
@@ -26,67 +35,173 @@ class Move:
     n: int
     kind: str
     fallbacks: tuple[int, ...]
-    first: bool
+    stays: bool
     reason: Reason
 
     @property
-    def changes(self) -> bool:
+    def is_new_size(self) -> bool:
+        """Whether it is to have something else than now."""
         return self.n != self.n_before or (self.kind != self.kind_before and self.n > 0)
 
 
-def seat(draft: Draft, moves: Iterable[Move]) -> None:
-    """Find nodes for what changes; where they do not fit, for the largest number of workers that does.
+class Seating:
+    """All jobs made of workers get their nodes anew, the largest first; where one is already counts for it.
 
-    What leaves and shrinks goes first, then what is promised, then the rest, the largest first, since a large job finds
-    room only while there are large gaps. A job whose number and kind stay keeps its nodes.
+    A job takes the nodes it has if they are the fewest it can lie on; otherwise the node where it is in the way of the
+    fewest workers of others, and among those the one it fits best. Who is displaced comes later, because smaller, and
+    finds another place: counts that are powers of two fill their nodes without a gap. Jobs that are not to be moved
+    come first.
     """
-    changes = sorted((move for move in moves if move.changes), key=_turn)
-    for move in changes:
-        if move.n == 0:
-            draft.put(move.view, {}, move.reason)
-        elif move.kind == move.kind_before and move.n < move.n_before:
-            draft.put(move.view, _shrunk(draft, move), move.reason)
-        else:
-            _grow(draft, move)
+
+    def __init__(self, draft: Draft, moves: Iterable[Move]) -> None:
+        self._draft, self._moves = draft, list(moves)
+        #: How many jobs are paused for a moment, so that others can pass.
+        self.n_parted = 0
+        self._free: dict[NodeId, Resources] = dict(draft.free)
+        #: Workers' room on each node that is taken now and not yet given to anybody.
+        self._sitting: dict[NodeId, Resources] = {}
+        for move in self._moves:
+            for node, amount in draft.held(move.view).items():
+                self._free[node] = self._free[node] + amount
+                self._sitting[node] = self._sitting.get(node, NOTHING) + amount
+
+    def run(self) -> None:
+        """Write the changes into the draft."""
+        found = {move.view.spec.id: self._seat(move) for move in sorted(self._moves, key=_turn)}
+        self._part(found)
+        changed = [move for move in self._moves if found[move.view.spec.id] != self._draft.held(move.view)]
+        for move in changed:  # all leave before anybody comes
+            if self._draft.held(move.view):
+                self._draft.put(move.view, {}, _PARTED if move.n else move.reason)
+        for move in changed:
+            allocation = found[move.view.spec.id]
+            if allocation:
+                self._draft.put(move.view, allocation, self._why(move, allocation))
+        self._explain_waiting(found)
+
+    def _part(self, found: dict[JobId, Allocation]) -> None:
+        """Where jobs wait for each other's nodes in a circle, pause one of them: while a job moves it holds both places."""
+        free = dict(self._draft.free)
+        waiting = [move for move in self._moves if found[move.view.spec.id] != self._draft.held(move.view)]
+        while waiting:
+            stuck = [move for move in waiting if not self._passes(move, found[move.view.spec.id], free)]
+            if len(stuck) == len(waiting):
+                pausable = [
+                    move for move in stuck if found[move.view.spec.id] and may_pause(move.view) and move.n_before
+                ]
+                if not pausable:
+                    return
+                parted = min(pausable, key=lambda move: (move.n_before, *seniority(move.view)))
+                found[parted.view.spec.id] = {}
+                self.n_parted += 1
+            waiting = stuck
+
+    def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
+        """Let the job change its nodes if what it needs more is free."""
+        held = self._draft.held(move.view)
+        if not all(amount.fits_in(free[node] + held.get(node, NOTHING)) for node, amount in to.items()):
+            return False
+        for node, amount in held.items():
+            free[node] = free[node] + amount
+        for node, amount in to.items():
+            free[node] = free[node] - amount
+        return True
+
+    def _seat(self, move: Move) -> Allocation:
+        """Nodes for one job; nothing if there is no room for any number that will do."""
+        held = self._draft.held(move.view)
+        self._leave(held)
+        allocation: Allocation = {}
+        if move.n:
+            found = (self._find(move, n, held) for n in (move.n, *move.fallbacks))
+            allocation = next(filter(None, found), held if move.stays else {})
+        for node, amount in allocation.items():
+            self._free[node] = self._free[node] - amount
+        return allocation
+
+    def _leave(self, held: Allocation) -> None:
+        for node, amount in held.items():
+            self._sitting[node] = self._sitting[node] - amount
+
+    def _find(self, move: Move, n: int, held: Allocation) -> Allocation | None:
+        if held and move.kind == move.kind_before:
+            at_home = self._at_home(move, n, held)
+            if at_home is not None and (move.stays or len(at_home) <= self._fewest(move, n)):
+                return at_home
+        return self._undisturbing(move, n) if move.stays else self._beside(move, n)
+
+    def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
+        """On the nodes where it is, exactly as it is if the number stays."""
+        if n == move.n_before:
+            return held if all(amount.fits_in(self._free[node]) for node, amount in held.items()) else None
+        if n < move.n_before:
+            shrunk = _shrunk(move, n, held)
+            return shrunk if all(amount.fits_in(self._free[node]) for node, amount in shrunk.items()) else None
+        free = {node: self._free[node] for node in held}
+        return place(n, move.worker, {node: free[node] - self._sitting[node] for node in held} if move.stays else free)
+
+    def _fewest(self, move: Move, n: int) -> int:
+        return self._draft.hardware.n_nodes(n, move.worker, move.kind)
+
+    def _beside(self, move: Move, n: int) -> Allocation | None:
+        """Where it disturbs the fewest others: on one node, or on the fewest."""
+        nodes = self._draft.hardware.kinds[move.kind]
+        one = self._one_node(move.worker, n, nodes)
+        if one is not None:
+            return {one: move.worker * n}
+        found = self._undisturbing(move, n)
+        if found is None or len(found) > self._fewest(move, n):
+            disturbing = place(n, move.worker, {node: self._free[node] for node in nodes})
+            found = disturbing if found is None or (disturbing and len(disturbing) < len(found)) else found
+        return found
+
+    def _undisturbing(self, move: Move, n: int) -> Allocation | None:
+        """Where nobody sits who has not got a place yet."""
+        nodes = self._draft.hardware.kinds[move.kind]
+        return place(n, move.worker, {node: self._free[node] - self._sitting.get(node, NOTHING) for node in nodes})
+
+    def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
+        best: tuple[int, int, NodeId] | None = None
+        for node in nodes:
+            room = n_fitting(worker, self._free[node])
+            if room >= n:
+                sitting = self._sitting.get(node)
+                alone = n_fitting(worker, self._free[node] - sitting) if sitting else room
+                key = max(0, n - alone), alone, node
+                best = key if best is None or key < best else best
+        return None if best is None else best[2]
+
+    def _why(self, move: Move, allocation: Allocation) -> Reason:
+        n = n_workers(move.view.spec, allocation)
+        if n == move.n and move.is_new_size:
+            return move.reason
+        facts = {"n_workers_before": float(move.n_before), "n_workers": float(n), "n_nodes": float(len(allocation))}
+        if n == move.n_before:
+            return Reason(
+                "moves",
+                f"moves to {len(allocation)} node{'s' * (len(allocation) != 1)}: makes room, or lies closer together",
+                facts,
+            )
+        return Reason("less-room", f"{move.n_before} -> {n} workers: the nodes have no room for {move.n}", facts)
+
+    def _explain_waiting(self, found: Mapping[JobId, Allocation]) -> None:
+        """Say why to the first that waits."""
+        for move in sorted(self._moves, key=lambda move: seniority(move.view)):
+            if not found[move.view.spec.id] and not move.n_before:
+                self._draft.explain(move.view, waits(move.worker * (move.n or 1), self._draft.free))
+                return
 
 
-def _turn(move: Move) -> tuple[int, bool, int, float, str]:
-    stays_home = move.kind == move.kind_before
-    turn = 0 if move.n == 0 else 1 if stays_home and move.n < move.n_before else 2
-    return turn, not move.first, -move.n, *seniority(move.view)
+def _turn(move: Move) -> tuple[bool, int, bool, float, str]:
+    return not (move.stays and move.n_before), -move.n, move.is_new_size, *seniority(move.view)
 
 
-def _grow(draft: Draft, move: Move) -> None:
-    """Seat a job that starts, grows or changes its kind of nodes; if that is impossible it stays as it is."""
-    free = draft.without(move.view)
-    for n in (move.n, *move.fallbacks):
-        if move.kind == move.kind_before and n <= move.n_before:
-            break
-        found = _find(draft, move, n, free)
-        if found is not None:
-            draft.put(move.view, found, move.reason)
-            return
-    if not move.n_before:
-        draft.explain(move.view, waits(move.worker * move.n, draft.free))
-
-
-def _find(draft: Draft, move: Move, n: int, free: Mapping[NodeId, Resources]) -> Allocation | None:
-    """Room on the kind of nodes that was decided on, where the job is already if that takes no more nodes."""
-    home = [node for node in (move.view.planned or move.view.granted) if draft.hardware.kind_of.get(node) == move.kind]
-    at_home = place(n, move.worker, {node: free[node] for node in home if node in free}) if home else None
-    if at_home is not None and len(at_home) == 1:
-        return at_home
-    nodes = draft.hardware.kinds[move.kind]
-    anywhere = place(n, move.worker, free if len(draft.hardware.kinds) == 1 else {node: free[node] for node in nodes})
-    return anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
-
-
-def _shrunk(draft: Draft, move: Move) -> Allocation:
+def _shrunk(move: Move, n: int, held: Mapping[NodeId, Resources]) -> Allocation:
     """What is left when workers go, first from the nodes that have the fewest of them."""
-    on_nodes = {node: n_workers(move.view.spec, {node: amount}) for node, amount in draft.held(move.view).items()}
-    n_to_go = sum(on_nodes.values()) - move.n
+    on_nodes = {node: n_workers(move.view.spec, {node: amount}) for node, amount in held.items()}
+    n_to_go = sum(on_nodes.values()) - n
     for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
         n_gone = min(n_to_go, on_nodes[node])
         on_nodes[node] -= n_gone
         n_to_go -= n_gone
-    return {node: move.worker * n for node, n in on_nodes.items() if n}
+    return {node: move.worker * left for node, left in on_nodes.items() if left}

@@ -6,6 +6,7 @@ from typing import Literal
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import check_choice, check_not_negative
+from punctual.policies._extra import check_numpy
 
 Admission = Literal["best-effort", "decline", "none"]
 
@@ -22,7 +23,7 @@ class PromisesFirst:
     lasting_s: float = 600.0
     steadiness: float = 0.02
     welcome: float = 1.0
-    patience_s: float = 86_400.0
+    patience_s: float = 14_400.0
     prior_s: float = 600.0
 
     def __post_init__(self) -> None:
@@ -34,7 +35,7 @@ class PromisesFirst:
             check_not_negative(_NAME, name, getattr(self, name), unit)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        # Imported here, so that the policy can be listed without the extra `sim`.
+        check_numpy(_NAME)
         from punctual.policies._round import Round
 
         return Round(snapshot, self).plan()
