@@ -9,7 +9,7 @@ from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
-from punctual.policies._base import least, n_workers
+from punctual.policies._base import least, n_workers, unit_of
 from punctual.policies._hardware import hardware_of
 
 
@@ -99,10 +99,11 @@ class Draft:
 
     def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
         """Room for as much of the job as there is room for, but not less than the least it may have."""
-        if view.spec.worker is None:
+        unit = unit_of(view.spec)
+        if unit is None:
             return self._fit_amount(view, self.free if free is None else free)
         for n in reversed(self.hardware.counts(view.spec)):
-            found = self.find(view, n, view.spec.worker, free)
+            found = self.find(view, n, unit, free)
             if found is not None:
                 return found
         return None

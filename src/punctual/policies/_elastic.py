@@ -18,6 +18,7 @@ from punctual.policies._base import (
     seniority,
     span_text,
     starts,
+    unit_of,
     waits,
 )
 from punctual.policies._draft import Draft, Space
@@ -152,7 +153,7 @@ class Sharing:
         n_before = draft.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         rungs = worker_rungs(draft.hardware, view)
         if rungs:
-            space.add(view.spec.worker, n_before)
+            space.add(unit_of(view.spec) or rungs[0], n_before)
             space.take(rungs[0])
             self.workers.append(self._claim(view, rungs, space, n_before))
 
@@ -260,7 +261,7 @@ def _turn(change: Change) -> int:
 
 
 def _whole(view: JobView, n: int) -> Resources:
-    return (view.spec.worker or view.spec.ceiling) * n
+    return (unit_of(view.spec) or view.spec.ceiling) * n
 
 
 def _shrunk(draft: Draft, view: JobView, n_after: int) -> Allocation:

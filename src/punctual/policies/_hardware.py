@@ -13,7 +13,7 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import Shape
 from punctual.optim.placement import n_fitting
-from punctual.policies._base import Size, least, n_workers, same_amount, seconds_for
+from punctual.policies._base import Size, least, n_workers, seconds_for, unit_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -131,21 +131,23 @@ class Hardware:
             return True
         amount = total(planned.values())
         if spec.worker is not None:
-            n = n_workers(spec, planned)
-            return n not in spec.worker_counts() or not same_amount(spec.worker * n, amount)
+            return spec.parts_of(amount) is None
         return not (spec.floor.fits_in(amount) and amount.fits_in(spec.ceiling))
 
     def _counts(self, spec: JobSpec) -> tuple[int, ...]:
         """The allowed counts of which the nodes of one kind have as many workers."""
-        worker = spec.worker
-        if worker is None:
+        unit = unit_of(spec)
+        if unit is None:
             return ()
-        most = max((self._n_of_kind(worker, kind) for kind in self.kinds), default=0)
+        most = max((self._n_of_kind(unit, kind) for kind in self.kinds), default=0)
+        if spec.server is not None:
+            most = min(most, n_fitting(unit, spec.ceiling))
         return tuple(n for n in spec.worker_counts() if n <= most)
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
         """What a job made of workers can hold here, ascending."""
-        return tuple(spec.worker * n for n in self.counts(spec)) if spec.worker else ()
+        unit = unit_of(spec)
+        return tuple(unit * n for n in self.counts(spec)) if unit else ()
 
     def _worker_steps(self, spec: JobSpec) -> tuple[Resources, ...]:
         return steps_between(self.worker_amounts(spec))
@@ -162,7 +164,8 @@ class Hardware:
         return self._request(view, counts[0] if counts else 0, lambda one: self.amount(replace(one, demand=NOTHING)))
 
     def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> Request | None:
-        worker, n = (view.spec.worker, n) if view.spec.worker is not None else (amount(view), 1)
+        unit = unit_of(view.spec)
+        worker, n = (unit, n) if unit is not None else (amount(view), 1)
         if worker is None or n == 0:
             return None
         whole = worker * n
@@ -208,6 +211,7 @@ class Speed:
     def __init__(self, view: JobView, hardware: Hardware) -> None:
         self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
         self._rates: dict[tuple[int, float, str], float] = {}
+        self._served: dict[tuple[int, int, str], float] = {}
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
         """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
@@ -216,6 +220,13 @@ class Speed:
         known = self._rates.get((n, cores, kind))
         if known is None:
             known = self._rates[n, cores, kind] = self._ask(n, cores, kind)
+        return known
+
+    def served_sps(self, n: int, n_servers: int, kind: str) -> float:
+        """Expected steps per second of a job with servers, on nodes of one kind; 0 where nothing is known."""
+        known = self._served.get((n, n_servers, kind))
+        if known is None:
+            known = self._served[n, n_servers, kind] = self._ask_served(n, n_servers, kind)
         return known
 
     def is_unknown(self, n: int, cores: float, kind: str) -> bool:
@@ -233,16 +244,26 @@ class Speed:
     def runs_on(self, kind: str) -> bool:
         """Whether the job can run on a kind of device, as far as known."""
         n = (self._hardware.counts(self._spec) or (1,))[0]
-        cores = (self._spec.worker or self._spec.ceiling).cores * n
+        cores = (unit_of(self._spec) or self._spec.ceiling).cores * n
         return self.rate_sps(n, cores, kind) > 0 or self.is_unknown(n, cores, kind)
 
     def _ask(self, n: int, cores: float, kind: str) -> float:
         return self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
 
+    def _ask_served(self, n: int, n_servers: int, kind: str) -> float:
+        worker, server = self._spec.worker, self._spec.server
+        if self._curve is None or worker is None or server is None:
+            return 0.0
+        cores = worker.cores * n + server.cores * n_servers
+        n_nodes = self._hardware.n_nodes(max(n, n_servers), worker + server, kind)
+        shape = Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
+        return self._curve.rate_sps(shape)
+
     def _shape(self, n: int, cores: float, kind: str) -> Shape:
-        worker = self._spec.worker
-        n_nodes = self._hardware.n_nodes(n, worker, kind) if worker else 1
-        return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind)
+        unit = unit_of(self._spec)
+        n_nodes = self._hardware.n_nodes(n, unit, kind) if unit else 1
+        n_servers = n if self._spec.server is not None else 0
+        return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
 
 
 def end_at(view: JobView, at: float, hardware: Hardware) -> float:

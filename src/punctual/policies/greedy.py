@@ -10,7 +10,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.policies._base import n_workers, never_fits, seniority, starts, waits
+from punctual.policies._base import n_workers, never_fits, seniority, starts, unit_of, waits
 from punctual.policies._draft import Draft, Space
 from punctual.policies._elastic import lay_out
 from punctual.policies._hardware import Speed
@@ -148,7 +148,7 @@ class _Race:
         n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         if n in hardware.counts(view.spec):
             kind = hardware.kind_of[next(iter(held))]
-            self._runners[kind].append(_Runner(self._draft, view, view.spec.worker, n, kind))
+            self._runners[kind].append(_Runner(self._draft, view, _unit(view), n, kind))
 
     def _least(self, view: JobView) -> Resources | None:
         """The least the job can start with; None if the nodes cannot hold it."""
@@ -178,7 +178,7 @@ class _Race:
         if kind is None:
             return False
         self._spaces[kind].take(least)
-        self._runners[kind].append(_Runner(self._draft, view, view.spec.worker or least, 0, kind))
+        self._runners[kind].append(_Runner(self._draft, view, _unit(view), 0, kind))
         return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:
@@ -227,6 +227,10 @@ class _Race:
                 heapreplace(heap, _gain(runner))
             else:
                 heappop(heap)
+
+
+def _unit(view: JobView) -> Resources:
+    return unit_of(view.spec) or view.spec.ceiling
 
 
 def _can_grow(runner: _Runner, space: Space) -> bool:

@@ -1,0 +1,132 @@
+"""From numbers of workers and servers to nodes: each job on the fewest, with an equal part on each."""
+
+from collections.abc import Iterable
+from math import isfinite
+
+from punctual.core.job import Allocation
+from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
+from punctual.optim.placement import Rooms, place_apart, place_evenly
+from punctual.policies._base import span_text, waits
+from punctual.policies._draft import Draft
+from punctual.policies._marginal import Parts, Runner, dominant_share
+
+
+class Seats:
+    """Finds nodes for the runners of one kind of nodes, one after another.
+
+    What shrinks goes first, then what starts, then what grows, of each the smallest first. Each is placed on what is free
+    when it is its turn, so that the changes can also be carried out one after another: no two jobs wait for each other's
+    room. A job that does not fit with what it was to have gets what it had before its last steps in the race; if it would
+    end up with less than it has although it was to have more, or if nothing fits, it stays as it is.
+    """
+
+    def __init__(self, draft: Draft, kind: str) -> None:
+        self._draft = draft
+        nodes = draft.hardware.kinds[kind]
+        self._whole = draft.hardware.total
+        self._rooms = Rooms({node: draft.free[node] for node in nodes})
+
+    def seat(self, runners: Iterable[Runner]) -> None:
+        changed = (runner for runner in runners if runner.parts != runner.before and _pays(runner))
+        for runner in sorted(changed, key=self._turn):
+            self._seat(runner)
+
+    def _turn(self, runner: Runner) -> tuple[int, float, float, str]:
+        turn = 0 if _is_less(runner.parts, runner.before) else 1 if not any(runner.before) else 2
+        share = dominant_share(runner.amount(runner.parts), self._whole)
+        return turn, share, runner.view.submitted_at, runner.view.spec.id
+
+    def _seat(self, runner: Runner) -> None:
+        held = self._draft.held(runner.view)
+        self._free(held)
+        for parts in _wishes(runner):
+            found = self._find(runner, parts, held)
+            if found is not None:
+                self._take(found)
+                self._draft.put(runner.view, found, _why(runner, parts, found))
+                return
+        self._take(held)
+        if not held:
+            self._draft.explain(runner.view, waits(runner.amount(runner.parts), self._draft.free))
+
+    def _find(self, runner: Runner, parts: Parts, held: Allocation) -> Allocation | None:
+        """An equal part on each of the fewest nodes, where the job is already if that takes no more of them."""
+        worker, server = _worker_and_server(runner)
+        home = Rooms({node: self._rooms.free[node] for node in held if node in self._rooms.free}) if held else None
+        at_home = place_evenly(parts[0], worker, parts[1], server, home) if home else None
+        if at_home is not None and len(at_home) == 1:
+            return at_home
+        anywhere = place_evenly(parts[0], worker, parts[1], server, self._rooms)
+        best = anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
+        if best is not None:
+            return best
+        if home and _is_less(parts, runner.before):  # where it is there must be room
+            return place_apart(parts[0], worker, parts[1], server, home.free)
+        return place_apart(parts[0], worker, parts[1], server, self._rooms.free) if parts == runner.least else None
+
+    def _free(self, allocation: Allocation) -> None:
+        for node, amount in allocation.items():
+            if node in self._rooms.free:
+                self._rooms.change(node, self._rooms.free[node] + amount)
+
+    def _take(self, allocation: Allocation) -> None:
+        for node, amount in allocation.items():
+            if node in self._rooms.free:
+                self._rooms.change(node, self._rooms.free[node] - amount)
+
+
+def _wishes(runner: Runner) -> Iterable[Parts]:
+    """What the race gave, and before that; nothing less than what the job has unless it was to shrink."""
+    may_shrink = _is_less(runner.parts, runner.before)
+    return (parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, runner.before))
+
+
+def _is_less(parts: Parts, before: Parts) -> bool:
+    """Whether there are no more of both."""
+    return parts[0] <= before[0] and parts[1] <= before[1]
+
+
+def _pays(runner: Runner) -> bool:
+    """Whether a running job that is to have more gains more time than the change costs, as far as known."""
+    if not any(runner.before) or not _is_less(runner.before, runner.parts):
+        return True
+    sooner_s = runner.end_s(runner.before) - runner.end_s(runner.parts)
+    return not isfinite(sooner_s) or sooner_s > runner.view.spec.resize_cost_s
+
+
+def _worker_and_server(runner: Runner) -> tuple[Resources, Resources]:
+    spec = runner.view.spec
+    return spec.worker or spec.ceiling, spec.server or NOTHING
+
+
+def parts_text(parts: Parts) -> str:
+    """Workers and servers for people: ``"2 workers, 1 server"``."""
+    texts = [f"{n} {word}{'s' * (n != 1)}" for n, word in zip(parts, ("worker", "server"), strict=True) if n]
+    return ", ".join(texts)
+
+
+def _why(runner: Runner, parts: Parts, allocation: Allocation) -> Reason:
+    """Why the job has other numbers: what it gains or gives up, if that is known."""
+    facts = {
+        "n_workers_before": float(runner.before[0]), "n_workers": float(parts[0]),
+        "n_servers_before": float(runner.before[1]), "n_servers": float(parts[1]), "n_nodes": float(len(allocation)),
+    }  # fmt: skip
+    if not any(runner.before):
+        verb = "starts" if runner.view.started_at is None else "goes on"
+        return Reason("starts", f"{verb} with {parts_text(parts)} on {_nodes_text(allocation)}", facts)
+    sooner_s = runner.end_s(runner.before) - runner.end_s(parts)
+    change = f"{parts_text(runner.before)} -> {parts_text(parts)}"
+    if not isfinite(sooner_s):
+        return Reason("shifts", f"{change}; its speed or length is not known and taken as average", facts)
+    facts["sooner_s"] = sooner_s
+    if sooner_s >= 0:
+        text = f"{change}: finishes {span_text(sooner_s)} earlier, more for what it takes than others would gain by it"
+        return Reason("grows", text, facts)
+    text = f"{change}: finishes {span_text(-sooner_s)} later, less for what it gives up than others gain by it"
+    return Reason("shrinks", text, facts)
+
+
+def _nodes_text(allocation: Allocation) -> str:
+    n = len(allocation)
+    return f"node '{next(iter(allocation))}'" if n == 1 else f"{n} nodes"

@@ -1,0 +1,236 @@
+"""Workers and servers go one by one to the job that gains most time by them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+from math import inf
+
+from punctual.core.job import JobView
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.policies._base import seconds_for, seniority
+from punctual.policies._draft import Draft, Space
+
+#: Numbers of workers and of servers; a job without servers has none of these at any time.
+Parts = tuple[int, int]
+
+#: Of a job of which nothing is known: its rate is taken as that of equally fast workers and servers in a row.
+_HOLDS_NOTHING: Parts = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One more worker (or the next allowed number of them), or one more server: what a job would have, and gain by it.
+
+    `known` is false where only jobs of which nothing is known can be compared by `gain_s`.
+    """
+
+    parts: Parts
+    more: Resources
+    known: bool
+    #: Seconds, for each share of the cluster that the step takes of what it takes most of.
+    gain_s: float
+
+
+class Runner:
+    """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
+
+    __slots__ = (
+        "_counts", "_draft", "_i_after", "_limit", "_pressure", "_server", "_speed", "_steps", "_worker", "before", "kind",
+        "last_gain_s", "path", "view",
+    )  # fmt: skip
+
+    def __init__(self, draft: Draft, view: JobView, kind: str, before: Parts, pressure: float) -> None:
+        spec = view.spec
+        self.view, self.kind, self.before = view, kind, before
+        self._draft, self._pressure = draft, pressure
+        self._worker, self._server = spec.worker or spec.ceiling, spec.server or NOTHING
+        self._limit = spec.ceiling if spec.controller is None else view.demand.at_most(spec.ceiling)
+        self._counts = spec.worker_counts() if spec.server else draft.hardware.counts(spec)
+        #: Index of the next larger number of workers.
+        self._i_after = 1
+        self._speed = draft.hardware.speed(view)
+        self._steps = view.remaining_steps(draft.snapshot.at)
+        #: All that it had in this race, its least first: what is tried where the last one does not fit on nodes.
+        self.path: list[Parts] = [self.least] if self._counts else []
+        self.last_gain_s = 0.0
+
+    @property
+    def least(self) -> Parts:
+        return self._counts[0], int(self._server is not NOTHING)
+
+    @property
+    def parts(self) -> Parts:
+        return self.path[-1]
+
+    def amount(self, parts: Parts) -> Resources:
+        """What so many workers and servers hold."""
+        workers = self._worker * parts[0]
+        return workers + self._server * parts[1] if parts[1] else workers
+
+    def end_s(self, parts: Parts) -> float:
+        """Seconds the job would still take; infinite where that is not known."""
+        return seconds_for(self._steps, self._rate_sps(parts))
+
+    def keep(self) -> None:
+        """Go on with what it had."""
+        self.path = [self.before]
+
+    def take(self, step: Step) -> None:
+        if step.parts[0] > self.parts[0]:
+            self._i_after += 1
+        self.path.append(step.parts)
+        self.last_gain_s = step.gain_s
+
+    def steps(self, whole: Resources) -> list[Step]:
+        """What it could take next, the most useful first; nothing that gains nothing."""
+        (n, n_servers), found = self.parts, []
+        if self._i_after < len(self._counts):
+            after = self._counts[self._i_after]
+            found.append(self._step((after, n_servers), self._worker * (after - n), whole))
+        if n_servers:
+            found.append(self._step((n, n_servers + 1), self._server, whole))
+        useful = [step for step in found if step is not None and step.gain_s > 0]
+        return sorted(useful, key=_turn)
+
+    def _step(self, parts: Parts, more: Resources, whole: Resources) -> Step | None:
+        if not self._may_have(parts):
+            return None
+        share = dominant_share(more, whole)
+        end_s, end_more_s = self.end_s(self.parts), self.end_s(parts)
+        if end_s < inf:
+            return Step(parts, more, True, self._pressure * (end_s - end_more_s) / share)
+        return Step(parts, more, False, self._pressure * (_guess(*self.parts) - _guess(*parts)) / share)
+
+    def _may_have(self, parts: Parts) -> bool:
+        amount = self.amount(parts)
+        if not amount.fits_in(self._limit):
+            return False
+        # Where a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.
+        tells_apart = parts[1] == 0 or (self._worker.gpus > 0 and self._server.gpus == 0)
+        return tells_apart or self.view.spec.parts_of(amount) == parts
+
+    def _rate_sps(self, parts: Parts) -> float:
+        n, n_servers = parts
+        if n_servers:
+            rate_sps = self._speed.served_sps(n, n_servers, self.kind)
+        else:
+            rate_sps = self._speed.rate_sps(n, self._worker.cores * n, self.kind)
+        if rate_sps <= 0 and self.view.rate_sps > 0 and self.before != _HOLDS_NOTHING:
+            return self._scaled_sps(parts)
+        return rate_sps
+
+    def _scaled_sps(self, parts: Parts) -> float:
+        """From the rate that it has, where only that is known."""
+        if not self._speed.is_unknown(parts[0], self._worker.cores * parts[0], self.kind):
+            return 0.0  # known not to run
+        return self.view.rate_sps * _guess(*self.before) / _guess(*parts)
+
+
+def dominant_share(amount: Resources, whole: Resources) -> float:
+    """Share of the kind of hardware of which the amount takes most."""
+    return max(
+        amount.gpus / (whole.gpus or 1),
+        amount.cores / (whole.cores or 1.0),
+        amount.memory_bytes / (whole.memory_bytes or 1),
+    )
+
+
+def _guess(n_workers: int, n_servers: int) -> float:
+    """Time of a step, in times of a worker, of a job of which nothing else is known."""
+    return 1 / n_workers + (1 / n_servers if n_servers else 0.0)
+
+
+def _turn(step: Step) -> tuple[bool, float]:
+    return not step.known, -step.gain_s
+
+
+#: A heap's entry: the greatest gain first, of equal ones the oldest job; a runner has one entry at a time.
+_Entry = tuple[tuple[bool, float], float, str, Runner]
+
+
+class Race:
+    """Who gets how many workers and servers, counted for each kind of nodes as if it were one large node.
+
+    Parameters
+    ----------
+    draft
+        What is free in it is there to be given.
+    pressure
+        Factor on a job's gains.
+    """
+
+    def __init__(self, draft: Draft, pressure: Callable[[JobView], float]) -> None:
+        hardware = draft.hardware
+        self._draft, self._pressure = draft, pressure
+        self._wholes = {
+            kind: total(hardware.capacity[node] for node in nodes) for kind, nodes in hardware.kinds.items()
+        }
+        self._spaces = {kind: Space(draft.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self.runners: dict[str, list[Runner]] = {kind: [] for kind in hardware.kinds}
+
+    def resume(self, views: Iterable[JobView], *, keep: bool) -> None:
+        """Let jobs that hold something go on: with all of it (`keep`), or with the least, to share the rest anew."""
+        for view in views:
+            held = self._draft.held(view)
+            parts = view.spec.parts_of(total(held.values()))
+            if not held or parts is None or view.status == "stopping":
+                continue
+            kind = self._draft.hardware.kind_of[next(iter(held))]
+            runner = Runner(self._draft, view, kind, parts, self._pressure(view))
+            if keep:
+                runner.keep()
+            else:
+                for amount in held.values():
+                    self._spaces[kind].add(amount)
+                self._spaces[kind].take(runner.amount(runner.least))
+            self.runners[kind].append(runner)
+
+    def admit(self, view: JobView) -> Resources | None:
+        """Let a job take part with its least; None, or what it lacks room for.
+
+        Nothing: there will never be room for it.
+        """
+        runner = Runner(self._draft, view, "", _HOLDS_NOTHING, self._pressure(view))
+        if not runner.path:
+            return NOTHING
+        least = runner.amount(runner.least)
+        kinds = [kind for kind in self._draft.kinds_for(view, least) if least.fits_in(self._wholes[kind])]
+        if not kinds or not least.fits_in(view.spec.ceiling):
+            return NOTHING
+        for kind in kinds:
+            if self._spaces[kind].may_hold(least):
+                self._spaces[kind].take(least)
+                runner.kind = kind
+                self.runners[kind].append(runner)
+                return None
+        return least
+
+    def run(self) -> None:
+        """Give what is free, one by one, to those that gain most by it."""
+        for kind, runners in self.runners.items():
+            self._hand_out(self._spaces[kind], self._wholes[kind], runners)
+
+    def _hand_out(self, space: Space, whole: Resources, runners: Iterable[Runner]) -> None:
+        heap = [entry for runner in runners if (entry := _entry(runner, runner.steps(whole), space))]
+        next_steps = {id(entry[-1]): entry[-1].steps(whole) for entry in heap}
+        heapify(heap)
+        while heap:
+            runner = heap[0][-1]
+            steps = next_steps[id(runner)]
+            step = next((step for step in steps if space.may_hold(step.more)), None)
+            if step is not None and _turn(step) == heap[0][0]:
+                space.take(step.more)
+                runner.take(step)
+                steps = next_steps[id(runner)] = runner.steps(whole)
+            # What is free only becomes less: a step for which there is no room is tried no more.
+            entry = _entry(runner, steps, space)
+            if entry:
+                heapreplace(heap, entry)
+            else:
+                heappop(heap)
+
+
+def _entry(runner: Runner, steps: list[Step], space: Space) -> _Entry | None:
+    """The runner's best step for which there is room."""
+    step = next((step for step in steps if space.may_hold(step.more)), None)
+    return None if step is None else (_turn(step), *seniority(runner.view), runner)
