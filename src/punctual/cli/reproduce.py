@@ -20,7 +20,7 @@ _PIPE_WIDTH = 400
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which paper: smd, optimus, ...")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which paper, as smd.")],
     quick: Annotated[bool, typer.Option("--quick", help="A smaller experiment, for a first look.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0 on.")] = 5,
     data: Annotated[
@@ -46,8 +46,9 @@ def _record(row: Row) -> dict[str, object]:
 
 
 def _print(found: Reproduction) -> None:
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    # Sources are named in brackets, which are no markup.
+    console = Console(highlight=False, markup=False)
+    console = console if console.is_terminal else Console(highlight=False, markup=False, width=_PIPE_WIDTH)
     table = Table(box=None, pad_edge=False, header_style="dim", title=found.title, title_justify="left")
     table.add_column("what")
     for heading in ("published", "obtained", "ratio"):
@@ -56,7 +57,7 @@ def _print(found: Reproduction) -> None:
     for row in found.rows:
         table.add_row(row.what, _text(row.published), _text(row.obtained), _text(row.ratio), row.why)
     console.print(table)
-    console.print(found.note, markup=False)
+    console.print(found.note)
 
 
 def _text(value: float | None) -> str:

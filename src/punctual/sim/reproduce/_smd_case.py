@@ -1,0 +1,176 @@
+"""The jobs of SMD's experiments as one-shot problems: speed, amounts, limit and utility of each, with no cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from punctual import registry
+from punctual.core.speed import Shape
+from punctual.core.utility import Sigmoid
+from punctual.traces.generators.smd import Smd as SmdJobs
+from punctual.traces.job import TraceJob
+
+Kind = Literal["sync", "async"]
+#: What a job's limit is a multiple of.
+Instance = Literal["worker", "worker and server", "mean worker"]
+Pair = tuple[int, int, float]
+Array = NDArray[np.float64]
+
+#: One unit of capacity: cores, GPUs, memory and disk in GB.
+UNIT = np.array([3400.0, 600.0, 1400.0, 1200.0])
+#: Means of the ranges that a worker's amounts are drawn from.
+_MEAN_WORKER = np.array([5.5, 2.0, 17.0, 7.5])
+_GB = 1e9
+NO_PAIR: Pair = (0, 0, inf)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job.
+
+    Attributes
+    ----------
+    theta
+        Of the sum of ratios, in seconds for all iterations.
+    worker, server, limit
+        Shape (4,).
+    utility
+        With the middle at γ3 units of time.
+    """
+
+    id: int
+    kind: Kind
+    theta: tuple[float, ...]
+    worker: Array
+    server: Array
+    limit: Array
+    utility: Sigmoid
+
+    def fits(self, workers: int, servers: int) -> bool:
+        return bool((workers * self.worker + servers * self.server <= self.limit * (1 + 1e-9)).all())
+
+    def time_s(self, w: int, p: int) -> float:
+        terms = (w, p, 1, w / p, 1 / w) if self.kind == "sync" else (1, p / w, 1 / w, 1 / p)
+        return sum(theta * term for theta, term in zip(self.theta, terms, strict=True))
+
+    def use(self, pair: Pair) -> Array:
+        return pair[0] * self.worker + pair[1] * self.server
+
+    def worth(self, pair: Pair) -> float:
+        return self.utility.at_s(pair[2])
+
+    @cached_property
+    def rounded(self) -> Pair:
+        """The pair of the published algorithm."""
+        return self._paired()
+
+    @cached_property
+    def exact(self) -> Pair:
+        """The fastest pair."""
+        return self._paired(pairing="exact")
+
+    @cached_property
+    def equal(self) -> Pair:
+        """The fastest pair of as many servers as workers."""
+        return self._paired(pairing="equal")
+
+    @cached_property
+    def marginal(self) -> Pair:
+        """Optimus's pair within the limit: always the unit that gains most time for its dominant share of the limit."""
+        w, p = (1, 1) if self.fits(1, 1) else (0, 0)
+        while w and (step := self.best_unit(w, p, self.limit)):
+            w, p = w + step[1], p + step[2]
+        return (w, p, self.time_s(w, p)) if w else NO_PAIR
+
+    def _paired(self, **parameters: object) -> Pair:
+        policy = registry.load("policies", "smd")(**parameters)
+        pair: Pair = policy.pair(
+            self.kind, self.theta, per_worker=self.worker, per_server=self.server, limits=self.limit, seed=self.id
+        )
+        return pair
+
+    def best_unit(self, w: int, p: int, whole: Array) -> tuple[float, int, int] | None:
+        """Time gained for the dominant share of `whole`, by one more worker or server; None if none fits and gains."""
+        units = [(1, 0, self.worker), (0, 1, self.server)]
+        gains = [
+            ((self.time_s(w, p) - self.time_s(w + dw, p + dp)) / _dominant(amount, whole), dw, dp)
+            for dw, dp, amount in units
+            if self.fits(w + dw, p + dp)
+        ]
+        return max((gain for gain in gains if gain[0] > 0), default=None)
+
+
+def cases(kind: Kind, n_jobs: int, seed: int, *, unit_s: float, instance: Instance = "worker") -> list[Case]:
+    """The jobs of one experiment; those are left out whose limit has no room for one worker and one server."""
+    made = [_case(i, job, kind, unit_s, instance) for i, job in enumerate(SmdJobs(n_jobs=n_jobs).jobs(seed))]
+    return [case for case in made if case.fits(1, 1)]
+
+
+def in_units(several: Sequence[Case], factor: float) -> list[Case]:
+    """The same jobs with a unit of time that is `factor` times as long."""
+    return [replace(case, utility=_stretched(case.utility, factor)) for case in several]
+
+
+def _stretched(utility: Sigmoid, factor: float) -> Sigmoid:
+    return replace(
+        utility, steepness_per_s=utility.steepness_per_s / factor, middle_s=utility.middle_s * factor
+    )  # fmt: skip
+
+
+def _dominant(amount: Array, whole: Array) -> float:
+    return float(np.divide(amount, whole, out=np.zeros(len(amount)), where=whole > 0).max())
+
+
+def _case(i_job: int, job: TraceJob, kind: Kind, unit_s: float, instance: Instance) -> Case:
+    p = job.parameters
+    worker, server = _amounts(job, "worker"), _amounts(job, "server")
+    base = {"worker": worker, "worker and server": worker + server, "mean worker": _MEAN_WORKER}[instance]
+    utility = Sigmoid(
+        height=p["utility_height"], steepness_per_s=p["utility_steepness"] / unit_s,
+        middle_s=p["utility_middle"] * unit_s,
+    )  # fmt: skip
+    return Case(i_job, kind, _theta(job, kind), worker, server, p["limit_factor"] * base, utility)
+
+
+def _amounts(job: TraceJob, of: str) -> Array:
+    p = job.parameters
+    return np.array([
+        p[f"{of}_cores"], p.get(f"{of}_gpus", 0.0), p[f"{of}_memory_bytes"] / _GB, p[f"{of}_disk_bytes"] / _GB,
+    ])  # fmt: skip
+
+
+def _theta(job: TraceJob, kind: Kind) -> tuple[float, ...]:
+    """Equations (4) and (5) of the paper, times the iterations."""
+    p = job.parameters
+    forward_s, backward_s, transfer_s = (_layers(job, what) for what in ("forward", "backward", "push"))
+    exposed_frac = _exposed_frac(forward_s, backward_s, transfer_s)
+    whole_s = 2 * exposed_frac * p["model_bytes"] / p["bandwidth_bytes_per_s"]
+    each: tuple[float, ...]
+    if kind == "sync":
+        each = (
+            p["worker_overhead_s"], p["server_overhead_s"], sum(backward_s), whole_s,
+            p["global_batch"] * sum(forward_s),
+        )  # fmt: skip
+    else:
+        each = (
+            p["worker_overhead_s"], p["server_overhead_s"],
+            p["batch_per_worker"] * sum(forward_s) + sum(backward_s), p["overlap_frac"] * whole_s,
+        )  # fmt: skip
+    return tuple(p["iterations"] * one for one in each)
+
+
+def _layers(job: TraceJob, what: str) -> tuple[float, ...]:
+    return tuple(job.parameters[f"{what}_{i}_s"] for i in range(1, int(job.parameters["n_layers"]) + 1))
+
+
+def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], transfer_s: Sequence[float]) -> float:
+    """η3 with wait-free back-propagation; all that is exposed counts as communication, so that η1 = η2 = 1."""
+    layered = registry.load("models", "layered")
+    model = layered(forward_s=forward_s, backward_s=backward_s, transfer_s=transfer_s, schedule="wait-free")
+    exposed: float = model.exposed_frac(Shape(n_workers=1, n_servers=1))
+    return exposed

@@ -1,0 +1,111 @@
+"""The experiments of SMD: its problems, its rivals, its table."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from punctual.core.utility import Sigmoid
+from punctual.sim.reproduce import smd
+from punctual.sim.reproduce._smd_case import UNIT, Case, Kind, cases, in_units
+from punctual.traces.generators.smd import Smd as SmdJobs
+
+
+def case(theta: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 12.0), limit: float = 6.0, height: float = 10.0) -> Case:
+    """A job whose worker and server take one of the first resource; in 12 s / w, worth nearly `height` until 100 s."""
+    one = np.array([1.0, 0.0, 0.0, 0.0])
+    utility = Sigmoid(height=height, steepness_per_s=1.0, middle_s=100.0)
+    return Case(0, "sync", theta, one, one, limit * one, utility)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_the_time_is_that_of_the_equations(kind: Kind) -> None:
+    made = cases(kind, 5, seed=3, unit_s=1.0)[-1]
+    p = list(SmdJobs(n_jobs=5).jobs(3))[made.id].parameters
+    n_layers, w, servers = int(p["n_layers"]), 3, 2
+    forward, backward, push = (
+        sum(p[f"{what}_{i}_s"] for i in range(1, n_layers + 1)) for what in ("forward", "backward", "push")
+    )
+    exposed = _wait_free_s(p) - forward - backward
+    transfer = exposed / push * p["model_bytes"] / p["bandwidth_bytes_per_s"]  # 2 η3 g / B
+    overhead = p["worker_overhead_s"] * w + p["server_overhead_s"] * servers
+    if kind == "sync":
+        step = p["global_batch"] / w * forward + backward + transfer * w / servers + overhead
+    else:
+        step = (p["batch_per_worker"] * forward + backward + p["overlap_frac"] * transfer * w / servers + overhead) / w
+    assert made.time_s(w, servers) == pytest.approx(p["iterations"] * step)
+
+
+def _wait_free_s(p: Mapping[str, float]) -> float:
+    """Lemma 1, layers counted from 1."""
+    n = int(p["n_layers"])
+    computed = push_end = pull_end = 0.0
+    for i in range(n, 0, -1):
+        computed += p[f"backward_{i}_s"]
+        push_end = max(computed, push_end) + p[f"push_{i}_s"]
+        pull_end = max(push_end, pull_end) + p[f"push_{i}_s"]
+    return pull_end + sum(p[f"forward_{i}_s"] for i in range(1, n + 1))
+
+
+def test_a_job_without_room_for_a_pair_is_left_out() -> None:
+    all_fit = cases("sync", 40, seed=1, unit_s=1.0, instance="worker and server")
+    assert len(all_fit) == 40
+    assert len(cases("sync", 40, seed=1, unit_s=1.0)) < 40
+
+
+def test_the_pairs_of_all_ways() -> None:
+    one = case()
+    assert (one.exact, one.rounded) == ((5, 1, 12 / 5), (5, 1, 12 / 5))
+    assert one.equal == (3, 3, 4.0)
+    assert one.marginal == (5, 1, pytest.approx(12 / 5))
+
+
+def test_a_marginal_gain_is_that_for_its_dominant_share() -> None:
+    # A second worker gains 6 s and takes a third of the limit; a second server gains 4 s and takes a twelfth.
+    one = replace(case((0.0, 0.0, 0.0, 8.0, 12.0)), worker=np.array([2.0, 0, 0, 0]), server=np.array([0.5, 0, 0, 0]))
+    assert one.best_unit(1, 1, one.limit) == (4.0 / (0.5 / 6), 0, 1)
+    assert case((5.0, 5.0, 0.0, 0.0, 1.0)).best_unit(1, 1, np.ones(4)) is None
+
+
+def test_first_come_charges_limits() -> None:
+    jobs = [case(limit=5.0, height=1.0), case(limit=7.0, height=100.0), case(limit=3.0, height=10.0)]
+    assert smd._first_come(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(11.0)
+
+
+def test_marginal_gains_use_what_there_is_and_no_more() -> None:
+    jobs = [case(), case((0.0, 0.0, 0.0, 0.0, 1200.0))]
+    # Two pairs take 4 of 8 units; the rest goes to the longer job, which then has 5 workers and takes 240 s.
+    assert smd._marginal_gains(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(10.0)
+    long = replace(jobs[1], utility=replace(jobs[1].utility, middle_s=240.0))
+    assert smd._marginal_gains([jobs[0], long], np.array([8.0, 0, 0, 0])) == pytest.approx(10.0 + 5.0)
+    assert smd._marginal_gains(jobs, np.array([1.0, 0, 0, 0])) == 0.0
+
+
+def test_a_longer_unit_is_a_more_patient_user() -> None:
+    (one,) = in_units([case()], 2.0)
+    assert one.utility == Sigmoid(height=10.0, steepness_per_s=0.5, middle_s=200.0)
+
+
+def test_smd_is_no_better_than_the_optimum_nor_worse_than_equal_numbers() -> None:
+    draws = [cases("sync", 12, seed, unit_s=86_400.0) for seed in range(2)]
+    for several in draws:
+        for one in several:
+            times = [
+                one.time_s(w, p) for w, p in product(range(1, 60), range(1, 60)) if one.fits(w, p)
+            ]  # fmt: skip
+            assert one.exact[2] == pytest.approx(min(times))
+            assert one.rounded[2] <= 1.05 * one.equal[2]
+    assert 0.8 < smd._to_optimum(draws) <= 1.0
+    assert smd._exact(draws, UNIT) >= smd._smd(draws, UNIT)
+
+
+def test_the_table() -> None:
+    rows = {row.what: row for row in smd.rows_of("async", 1, smd.Sweep((1,), (40,), (10,)))}
+    assert rows["async, capacity 1: SMD / ESW"].published == pytest.approx(1193 / 1040)
+    assert rows["async, 40 jobs: SMD / Optimus, use"].published == pytest.approx(2184 / 1898)
+    assert 0.9 < rows["async, 10 jobs: SMD / optimum"].obtained <= 1.0
+    assert rows["async, capacity 1: smd-exact / SMD"].obtained > 1.3
+    assert rows["async, capacity 1: SMD / ESW"].obtained >= 1.0
+    assert all((row.ratio is None) == (row.published is None) for row in rows.values())
