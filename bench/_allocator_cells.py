@@ -1,0 +1,155 @@
+"""One policy on one setting: the simulation, what was promised, and what nobody can exceed."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from punctual import registry
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.plan import Plan
+from punctual.core.protocols import Policy
+from punctual.core.speed import Shape
+from punctual.metrics.cluster import ClusterRecord
+from punctual.models.tabulated import Tabulated
+from punctual.sim.job import SimJob
+from punctual.sim.physics import Physics
+from punctual.sim.simulation import Simulation
+
+#: Jobs tell how far they are this often, so that a wrong speed is found out.
+REPORT_S = 300.0
+_N_SLOTS = 60
+
+_KEPT = (
+    "jct_mean_s", "jct_median_s", "jct_p99_s", "queued_mean_s", "waiting_mean_s", "waiting_max_s", "makespan_s",
+    "n_deadlines", "n_deadlines_met", "resizes_per_job", "preemptions_per_job", "n_rejected", "n_finished",
+)  # fmt: skip
+
+
+class Watched:
+    """A policy, with the time it takes and the promises it gives."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.promised: set[str] = set()
+        self.times_s: list[float] = []
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        """Ask the policy."""
+        begun_s = time.perf_counter()
+        plan = self._policy.allocate(snapshot)
+        self.times_s.append(time.perf_counter() - begun_s)
+        carry = plan.carry if isinstance(plan.carry, dict) else {}
+        promised = carry.get("promised", ())
+        self.promised.update(promised if isinstance(promised, dict) else ())
+        return plan
+
+
+def made(text: str) -> Policy:
+    """The policy ``name`` or ``name:parameter=value``."""
+    name, _, given = text.partition(":")
+    pairs = [pair.split("=") for pair in given.split(",") if pair]
+    policy: Policy = registry.load("policies", name)(**{key: _value(value) for key, value in pairs})
+    return policy
+
+
+def _value(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def run(policy: str, jobs: Sequence[SimJob], nodes: Sequence[Node], *, reports: bool = True) -> dict[str, Any]:
+    """The numbers of one simulation."""
+    watched, record = Watched(made(policy)), ClusterRecord()
+    physics = Physics(report_s=REPORT_S if reports else None)
+    begun_s = time.process_time()
+    Simulation(jobs, nodes, watched, models={"tabulated": Tabulated()}, physics=physics, listeners=(record.add,)).run()
+    row = record.summary().row()
+    on_time = {job.id: bool(job.on_time) for job in record.jobs()}
+    broken = sum(not on_time[id] for id in watched.promised)  # type: ignore[index]
+    return {
+        **{name: row[name] for name in _KEPT if name in row},
+        "n_promised": len(watched.promised), "n_broken": broken, "n_rounds": len(watched.times_s),
+        "decision_median_ms": 1e3 * float(np.median(watched.times_s)), "decision_max_ms": 1e3 * max(watched.times_s),
+        "cpu_s": time.process_time() - begun_s,
+    }  # fmt: skip
+
+
+def deadline_bound(jobs: Sequence[SimJob], n_devices: int) -> int:
+    """No policy, not even one that knows the future, meets more deadlines of `jobs`.
+
+    A linear programme: each job may be met in part; in its window it takes at least the device-seconds of the best
+    mixture of counts with which it is done just in time, and all together never more than there are.
+    """
+    due = [job for job in jobs if job.spec.deadline_s]
+    needs = [_least_device_s(job, n_devices) for job in due]
+    possible = [(job, need) for job, need in zip(due, needs, strict=True) if need is not None]
+    if not possible:
+        return 0
+    return int(_fluid(possible, n_devices) + 1e-6)
+
+
+def _least_device_s(job: SimJob, n_devices: int) -> float | None:
+    """Device-seconds of the job's work within its deadline; None if it cannot be done by then."""
+    spec, window_s = job.spec, (job.spec.deadline_s or 0.0) - job.spec.startup_s
+    counts = [n for n in spec.worker_counts() if n <= n_devices]
+    points = [(0, 0.0), *((n, job.truth.rate_sps(Shape(n_workers=n))) for n in counts)]
+    wanted_sps = job.work_steps / window_s if window_s > 0 else float("inf")
+    if max(rate for _, rate in points) < wanted_sps:
+        return None
+    mixtures = [_mixed(low, high, wanted_sps) for low in points for high in points if low[1] <= wanted_sps <= high[1]]
+    return min(mixtures) * window_s
+
+
+def _mixed(low: tuple[int, float], high: tuple[int, float], wanted_sps: float) -> float:
+    """Devices, on average, of the mixture of two counts that has the wanted rate."""
+    if high[1] == low[1]:
+        return float(min(low[0], high[0]))
+    share = (wanted_sps - low[1]) / (high[1] - low[1])
+    return low[0] + share * (high[0] - low[0])
+
+
+def _fluid(possible: Sequence[tuple[SimJob, float]], n_devices: int) -> float:
+    """Value of the linear programme."""
+    begins = np.array([job.submitted_at for job, _ in possible])
+    ends = begins + np.array([job.spec.deadline_s or 0.0 for job, _ in possible])
+    edges = np.unique(np.quantile(np.concatenate([begins, ends]), np.linspace(0, 1, _N_SLOTS)))
+    rows, columns, values, n = [], [], [], len(possible)
+    n_variables, slots = n, []
+    for i, (job, need) in enumerate(possible):
+        rows.append(i), columns.append(i), values.append(need)
+        most = max(job.spec.worker_counts())
+        for t in range(len(edges) - 1):
+            length_s = min(ends[i], edges[t + 1]) - max(begins[i], edges[t])
+            if length_s > 0:
+                slots.append(min(most, n_devices) * length_s)
+                rows += [i, n + t]
+                columns += [n_variables, n_variables]
+                values += [-1.0, 1.0]
+                n_variables += 1
+    capacity = n_devices * np.diff(edges)
+    matrix = coo_array((values, (rows, columns)), shape=(n + len(capacity), n_variables)).tocsr()
+    bounds = [(0.0, 1.0)] * n + [(0.0, most) for most in slots]
+    cost = np.concatenate([-np.ones(n), np.zeros(n_variables - n)])
+    found = linprog(cost, A_ub=matrix, b_ub=np.concatenate([np.zeros(n), capacity]), bounds=bounds, method="highs")
+    return float(-found.fun) if found.success else float(n)
+
+
+def verdict(cells: Mapping[str, Mapping[str, Any]], ours: str, bound: int) -> dict[str, Any]:
+    """How our policy compares with the best of the others in each respect."""
+    mine, others = cells[ours], [cell for name, cell in cells.items() if name.partition(":")[0] != ours.partition(":")[0]]
+    best_jct_s = min(float(cell["jct_mean_s"]) for cell in others if cell["jct_mean_s"])
+    best_queued_s = min(float(cell["queued_mean_s"] or 0.0) for cell in others)
+    jct_ratio = float(mine["jct_mean_s"]) / best_jct_s
+    queued_s = float(mine["queued_mean_s"] or 0.0)
+    met_frac = mine["n_deadlines_met"] / bound if bound else 1.0
+    return {
+        "jct_ratio": jct_ratio, "queued_s": queued_s, "best_queued_s": best_queued_s, "met_frac": met_frac,
+        "best_met_frac": max(cell["n_deadlines_met"] for cell in others) / bound if bound else 1.0,
+        "jct": jct_ratio <= 0.9, "queue": queued_s <= best_queued_s + 0.01 * best_jct_s, "met": met_frac >= 0.98,
+    }  # fmt: skip

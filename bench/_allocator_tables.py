@@ -1,0 +1,144 @@
+"""The tables of bench/allocators.py, for people."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from math import exp, log
+from typing import Any
+
+from _allocator_worlds import OUTSIDE
+from _common import print_table
+
+Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Verdicts = Mapping[str, Mapping[str, Any]]
+
+
+def markdown(cells: Cells, verdicts: Verdicts, outside: Cells, ours: str) -> str:
+    """All tables."""
+    parts = [
+        "<!-- made by bench/allocators.py -->", "### By load (restart 30 s, speeds known)", _by_load(cells, ours),
+        "### Ours against the best of all others, setting by setting", _verdict_table(verdicts),
+        "### Promises", _promise_table(cells, ours), "### Published simulators' own traces", _outside_table(outside),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def _grid(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] + ["--:"] * (len(heads) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _by_load(cells: Cells, ours: str) -> str:
+    """Geometric mean of JCT relative to ours, mean queueing, share of the bound met, by policy and load."""
+    groups: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
+    for key, row in cells.items():
+        _, load, restart, error, _ = key.split("/")
+        mine = row.get(ours, {})
+        if restart != "30" or error != "0" or not mine.get("jct_mean_s"):
+            continue
+        bound = max(1, row.get("bound", {}).get("n") or 1)
+        for name, one in row.items():
+            if one.get("jct_mean_s"):
+                values = (
+                    one["jct_mean_s"] / mine["jct_mean_s"], one["jct_p99_s"] / mine["jct_p99_s"],
+                    one["queued_mean_s"] or 0.0, one["n_deadlines_met"] / bound,
+                )  # fmt: skip
+                groups[name, load].append(values)
+    loads = sorted({load for _, load in groups}, key=float)
+    rows = []
+    for name in sorted({name for name, _ in groups}, key=lambda name: (name != ours, name)):
+        row = [f"**{name}**" if name == ours else name]
+        for load in loads:
+            found = groups.get((name, load))
+            row.append(_cell(found) if found else "–")
+        rows.append(row)
+    text = "Mean JCT and (in brackets) p99 as multiples of ours; mean queueing in s; deadlines met as a share of the bound."
+    return text + "\n\n" + _grid(["policy", *(f"load {load}" for load in loads)], rows)
+
+
+def _cell(found: list[tuple[float, float, float, float]]) -> str:
+    jct, p99 = (exp(sum(log(one[i]) for one in found) / len(found)) for i in (0, 1))
+    queued, met = (sum(one[i] for one in found) / len(found) for i in (2, 3))
+    return f"{jct:.2f} ({p99:.2f}), {queued:.0f} s, {met:.3f}"
+
+
+def groups_of(verdicts: Verdicts) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
+    """Verdicts of all seeds of a setting together."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = defaultdict(list)
+    for key, one in verdicts.items():
+        groups[tuple(key.split("/")[:-1])].append(one)
+    return groups
+
+
+def _verdict_table(verdicts: Verdicts) -> str:
+    rows = []
+    for group, found in groups_of(verdicts).items():
+        n = len(found)
+        jct = exp(sum(log(one["jct_ratio"]) for one in found) / n)
+        rows.append(
+            [*group, f"{jct:.2f}", f"{sum(one['queued_s'] for one in found) / n:.0f}",
+             f"{sum(one['best_queued_s'] for one in found) / n:.0f}", f"{sum(one['met_frac'] for one in found) / n:.3f}",
+             f"{sum(one['best_met_frac'] for one in found) / n:.3f}",
+             f"{sum(one['jct'] and one['queue'] and one['met'] for one in found)}/{n}"]
+        )  # fmt: skip
+    heads = ["trace", "load", "restart s", "error", "JCT / best", "queue s", "best queue s", "met / bound", "best met / bound", "wins"]
+    return _grid(heads, rows)
+
+
+def _promise_table(cells: Cells, ours: str) -> str:
+    groups: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for key, row in cells.items():
+        if ours in row and "n_promised" in row[ours]:
+            _, load, _, error, _ = key.split("/")
+            groups[load, error][0] += row[ours]["n_promised"]
+            groups[load, error][1] += row[ours]["n_broken"]
+    rows = [
+        [load, error, str(n), str(broken), f"{100 * (1 - broken / max(1, n)):.2f} %"]
+        for (load, error), (n, broken) in sorted(groups.items())
+    ]
+    return _grid(["load", "error", "promised", "broken", "kept"], rows)
+
+
+def _outside_table(outside: Cells) -> str:
+    rows = []
+    for name, row in outside.items():
+        for policy, one in row.items():
+            if one.get("jct_mean_s"):
+                printed = OUTSIDE[name]
+                rows.append(
+                    [name, policy, f"{one['n_deadlines_met']} of {printed.n_jobs}", f"{printed.printed} ({printed.made_by})",
+                     f"{one['jct_mean_s']:.0f}", f"{one['makespan_s']:.0f}", f"{one['cpu_s']:.1f}"]
+                )  # fmt: skip
+    return _grid(["trace", "policy", "met", "printed", "mean JCT s", "makespan s", "CPU s"], rows)
+
+
+def show(
+    cells: Cells, verdicts: Verdicts, outside: Cells, ours: str, ours_outside: str, target: float, took_s: float
+) -> int:  # fmt: skip
+    """Key figures beside their targets; 1 if one is short."""
+    fair = {key: one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2}
+    rows: list[tuple[str, str, str, bool]] = []
+    for respect in ("jct", "queue", "met"):
+        share = sum(bool(one[respect]) for one in fair.values()) / max(1, len(fair))
+        rows.append((f"settings won up to load 1.2: {respect}", f"{share:.2f}", f"{target}", share >= target))
+    share = sum(bool(one["jct"] and one["queue"] and one["met"]) for one in fair.values()) / max(1, len(fair))
+    rows.append(("settings won in all three at once", f"{share:.2f}", f"{target}", share >= target))
+    for error, least in (("0", 1.0), ("0.1", 0.99)):
+        kept = _kept_frac(cells, ours, error)
+        if kept is not None:
+            rows.append((f"promises kept, error {error}", f"{kept:.4f}", f"{least}", kept >= least))
+    for name, row in outside.items():
+        one = row.get(ours_outside, {})
+        if one.get("jct_mean_s"):
+            met, printed = one["n_deadlines_met"], OUTSIDE[name].printed
+            rows.append((f"{name}: deadlines met", str(met), f"> {printed}", met > printed))
+            if name == "cluster01":
+                rows.append((f"{name}: CPU s", f"{one['cpu_s']:.0f}", "<= 60", one["cpu_s"] <= 60))
+    print_table(["", "is", "target", ""], [[what, got, goal, "ok" if fine else "SHORT"] for what, got, goal, fine in rows])
+    print(f"{len(fair)} settings; {took_s:.0f} s")
+    return int(not all(fine for *_, fine in rows))
+
+
+def _kept_frac(cells: Cells, ours: str, error: str) -> float | None:
+    found = [row[ours] for key, row in cells.items() if key.split("/")[3] == error and "n_promised" in row.get(ours, {})]
+    n = sum(one["n_promised"] for one in found)
+    return None if not n else 1 - sum(one["n_broken"] for one in found) / n

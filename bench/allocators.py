@@ -1,0 +1,151 @@
+"""Our allocator against all others: completion time, queueing and deadlines at once, and the published simulators' traces.
+
+Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed).
+Cells that are there already and were made with the same code of the policies are kept with `--resume`. The data lie where
+PUNCTUAL_DATA says; without them only the generated jobs are compared.
+"""
+
+import json
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from _allocator_cells import deadline_bound, run, verdict
+from _allocator_tables import markdown, show
+from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
+from _common import RESULTS, commit, parser, write_results
+
+from punctual import registry
+
+OURS = "promises-first"
+#: With exact knowledge of all speeds nothing need be held back for errors.
+OURS_OUTSIDE = "promises-first:caution=0"
+#: Not for jobs that are made of workers, or slower than a study can wait for.
+LEFT_OUT = {"proportional"}
+#: Rigid policies also with the smallest number of workers, so that they are not judged by their size alone.
+EXTRA = ("shortest-remaining:size=smallest", "earliest-deadline:size=smallest")
+LOADS = (0.8, 1.0, 1.2, 1.5)
+#: Share of settings with load up to 1.2 in which ours must win in all three respects.
+TARGET_FRAC = 0.9
+
+
+def policies() -> list[str]:
+    """All that are registered, ours included."""
+    return [name for name in registry.names("policies") if name not in LEFT_OUT] + list(EXTRA)
+
+
+def settings(worlds: list[str], seeds: int) -> list[Setting]:
+    """Every load; every restart cost and error at two of the loads."""
+    varied = [(load, 30.0, 0.0) for load in LOADS]
+    varied += [(load, restart_s, 0.0) for load, restart_s in product((1.0, 1.2), (0.5, 60.0))]
+    varied += [(load, 30.0, error) for load, error in product((1.0, 1.2), (0.1, 0.5))]
+    return [Setting(world, *one, seed) for world in worlds for one in varied for seed in range(seeds)]
+
+
+def cell(setting: Setting, policy: str, n_jobs: int) -> tuple[str, str, dict[str, Any]]:
+    """One simulation; a policy that fails is noted, not hidden."""
+    world = WORLDS[setting.world]
+    jobs = jobs_of(setting, folder(), n_jobs)
+    if policy == "bound":
+        return setting.key, policy, {"n": deadline_bound(jobs, world.n_nodes * world.devices_per_node)}
+    try:
+        return setting.key, policy, run(policy, jobs, nodes(world.n_nodes, world.devices_per_node))
+    except Exception as error:  # noqa: BLE001 -- of somebody's policy: the others are still compared
+        return setting.key, policy, {"failed": f"{type(error).__name__}: {error}"[:200]}
+
+
+def outside_cell(name: str, policy: str) -> tuple[str, str, dict[str, Any]]:
+    """One published trace."""
+    one, data = OUTSIDE[name], folder()
+    if data is None:
+        return name, policy, {}
+    found = run(policy, one.jobs(data), nodes(one.n_nodes, one.devices_per_node), reports=False)
+    return name, policy, found
+
+
+def main() -> int:
+    """Run what is missing, write the tables, say whether the targets are reached."""
+    options = _options()
+    out = RESULTS / f"allocators{'-quick' if options.quick else ''}.json"
+    kept = json.loads(out.read_text()) if options.resume and out.exists() else {}
+    cells: dict[str, dict[str, Any]] = kept.get("cells", {})
+    outside: dict[str, dict[str, Any]] = kept.get("outside", {})
+    begun_s = time.monotonic()
+    worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
+    names = _QUICK if options.quick else policies()
+    wanted = settings(worlds, options.seeds)
+    if options.quick:
+        wanted = [one for one in wanted if one.load in (1.0, 1.2) and one.restart_s == 30 and not one.error]
+    _fill(cells, [(one, name, options.jobs) for one in wanted for name in (*names, "bound")], options, begun_s, cells, outside, out)
+    if folder() is not None:
+        outside_names = ["elasticVpollux_e", "195job", "cluster10"] if options.quick else list(OUTSIDE)
+        for name in outside_names:
+            for policy in [OURS_OUTSIDE] if options.quick else [OURS_OUTSIDE, OURS, "elasticflow", "greedy"]:
+                if policy not in outside.get(name, {}):
+                    outside.setdefault(name, {})[policy] = _tried(name, policy)
+    return _report(out, cells, outside, time.monotonic() - begun_s)
+
+
+_QUICK = [OURS, "greedy", "max-min", "shortest-remaining:size=smallest"]
+
+
+def _tried(name: str, policy: str) -> dict[str, Any]:
+    try:
+        return outside_cell(name, policy)[2]
+    except Exception as error:  # noqa: BLE001 -- as in `cell`
+        return {"failed": f"{type(error).__name__}: {error}"[:200]}
+
+
+def _options() -> Any:
+    made = parser(__doc__ or "")
+    made.add_argument("--resume", action="store_true", help="keep the cells that are there")
+    made.add_argument("--seeds", type=int, default=2)
+    made.add_argument("--jobs", type=int, default=200)
+    made.add_argument("--processes", type=int, default=2)
+    made.add_argument("--worlds", nargs="*", help="only these")
+    made.add_argument("--limit", type=float, default=1e9, help="seconds after which no new cell is begun")
+    return made.parse_args()
+
+
+def _fill(cells: dict[str, dict[str, Any]], wanted: list[Any], options: Any, begun_s: float, *state: Any) -> None:
+    """Run the cells that are missing; results are written now and then."""
+    missing = [(one, name, n) for one, name, n in wanted if name not in cells.get(one.key, {})]
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(_cell_in_time, one, name, n, begun_s + options.limit) for one, name, n in missing]
+        for i, done in enumerate(waiting, 1):
+            found = done.result()
+            if found is not None:
+                key, name, numbers = found
+                cells.setdefault(key, {})[name] = numbers
+            if i % 200 == 0:
+                print(f"{i} of {len(waiting)} cells, {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
+                _write(*state)
+
+
+def _cell_in_time(setting: Setting, policy: str, n_jobs: int, until_s: float) -> tuple[str, str, dict[str, Any]] | None:
+    return cell(setting, policy, n_jobs) if time.monotonic() < until_s else None
+
+
+def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path) -> None:
+    write_results(out.stem, {"commit": commit(), "cells": cells, "outside": outside})
+
+
+def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], took_s: float) -> int:
+    _write(cells, outside, out)
+    verdicts = {}
+    for key, row in cells.items():
+        bound = row.get("bound", {}).get("n")
+        valid = {name: one for name, one in row.items() if name != "bound" and one.get("jct_mean_s")}
+        if bound is not None and OURS in valid and len(valid) > 1:
+            verdicts[key] = verdict(valid, OURS, bound)
+    text = markdown(cells, verdicts, outside, OURS)
+    out.with_suffix(".md").write_text(text)
+    return show(cells, verdicts, outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
