@@ -74,7 +74,7 @@ def balance(block_sizes: Sequence[float], n_servers: int) -> list[list[Piece]]:
 
 
 def _cut(i_block: int, size: float, mean: float) -> list[Piece]:
-    n = ceil(size / mean - 1e-9) if size > mean else 1
+    n = ceil(size / mean - 1e-9) if size > mean > 0 else 1
     return [Piece(i_block, size / n)] * n
 
 
