@@ -138,6 +138,18 @@ def test_servers_lie_where_workers_leave_room() -> None:
     assert place_pair(3, WORKER, 1, SERVER, free) is None
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_runs_with_workers_and_servers_is_left_alone(policy: Policy) -> None:
+    nodes = {"n": Resources(cores=16.0, gpus=8)}
+    one = served("a", Resources(cores=7.0, gpus=2))
+    held = decide(policy, [one], nodes).grants[JobId("a")]
+    running = replace(one, status="running", granted=held, planned=held)
+    other = served("b", Resources(cores=7.0, gpus=2), at=1.0)
+    plan = decide(policy, [running, other], nodes)
+    assert list(plan.grants) == ["b"]
+    assert other.spec.parts_of(total(plan.grants[JobId("b")].values())) == one.spec.parts_of(total(held.values()))
+
+
 # Several jobs.
 
 
