@@ -14,7 +14,7 @@ from punctual.optim.solution import FloatArray, IntArray, status_of
 #: Steps of the hulls that the search for prices uses; the bound itself uses all.
 _N_STEPS_MAX = 12
 #: A whole number that is this close is meant.
-ROUNDING = 1e-6
+_ROUNDING = 1e-6
 #: Most jobs that may make room for one that does not fit.
 _N_DROPPED_MAX = 6
 #: Most jobs taken out for one, and the spread of the random prices (standard deviation of their logarithm).
@@ -100,7 +100,7 @@ def _bound(problem: SlotProblem, prices: FloatArray) -> float:
     possible = np.array([filling.fits(job) for job in range(problem.n_jobs)], dtype=bool)
     bound = min(on_time_bound(problem, prices), float(problem.weights[possible].sum()))
     is_whole = bool((problem.weights == np.floor(problem.weights)).all())
-    return float(np.floor(bound + ROUNDING)) if is_whole else bound
+    return float(np.floor(bound + _ROUNDING)) if is_whole else bound
 
 
 def _priced(problem: SlotProblem, n_steps: int) -> tuple[FloatArray, FloatArray]:
@@ -231,7 +231,7 @@ class _Search:
                 return
             job = int(self._random.choice(left_out, p=chances[left_out] / chances[left_out].sum()))
             value += self._rearrange(job, self._some_placed())
-            if value > self._best_value + ROUNDING:
+            if value > self._best_value + _ROUNDING:
                 self._keep()
 
     def _some_placed(self) -> list[int]:
