@@ -23,6 +23,7 @@ from _deadline_tables import Target
 
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
+from _decisions import DECISION_FAMILIES
 from _slot_solvers import SLOT_FAMILIES, Measured
 from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
 
@@ -194,12 +195,14 @@ def _vector_highs(one: VectorInstance, gap: float) -> Solution:
 
 
 def of_slots(measure: Callable[..., Measured]) -> Callable[..., Family]:
-    """A family of `_slot_solvers`."""
+    """A family of `_slot_solvers` or `_decisions`."""
     return lambda quick: Family(*measure(quick=quick))
 
 
 #: A family of solvers is added here.
-FAMILIES: list[Callable[..., Family]] = [knapsack, vector_knapsack, *map(of_slots, SLOT_FAMILIES)]
+FAMILIES: list[Callable[..., Family]] = [
+    knapsack, vector_knapsack, *map(of_slots, SLOT_FAMILIES), *map(of_slots, DECISION_FAMILIES),
+]  # fmt: skip
 
 
 def markdown(families: list[Family]) -> str:

@@ -27,6 +27,8 @@ from punctual.policies._repair import follow_demands, settle
 
 #: A job of unknown length is taken to need as long again as it has run, and at least this long.
 _UNKNOWN_S = 3600.0
+#: A job whose value is this close to the price lacks devices, not value.
+_SAME_FRAC = 0.995
 
 
 class Parameters(Protocol):
@@ -295,15 +297,15 @@ class Round:
         self._draft.explain(one.view, Reason(reason.code, f"{reason.text}; {text}", facts))
 
     def _explain_waiting(self, one: Entry, values: FloatArray, costs: IntArray, prices: Mapping[Pool, float]) -> None:
-        """It would bring less for a device than those that have them."""
+        """What it could start with is not there, or would bring less with it than others do."""
         width = len(one.options.counts)
         worth = float((values[1:width] / costs[1:width]).max())
         price = min(prices[kind, one.options.uses_gpus] for kind in one.options.kinds[1:])
-        if worth > price:
+        if worth >= _SAME_FRAC * price:
             self._draft.explain(one.view, waits(one.worker * min(one.options.counts[1:]), self._draft.free))
             return
         each = "node" if self._nodes is not None else "device" if one.options.uses_gpus else "share of a core"
-        text = f"waits: a {each} is worth {worth / price:.0%} of what it is to others"
+        text = f"waits: a {each} is worth {worth / price:.0%} of the least that others gain by it"
         facts = {"value_each": worth, "price_each": price}
         self._draft.explain(one.view, Reason("waits", text, facts))
 

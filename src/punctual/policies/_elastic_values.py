@@ -7,6 +7,9 @@ import numpy as np
 
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
 
+#: What a job that ends at once is worth more than one that ends when the interval does.
+SOONER = 0.01
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
@@ -53,12 +56,17 @@ def values_of(
 
 
 def _fraction(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
-    """The share of what is left that gets done, if progress were even over the time to the end."""
+    """The share of what is left that gets done, if progress were even over the time to the end.
+
+    What ends within the interval is worth a little more the sooner it does: where there is enough for all it would
+    otherwise have to do with the fewest workers, beside idle ones.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         end_s = standing.left[:, None] / rates + lost_s
         share = interval_s / end_s
     # What ends at once and what cannot run at all both divide by zero.
-    return np.where(rates > 0, np.fmin(1.0, share), 0.0)
+    sooner = SOONER * np.fmax(0.0, 1.0 - end_s / interval_s)
+    return np.where(rates > 0, np.fmin(1.0, share) + sooner, 0.0)
 
 
 def _throughput(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
