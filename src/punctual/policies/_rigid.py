@@ -1,7 +1,7 @@
 """Starting jobs whole, in an order, and pausing those that come later in it."""
 
-from bisect import bisect_left, insort
-from collections.abc import Callable
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from punctual.core.job import Allocation, JobView
@@ -142,25 +142,23 @@ class _Round:
     def _make_room(self, ranked: Ranked, i_next: int) -> Allocation | None:
         """Pause the jobs that rank last until the request fits, if they are enough; they join the queue behind it."""
         rank, _, _, view, request = ranked
-        victims = self._behind(rank + self._margin)
-        chosen = self._fewest(victims, view, request)
+        chosen = self._fewest(self._behind(rank + self._margin), view, request)
         if chosen is None:
             return None
-        n_paused, allocation = chosen
-        for victim in victims[:n_paused]:
+        victims, allocation = chosen
+        for victim in victims:
             self._pause(victim[3], view)
             insort(self._queue, victim, lo=i_next)
         return allocation
 
-    def _behind(self, rank: float) -> list[Ranked]:
-        """Running jobs that may be paused and rank behind `rank`, the last one first."""
-        running = self._ranked_running()
-        n_behind = bisect_left(running, -rank, key=lambda each: -each[0])
-        return [
-            (*ranked, request)
-            for ranked in running[:n_behind]
-            if self._draft.held(ranked[3]) and (request := self._request(ranked[3])) is not None
-        ]
+    def _behind(self, rank: float) -> Iterator[Ranked]:
+        """Running jobs that may be paused and rank behind `rank`, the last one first; mostly the first few will do."""
+        for ranked in self._ranked_running():
+            if ranked[0] <= rank:
+                return
+            request = self._request(ranked[3]) if self._draft.held(ranked[3]) else None
+            if request is not None:
+                yield (*ranked, request)
 
     def _ranked_running(self) -> list[tuple[float, float, str, JobView]]:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
@@ -174,18 +172,22 @@ class _Round:
             self._running = [each for each in ranked if may_pause(each[3])]
         return self._running
 
-    def _fewest(self, victims: list[Ranked], view: JobView, request: Request) -> tuple[int, Allocation] | None:
-        """How many of the last jobs have to go, and where the request then fits."""
+    def _fewest(
+        self, victims: Iterable[Ranked], view: JobView, request: Request
+    ) -> tuple[list[Ranked], Allocation] | None:
+        """Which of the last jobs have to go, and where the request then fits."""
         draft, free = self._draft, dict(self._draft.free)
         space = self._space.copy() if self._space else Space(free.values())
-        for n_paused, victim in enumerate(victims, 1):
+        chosen = []
+        for victim in victims:
+            chosen.append(victim)
             for node, amount in draft.held(victim[3]).items():
                 free[node] = free[node] + amount
                 space.add(amount)
             if space.may_hold(request.amount):
                 allocation = draft.find(view, request.n, request.worker, free)
                 if allocation is not None:
-                    return n_paused, allocation
+                    return chosen, allocation
         return None
 
     def _pause(self, victim: JobView, gainer: JobView) -> None:
