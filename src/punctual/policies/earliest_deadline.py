@@ -8,6 +8,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.policies._base import Size, check_choice
 from punctual.policies._draft import Draft
+from punctual.policies._extra import check_numpy
 from punctual.policies._rigid import Order, serve
 
 
@@ -22,6 +23,8 @@ class EarliestDeadline:
     ----------
     size
         Which of its allowed counts a job gets.
+    admission
+        Whether a new job is declined that would be late, or would make another one late. Needs the extra `sim`.
 
     Raises
     ------
@@ -33,6 +36,10 @@ class EarliestDeadline:
     *Formula.* Rank of a job: its deadline as an instant, infinite without one. Waiting jobs are taken in ascending rank.
     One that fits is started; for one that does not, running jobs that may be paused and have later deadlines are paused,
     the last first, if they are enough.
+
+    With `admission`, all jobs in this order take their devices as soon as these are free, on a timeline from now on; a new
+    job is declined if it, or another one because of it, then ends behind its deadline. What it is declined by is the
+    count of devices: what no node can hold in one piece is not foreseen.
 
     *Source.* [liu1973] for one processor, where it meets all deadlines if anything does.
 
@@ -49,6 +56,7 @@ class EarliestDeadline:
     """
 
     size: Size = "largest"
+    admission: bool = False
 
     def __post_init__(self) -> None:
         check_choice("earliest-deadline", "size", self.size, ("largest", "smallest"))
@@ -58,4 +66,10 @@ class EarliestDeadline:
             return inf if view.deadline_at is None else view.deadline_at
 
         order = Order(waiting=lambda view, _: rank(view), running=rank)
-        return serve(Draft(snapshot), order, size=self.size)
+        if not self.admission:
+            return serve(Draft(snapshot), order, size=self.size)
+        check_numpy("earliest-deadline")
+        from punctual.policies._admission import Admission
+
+        gate = Admission(Draft(snapshot), self.size)
+        return gate.stamped(serve(Draft(gate.snapshot()), order, size=self.size))

@@ -1,0 +1,131 @@
+"""Room in one piece: which small blocks have to move so that a larger one need not be split."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from punctual.core.ids import NodeId
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.optim.placement import n_fitting
+
+B = TypeVar("B")
+
+
+@dataclass(frozen=True, slots=True)
+class Block(Generic[B]):
+    """Something that lies whole on one node and may be moved; `id` is the caller's."""
+
+    id: B
+    node: NodeId
+    amount: Resources
+
+
+#: A block and the node it is to move to.
+Move = tuple[Block[B], NodeId]
+
+
+def moves_for(
+    n_workers: int, worker: Resources, free: Mapping[NodeId, Resources], capacity: Mapping[NodeId, Resources],
+    blocks: Mapping[NodeId, list[Block[B]]], held: Mapping[NodeId, Resources] | None = None,
+) -> list[Move[B]] | None:  # fmt: skip
+    """Moves after which `n_workers` lie on as few nodes as they would if all nodes were empty.
+
+    Parameters
+    ----------
+    n_workers
+        How many there are, at least one.
+    worker
+        What each of them holds.
+    free, capacity
+        Of each node.
+    blocks
+        What may be moved, by node.
+    held
+        What the workers have already: they leave it after the moves, so nothing else can move there.
+
+    Returns
+    -------
+    list of moves or None
+        In an order in which each has room when the ones before it are done; empty if none is needed. None: no such moves
+        were found.
+
+    Notes
+    -----
+    *Formula.* The workers are cut into pieces as large as a node and a rest. Each piece takes the node with the least
+    room that is enough. If there is none, the node is cleared on which the least has to move: its smallest blocks, each
+    to the node with the least room that is enough, and if there is none, to one that is cleared for it in the same way.
+
+    *Source.* [elasticflow2023], which places powers of two as a buddy allocator does.
+
+    *Properties.* Deterministic. Where all nodes have the same power of two of devices, all blocks are powers of two and
+    all may be moved, moves are found whenever enough is free: devices that are free beside the blocks smaller than a
+    piece are a multiple of it.
+    """
+    on_one = max((n_fitting(worker, room) for room in capacity.values()), default=0)
+    if on_one == 0:
+        return None
+    yard = _Yard(dict(free), {node: list(found) for node, found in blocks.items()})
+    n_whole, rest = divmod(n_workers, on_one)
+    used: frozenset[NodeId] = frozenset()
+    for n in [on_one] * n_whole + [rest] * bool(rest):
+        node = yard.room_for(worker * n, used, held or {})
+        if node is None:
+            return None
+        used |= {node}
+    return yard.moves
+
+
+class _Yard(Generic[B]):
+    """Nodes and blocks while moves are found."""
+
+    def __init__(self, free: dict[NodeId, Resources], blocks: dict[NodeId, list[Block[B]]]) -> None:
+        self._free, self._blocks = free, blocks
+        self.moves: list[Move[B]] = []
+
+    def room_for(
+        self, amount: Resources, closed: frozenset[NodeId], own: Mapping[NodeId, Resources]
+    ) -> NodeId | None:  # fmt: skip
+        """A node with room for the amount, cleared if need be; `closed` nodes stay as they are, `own` counts as free."""
+        nodes = [node for node in self._free if node not in closed]
+        rooms = {node: self._free[node] + own.get(node, NOTHING) for node in nodes}
+        fits = [node for node in nodes if amount.fits_in(rooms[node])]
+        if fits:
+            return min(fits, key=lambda node: (_size(rooms[node]), node))
+        chosen = [(node, found) for node in nodes if (found := self._to_clear(node, rooms[node], amount))]
+        for node, found in sorted(chosen, key=lambda pair: (_size(total(one.amount for one in pair[1])), pair[0])):
+            if self._clear(node, found, closed | {node}):
+                return node
+        return None
+
+    def _to_clear(self, node: NodeId, room: Resources, amount: Resources) -> list[Block[B]]:
+        """The smallest blocks of the node that leave room for the amount, all of them smaller; empty if there are none."""
+        smaller = [one for one in self._blocks.get(node, []) if _size(one.amount) < _size(amount)]
+        chosen = list[Block[B]]()
+        for one in sorted(smaller, key=lambda one: _size(one.amount)):
+            room = room + one.amount
+            chosen.append(one)
+            if amount.fits_in(room):
+                return chosen
+        return []
+
+    def _clear(self, node: NodeId, found: list[Block[B]], closed: frozenset[NodeId]) -> bool:
+        """Move the blocks elsewhere, the largest first; False, and nothing has moved, if one finds no room."""
+        before = dict(self._free), {name: list(blocks) for name, blocks in self._blocks.items()}, list(self.moves)
+        for one in reversed(found):
+            target = self.room_for(one.amount, closed, {})
+            if target is None:
+                self._free, self._blocks, self.moves = before
+                return False
+            self._move(one, target)
+        return True
+
+    def _move(self, one: Block[B], target: NodeId) -> None:
+        self._blocks[one.node].remove(one)
+        self._free[one.node] = self._free[one.node] + one.amount
+        self._free[target] = self._free[target] - one.amount
+        # It stays where it is now: moving it twice would be two restarts for one.
+        self.moves.append((one, target))
+
+
+def _size(amount: Resources) -> tuple[int, float, int]:
+    return amount.gpus, amount.cores, amount.memory_bytes

@@ -1,0 +1,179 @@
+"""Minimum satisfactory shares, job after job in the order of deadlines."""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.optim.slots.timeline import Levels, Share, Timeline
+from punctual.policies._draft import Draft
+from punctual.policies._elastic import worker_rungs
+from punctual.policies._hardware import Hardware, Remembered, Speed
+
+#: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
+Pool = tuple[str, bool]
+
+#: Order in which jobs take their shares: deadline, submission, name.
+Rank = tuple[float, float, JobId]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """The numbers of workers that a job may have on one kind of nodes, the first 0, and what they mean.
+
+    Attributes
+    ----------
+    known
+        Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
+    """
+
+    counts: tuple[int, ...]
+    levels: Levels
+    known: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """One job made of workers, on one kind of nodes.
+
+    Attributes
+    ----------
+    n_before
+        Workers it has.
+    least
+        Index of the count it has at least: 1 while it runs and may not be paused, otherwise 0.
+    work
+        Steps left, with those that a change costs; infinite where that is not known.
+    until_s
+        Seconds until its deadline; infinite without one.
+    """
+
+    view: JobView
+    pool: Pool
+    ladder: Ladder
+    n_before: int
+    least: int
+    work: float
+    until_s: float
+
+    @property
+    def id(self) -> JobId:
+        return self.view.spec.id
+
+    @property
+    def rank(self) -> Rank:
+        return self.until_s, self.view.submitted_at, self.id
+
+    @property
+    def has_goal(self) -> bool:
+        """Whether there is a deadline, and enough is known to promise it."""
+        return self.until_s < inf and self.ladder.known and self.work < inf
+
+    def alone_s(self) -> float:
+        """Seconds that it takes with as much as it can have."""
+        return self.work / float(self.ladder.levels.rates[-1]) if self.ladder.known else inf
+
+
+def claim_of(draft: Draft, view: JobView, kind: str, n_before: int, *, held: bool) -> Claim | None:
+    """The claim of a job on the nodes of `kind`; None if they cannot hold it."""
+    spec, at = view.spec, draft.snapshot.at
+    ladder = _ladder(draft.hardware, view, kind, n_before)
+    if ladder is None or spec.worker is None:
+        return None
+    steps = view.remaining_steps(at)
+    cost_s = spec.resize_cost_s if held else spec.startup_s
+    work = inf if steps is None else max(steps, 1e-9) + cost_s * float(ladder.levels.rates[1])
+    until_s = inf if view.deadline_at is None else view.deadline_at - at
+    least = int(held and not spec.preemptible)
+    return Claim(view, (kind, spec.worker.gpus > 0), ladder, n_before, least, work, until_s)
+
+
+#: Ladders of each speed, by kind of nodes, how many counts there are and the count the job has.
+_LADDERS = Remembered[Speed, dict[tuple[str, int, int], Ladder | None]](lambda _: {})
+
+
+def _ladder(hardware: Hardware, view: JobView, kind: str, n_before: int) -> Ladder | None:
+    n_rungs, speed = len(worker_rungs(hardware, view)), hardware.speed(view)
+    known = _LADDERS(speed)
+    key = kind, n_rungs, n_before
+    if key not in known:
+        known[key] = _new_ladder(view, speed, kind, hardware.counts(view.spec)[:n_rungs], n_before)
+    return known[key]
+
+
+def _new_ladder(view: JobView, speed: Speed, kind: str, counts: tuple[int, ...], n_before: int) -> Ladder | None:
+    """Powers of two that are faster than the ones before them, and what the job has; all counts if none is a power."""
+    worker = view.spec.worker
+    powers = tuple(n for n in counts if n & (n - 1) == 0 or n == n_before) or counts
+    if worker is None or not powers:
+        return None
+    rates = {n: speed.rate_sps(n, worker.cores * n, kind) for n in powers}
+    known = any(rate > 0 for rate in rates.values())
+    if not known and not any(speed.is_unknown(n, worker.cores * n, kind) for n in powers):
+        return None
+    pairs, best = [(0, 0.0)], 0.0
+    for n in powers:
+        rate = rates[n] if known else float(n)
+        if rate > best:
+            best = rate
+            pairs.append((n, rate))
+    size = float(worker.gpus or worker.cores or 1.0)
+    levels = Levels(np.array([n * size for n, _ in pairs]), np.array([rate for _, rate in pairs]))
+    return Ladder(tuple(n for n, _ in pairs), levels, known)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Book:
+    """The shares of all jobs with deadlines in one pool. A value: another job makes another book.
+
+    Attributes
+    ----------
+    timelines
+        What is free before each of the claims, and after the last.
+    strained
+        Jobs that do not end a margin before their deadline.
+    """
+
+    margin_s: float
+    claims: tuple[Claim, ...]
+    shares: tuple[Share, ...]
+    timelines: tuple[Timeline, ...]
+    strained: frozenset[JobId]
+
+    @classmethod
+    def of(cls, timeline: Timeline, claims: Iterable[Claim], margin_s: float) -> "Book":
+        """The shares of `claims`, beginning with what `timeline` has."""
+        empty = cls(margin_s, (), (), (timeline,), frozenset())
+        return empty._extended(sorted(claims, key=lambda claim: claim.rank))
+
+    @property
+    def free(self) -> Timeline:
+        """What the shares leave."""
+        return self.timelines[-1]
+
+    def plus(self, claim: Claim) -> "Book":
+        """With one more claim. Earlier deadlines do not notice it, so their shares stay."""
+        i = bisect_right(self.claims, claim.rank, key=lambda one: one.rank)
+        kept = self.strained.intersection(one.id for one in self.claims[:i])
+        head = Book(self.margin_s, self.claims[:i], self.shares[:i], self.timelines[: i + 1], kept)
+        return head._extended([claim, *self.claims[i:]])
+
+    def _extended(self, claims: list[Claim]) -> "Book":
+        shares, timelines, strained = list(self.shares), list(self.timelines), set(self.strained)
+        for claim in claims:
+            levels = claim.ladder.levels
+            # A job that may not be paused has its least amount already: it was not free.
+            timeline = timelines[-1].plus(float(levels.amounts[1]) if claim.least else 0.0)
+            share = timeline.least_share(levels, claim.work, claim.until_s - self.margin_s, least=claim.least)
+            if share is None:
+                strained.add(claim.id)
+                share = timeline.least_share(levels, claim.work, claim.until_s, least=claim.least)
+            if share is None:
+                share = timeline.soonest(levels, claim.work, least=claim.least)
+            shares.append(share)
+            timelines.append(timeline.take(share))
+        return Book(self.margin_s, (*self.claims, *claims), tuple(shares), tuple(timelines), frozenset(strained))
