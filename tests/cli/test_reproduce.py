@@ -1,6 +1,7 @@
 """`punctual reproduce`."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,13 @@ def test_a_folder_that_is_not_there(asked: list[object], tmp_path: Path) -> None
     with pytest.raises(InvalidSpec, match="--data"):
         reproduce("paper", "--data", str(tmp_path / "no"))
     assert not asked
+
+
+def test_what_a_solver_prints_by_itself_is_no_result(capfd: pytest.CaptureFixture[str]) -> None:
+    with command._stdout_for_results():
+        os.write(1, b"from a library\n")
+    os.write(1, b"result\n")
+    assert capfd.readouterr() == ("result\n", "from a library\n")
 
 
 def test_every_experiment_can_be_loaded() -> None:

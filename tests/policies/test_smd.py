@@ -24,7 +24,7 @@ from punctual.policies import _extra
 from punctual.policies._hardware import hardware_of
 from punctual.policies._interval import place_pair
 from punctual.policies._menu import undominated
-from punctual.policies._pairs import formula_of, pairs_of, utility_of
+from punctual.policies._pairs import _utilities, formula_of, pairs_of, utility_of
 from punctual.policies.smd import Smd
 from punctual.policies.smd_exact import SmdExact
 
@@ -322,6 +322,13 @@ def test_without_a_utility_one_falls_around_the_deadline() -> None:
     late, early = job("a", 1, deadline_s=100.0, weight=3.0), job("b", 1)
     assert utility_of(late.spec) == Sigmoid(height=3.0, steepness_per_s=0.1, middle_s=100.0)
     assert utility_of(early.spec) is None
+
+
+@given(st.floats(0, 1e6), st.floats(0, 10), st.floats(0, 1e6))
+def test_many_utilities_at_once(completion_s: float, steepness: float, middle_s: float) -> None:
+    curve = Sigmoid(height=7.0, steepness_per_s=steepness, middle_s=middle_s)
+    found = _utilities(curve, np.array([completion_s, inf]))
+    assert found.tolist() == pytest.approx([curve.at_s(completion_s), 0.0], abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -34,11 +36,26 @@ def reproduce(
         data = Path(os.environ["PUNCTUAL_DATA"])
     if data is not None and not data.is_dir():
         raise InvalidSpec("`--data` must be a folder", f"'{data}'", "`punctual reproduce`", "Name the folder.")
-    found = load(name)(quick=quick, seeds=seeds, data=data)
+    experiment = load(name)
+    with _stdout_for_results():
+        found = experiment(quick=quick, seeds=seeds, data=data)
     if as_json:
         sys.stdout.write(json.dumps({**asdict(found), "rows": [_record(row) for row in found.rows]}, indent=1) + "\n")
     else:
         _print(found)
+
+
+@contextmanager
+def _stdout_for_results() -> Iterator[None]:
+    """Send what solvers written in C print by themselves to standard error: it would break the JSON."""
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def _record(row: Row) -> dict[str, object]:

@@ -63,8 +63,10 @@ class Interval:
 
     @property
     def running(self) -> list[JobView]:
-        """The jobs that hold something in this plan."""
-        return [view for view in self.draft.snapshot.holding if self.draft.held(view)]
+        """The jobs that hold something on nodes that there are."""
+        kind_of = self.draft.hardware.kind_of
+        held = ((view, self.draft.held(view)) for view in self.draft.snapshot.holding)
+        return [view for view, allocation in held if allocation and next(iter(allocation)) in kind_of]
 
     def offers(self, view: JobView) -> list[Offer]:
         """What a job may have on each kind of nodes where it can run, the fastest kind first; said to it if nothing."""
@@ -120,7 +122,8 @@ class Interval:
     def _place(self, offer: Offer, i: int) -> Allocation | None:
         """Nodes of the kind for one pair: one node for all of it if possible, otherwise the fewest for the workers."""
         view, spec = offer.view, offer.view.spec
-        free = {node: self.draft.free[node] for node in self.draft.hardware.kinds[offer.kind]}
+        nodes = self.draft.hardware.kinds[offer.kind]
+        free = self.draft.free if len(self._kinds) == 1 else {node: self.draft.free[node] for node in nodes}
         if spec.worker is None:
             return self.draft.fit(view, free)
         n_workers, n_servers = int(offer.pairs.workers[i]), int(offer.pairs.servers[i])

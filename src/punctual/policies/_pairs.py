@@ -1,8 +1,10 @@
 """What a job may hold on the nodes of one kind, in workers and parameter servers, and how fast it would be."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
+from functools import lru_cache
+from math import inf
 from typing import Literal
 
 import numpy as np
@@ -26,6 +28,8 @@ _LATE_FRAC = 1e-3
 #: A deadline without a utility: so many times as steep as one that takes the deadline itself to fall.
 _DEADLINE_STEEPNESS = 10.0
 _TOLERANCE = 1e-9
+#: Beyond this a utility is nothing.
+_EXPONENT_MAX = 700.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +85,14 @@ def pairs_of(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
 
 def limit_of(hardware: Hardware, spec: JobSpec, kind: str) -> Resources:
     """The most the job may take of a kind of nodes: its ceiling, or all that there is."""
-    return spec.ceiling.at_most(total(hardware.capacity[node] for node in hardware.kinds[kind]))
+    return spec.ceiling.at_most(_rooms(hardware, kind)[1])
+
+
+@lru_cache(maxsize=64)
+def _rooms(hardware: Hardware, kind: str) -> tuple[Counter[Resources], Resources]:
+    """How many nodes of each size a kind has, and what they have together."""
+    rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
+    return Counter(rooms), total(rooms)
 
 
 def vector(amount: Resources) -> FloatArray:
@@ -96,8 +107,16 @@ def worths(view: JobView, pairs: Pairs, at: float) -> FloatArray:
     if curve is None or steps is None or not pairs.known:
         return height * pairs.relative
     start_s = at - view.submitted_at + view.spec.startup_s
-    utilities = [curve.at_s(start_s + steps * step_s) if isfinite(step_s) else 0.0 for step_s in pairs.step_s.tolist()]
-    return np.asarray(np.array(utilities) + _LATE_FRAC * height * pairs.relative)
+    utilities = _utilities(curve, start_s + steps * pairs.step_s if steps else np.full(len(pairs.step_s), start_s))
+    return np.asarray(utilities + _LATE_FRAC * height * pairs.relative)
+
+
+def _utilities(curve: Sigmoid, completion_s: FloatArray) -> FloatArray:
+    """The curve at many times: a job has hundreds of pairs, and there may be a thousand jobs."""
+    ends = np.isfinite(completion_s)
+    late_s = np.where(ends, completion_s, 0.0) - curve.middle_s
+    exponents = np.where(ends, curve.steepness_per_s * late_s, _EXPONENT_MAX)
+    return np.asarray(curve.height / (1.0 + np.exp(np.minimum(exponents, _EXPONENT_MAX))))
 
 
 def utility_of(spec: JobSpec) -> Sigmoid | None:
@@ -142,7 +161,7 @@ def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
     """A job without workers gets what it demands, as far as one node has it."""
     floor = least(view.spec)
     wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
-    rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
+    rooms, _ = _rooms(hardware, kind)
     offers = [wanted.at_most(room).at_least(floor) for room in rooms if floor.fits_in(room)]
     if not offers:
         return None
@@ -175,15 +194,19 @@ def _pairs(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
 
 def _counts(hardware: Hardware, spec: JobSpec, kind: str) -> tuple[IntArray, IntArray]:
     """All pairs of which the nodes of a kind have room for the workers alone and for the servers alone."""
-    rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
-    n_workers = sum(n_fitting(spec.worker or NOTHING, room) for room in rooms)
+    rooms, _ = _rooms(hardware, kind)
+    n_workers = _n_fitting(spec.worker or NOTHING, rooms)
     workers = [n for n in spec.worker_counts() if n <= n_workers]
     servers = range(1)
     if spec.server is not None and workers:
         left = spec.ceiling - (spec.worker or NOTHING) * workers[0]
-        servers = range(1, min(n_fitting(spec.server, left), sum(n_fitting(spec.server, room) for room in rooms)) + 1)
+        servers = range(1, min(n_fitting(spec.server, left), _n_fitting(spec.server, rooms)) + 1)
     grid = np.meshgrid(np.array(workers, dtype=np.int64), np.array(servers, dtype=np.int64), indexing="ij")
     return grid[0].ravel(), grid[1].ravel()
+
+
+def _n_fitting(part: Resources, rooms: Counter[Resources]) -> int:
+    return sum(n_fitting(part, room) * n_nodes for room, n_nodes in rooms.items())
 
 
 def _asked(workers: IntArray, servers: IntArray) -> BoolArray:

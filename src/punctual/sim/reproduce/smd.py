@@ -56,6 +56,8 @@ in who is admitted. Of two readings, "limits" admits in order of submission and 
 worker and a server, then single units by marginal gain until the cluster is full. Also tried: no limits, gain of utility
 in place of time, smallest, shortest or most useful first. None gives the published 1.1 to 1.2 at every capacity: with
 little capacity all first-come rules lose more, and with much of it nothing is left to lose.
+smd-exact is worth far more where capacity is short. From three units for 50 jobs on it reaches what all jobs would be worth
+at their best, which no policy can pass.
 Disk counts as the fourth resource in all of this."""
 
 
