@@ -134,11 +134,21 @@ class JobSpec:
 
     def parts_of(self, amount: Resources) -> tuple[int, int] | None:
         """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""
+        if self.worker is None:
+            return None
+        if self.server is None:  # asked at every plan for every job: no need to try all numbers
+            n_workers = _multiple(amount, NOTHING, self.worker)
+            return (n_workers, 0) if n_workers is not None and self._may_have(self.worker, n_workers) else None
         for n_workers in self.worker_counts():
-            n_servers = _multiple(amount, (self.worker or NOTHING) * n_workers, self.server)
+            n_servers = _multiple(amount, self.worker * n_workers, self.server)
             if n_servers is not None:
                 return n_workers, n_servers
         return None
+
+    def _may_have(self, worker: Resources, n: int) -> bool:
+        """Whether `n` is one of `worker_counts`."""
+        is_listed = not self.counts or n in self.counts
+        return is_listed and n <= self._largest_count() and self.floor.fits_in(worker * n)
 
     def _largest_count(self) -> int:
         """How many workers fit in the ceiling."""
