@@ -38,7 +38,9 @@ def test_nothing_can_be_drawn(jobs: list[tuple[float, float]]) -> None:
     assert image.until_s > image.from_s
 
 
-LIVES = st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1), st.floats(0, 1)), max_size=30)
+#: A column of a picture cannot be shorter than a clock can tell.
+LIFE_S = st.just(0.0) | st.floats(1e-6, 1e6)
+LIVES = st.lists(st.tuples(st.floats(0, 1e6), LIFE_S, st.floats(0, 1), st.floats(0, 1)), max_size=30)
 
 
 @given(LIVES, st.integers(1, 7), st.integers(1, 50))
