@@ -11,6 +11,7 @@ from _deadline_tables import Target
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
+from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, JobView, RateCurve
 from punctual.core.plan import Plan
 from punctual.policies.elastic_mip import ElasticMip
@@ -94,7 +95,7 @@ def _waiting(counts: Any, seed: int, at: float) -> list[JobView]:
     traces = ModelartsLike(n_jobs=N_JOBS, n_devices=N_NODES * PER_NODE).jobs(seed)
     specs = [job.spec for job in sim_jobs(traces, rule, seed=seed)]
     draw = random.Random(seed)
-    return [_view(replace(spec, id=f"{seed}-{spec.id}"), at, draw.random()) for spec in specs]
+    return [_view(replace(spec, id=JobId(f"{seed}-{spec.id}")), at, draw.random()) for spec in specs]
 
 
 def _view(spec: JobSpec, at: float, done_frac: float) -> JobView:

@@ -1,0 +1,57 @@
+"""`punctual reproduce elastic-mip`: its parts, on a few jobs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from punctual.sim.reproduce import elastic_mip
+from punctual.sim.reproduce._base import load, names
+from punctual.traces import TraceJob
+
+
+def _case(n_jobs: int, least: str) -> elastic_mip._Case:
+    def jobs(load: float, seed: int) -> Sequence[TraceJob]:
+        made = elastic_mip._generated(n_jobs, load, seed)
+        return elastic_mip._from_asked(made) if least == elastic_mip._ASKED else made
+
+    return elastic_mip._Case("modelarts-like", least, jobs, ("fraction", "throughput"))
+
+
+def test_it_is_found_by_its_name() -> None:
+    assert "elastic-mip" in names()
+    assert load("elastic-mip") is elastic_mip.run
+
+
+def test_all_policies_get_the_same_jobs_and_change_is_counted_from_greedy() -> None:
+    case = _case(25, elastic_mip._ASKED)
+    found = elastic_mip._outcomes(case, 1.5, 2)
+    assert {name: len(many) for name, many in found.items()} == {"greedy": 2, "fraction": 2, "throughput": 2}
+    assert all(0 < one.efficiency <= 1 and one.queued_s >= 30 for many in found.values() for one in many)
+    same = elastic_mip._compared(case, 1.5, "fraction", found["greedy"], found["greedy"])
+    assert [row.obtained for row in same] == [0.0, 0.0]
+
+
+def test_rows_say_what_was_compared() -> None:
+    greedy = [elastic_mip._Outcome(100.0, 0.5, 0.0), elastic_mip._Outcome(300.0, 0.5, 0.0)]
+    ours = [elastic_mip._Outcome(50.0, 0.6, 0.0), elastic_mip._Outcome(90.0, 0.7, 0.0)]
+    queueing, efficiency = elastic_mip._compared(_case(1, elastic_mip._ASKED), 0.8, "fraction", greedy, ours)
+    assert queueing.obtained == pytest.approx(-65.0)
+    assert efficiency.obtained == pytest.approx(30.0)
+    assert queueing.why == "greedy's queue: 200 s; seeds from -70 to -50"
+    assert efficiency.why == "seeds from +20 to +40"
+    assert queueing.what.endswith("modelarts-like, from what it asked for, load 0.8, fraction")
+
+
+def test_no_job_runs_with_less_than_it_asked_for() -> None:
+    for before, after in zip(
+        elastic_mip._generated(50, 1.0, 0), _case(50, elastic_mip._ASKED).jobs(1.0, 0), strict=True
+    ):
+        assert after.parameters["n_gpus_min"] == before.n_gpus
+        assert before.n_gpus <= after.parameters["n_gpus_max"] <= 256
+
+
+def test_missing_traces_are_named(tmp_path: Path) -> None:
+    assert "philly_jobs_pollux.csv" in elastic_mip._note(None)
+    assert "cluster10.csv" in elastic_mip._note(tmp_path)
+    assert [case.name for case in elastic_mip._cases(tmp_path, quick=False)] == ["modelarts-like"] * 2
