@@ -273,3 +273,10 @@ except InvalidSpec as error:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "punctual[sim]" in done.stdout
+
+
+def test_a_short_job_does_not_crawl_beside_idle_devices() -> None:
+    jobs = [job("short", ANY, steps=100.0), job("other", 1, steps=1e4)]
+    assert counts(decide(PLAIN, jobs, {"n": 16}), jobs) == {"short": 8, "other": 1}
+    plan = decide(PLAIN, jobs[:1], {"n": 16})
+    assert plan.objective == pytest.approx(1.0 + 0.01 * (1 - 12.5 / 100))

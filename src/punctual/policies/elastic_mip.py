@@ -65,12 +65,14 @@ class ElasticMip:
     having to run as long again as it has, at least an hour; unknown speed counts as proportional to the workers.
     (7) With several kinds of devices, running jobs stay on theirs, and the bound is that of a relaxation.
     (8) Jobs without workers get their demand, or what one node has of it, in order of submission, before the others.
+    (9) *fraction*: what ends within Δ is worth up to 1 % more the sooner it does, v_j(n) + 0.01 max(0, 1 − E_j(n) / Δ);
+    otherwise short jobs would have the fewest workers beside idle ones.
 
     *Properties.* Deterministic. The bound holds for any placement: it takes each kind of devices for one large node. A
     job of which the number of workers stays keeps its nodes. O(jobs · counts) a round of the solver, a few rounds.
 
-    *Fails when* lengths are unknown or far off: what matters is the share of what is left. *throughput* alone lets small
-    jobs wait for large ones that use many devices well.
+    *Fails when* lengths are unknown or far off: what matters is the share of what is left. Long jobs wait for short ones.
+    *throughput* knows no urgency: everybody gets the number with which a device is used best.
     """
 
     objective: Objective = "fraction"
