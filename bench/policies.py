@@ -5,6 +5,7 @@ it any allowed number. A start, going on after a pause and a change of size cost
 compare policies as the published simulators did, where nothing costs anything.
 """
 
+import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -71,33 +72,66 @@ COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "granted_device_frac": ("devices in use", percent), "resizes_per_job": ("resizes/job", number),
     "preemptions_per_job": ("pauses/job", number),
 }  # fmt: skip
-HEADS = ["policy", *(head for head, _ in COLUMNS.values())]
+HEADS = ["policy", "JCT / FIFO's", *(head for head, _ in COLUMNS.values())]
 
 
-def cell(runs: list[Run], key: str, shown: Callable[[float], str]) -> str:
+def shown(values: Iterable[float | None], how: Callable[[float], str]) -> str:
     """The mean over the seeds and half the width of its 95 % interval."""
-    found = Estimate.of([run[key] for run in runs])
+    found = Estimate.of(list(values))
     if found is None:
         return "–"
-    return shown(found.mean) + (f" ± {shown(found.half_width)}" if found.half_width else "")
+    return how(found.mean) + (f" ± {how(found.half_width)}" if found.half_width else "")
+
+
+def grouped(runs: Iterable[Run], *keys: str) -> dict[Any, list[Run]]:
+    found: dict[Any, list[Run]] = defaultdict(list)
+    for run in runs:
+        found[tuple(run[key] for key in keys)].append(run)
+    return found
 
 
 def rows_of(runs: list[Run]) -> list[list[str]]:
-    by_policy: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        by_policy[run["policy"]].append(run)
+    fifo = {run["seed"]: run for run in runs if run["policy"] == "fifo"}
     return [
-        [policy, *(cell(some, key, how) for key, (_, how) in COLUMNS.items())] for policy, some in by_policy.items()
+        [
+            policy,
+            shown(ratios(some, fifo), number),
+            *(shown((run[key] for run in some), how) for key, (_, how) in COLUMNS.items()),
+        ]
+        for (policy,), some in grouped(runs, "policy").items()
     ]
+
+
+def ratios(runs: list[Run], fifo: dict[int, Run]) -> list[float | None]:
+    """Mean completion time over that under FIFO, seed by seed: what seeds differ in drops out."""
+    return [run["jct_mean_s"] / fifo[run["seed"]]["jct_mean_s"] for run in runs]
+
+
+def at_a_glance(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
+    """Policies by workloads, at load 1 or as recorded: completion over FIFO's, and deadlines met."""
+    some = grouped((run for run in runs if run["load"] in (1.0, None)), "workload")
+    rows = {policy: [policy] for policy in POLICIES}
+    for found in some.values():
+        fifo = {run["seed"]: run for run in found if run["policy"] == "fifo"}
+        by_policy = grouped(found, "policy")
+        for policy, row in rows.items():
+            row.append(_glance(by_policy.get((policy,), []), fifo))
+    return ["policy", *(workload for (workload,) in some)], list(rows.values())
+
+
+def _glance(runs: list[Run], fifo: dict[int, Run]) -> str:
+    if not runs:
+        return "–"
+    met = Estimate.of([run["deadlines_met_frac"] for run in runs])
+    return f"{shown(ratios(runs, fifo), number)}; {percent(met.mean) if met else '–'}"
 
 
 def sections(runs: list[Run]) -> dict[str, list[list[str]]]:
     """Title -> rows, in the order of the runs."""
-    grouped: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        load = "as recorded" if run["load"] is None else f"{run['load']:g}"
-        grouped[f"{run['workload']}, load {load}"].append(run)
-    return {title: rows_of(some) for title, some in grouped.items()}
+    return {
+        f"{workload}, load {'as recorded' if load is None else f'{load:g}'}": rows_of(some)
+        for (workload, load), some in grouped(runs, "workload", "load").items()
+    }
 
 
 # The published orderings.
@@ -119,8 +153,8 @@ class Ordering:
         return (a < b) == (ours_a < ours_b) and ours_a != ours_b
 
     def row(self) -> list[str]:
-        shown = [" ".join((_sided(pair), self.figure)) for pair in (self.theirs, self.ours)]
-        return [self.trace, *shown, "the same" if self.holds else "**another**"]
+        sides = [" ".join((_sided(pair), self.figure)) for pair in (self.theirs, self.ours)]
+        return [self.trace, *sides, "the same" if self.holds else "**another**"]
 
 
 def _sided(pair: tuple[tuple[str, float], tuple[str, float]]) -> str:
@@ -210,12 +244,28 @@ def key_figure(seeds: tuple[int, ...]) -> dict[str, float]:
     return {"ratio": 1 + mean.estimate / base, "low": 1 + mean.low / base, "high": 1 + mean.high / base}
 
 
-def markdown(tables: dict[str, list[list[str]]], found: list[Ordering], last: str) -> str:
-    lines = [f"Revision {commit()}; means over the seeds with 95 % intervals (Student). {last}", ""]
-    for title, rows in tables.items():
-        lines += [f"## {title}", "", *_table(HEADS, rows), ""]
-    lines += ["## Published orderings", ""]
-    lines += _table(["trace", "published", "ours", "order"], [one.row() for one in found])
+ORDER_HEADS = ["trace", "published", "ours", "order"]
+
+
+def last_line(results: dict[str, Any]) -> str:
+    key, rows = results["key"], results["orderings"]
+    n_same = sum(row[-1] == "the same" for row in rows)
+    return (
+        f"SRTF's mean JCT over FIFO's on the Philly slice: {key['ratio']:.3f} [{key['low']:.3f}, {key['high']:.3f}] "
+        f"(below 1); published orderings reproduced: {n_same} of {len(rows)}"
+    )
+
+
+def markdown(results: dict[str, Any]) -> str:
+    runs = results["runs"]
+    lines = [
+        f"Revision {results['commit']}; means over the seeds with 95 % intervals (Student). {last_line(results)}.",
+        "", "## At a glance", "",
+        "Mean completion time over FIFO's, and deadlines met, at load 1 (saturn: as recorded).", "",
+        *_table(*at_a_glance(runs)), "", "## Published orderings", "", *_table(ORDER_HEADS, results["orderings"]),
+    ]  # fmt: skip
+    for title, rows in sections(runs).items():
+        lines += ["", f"## {title}", "", *_table(HEADS, rows)]
     return "\n".join([*lines, ""])
 
 
@@ -224,41 +274,41 @@ def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
     return [*lines, *("| " + " | ".join(row) + " |" for row in rows)]
 
 
+def measured(*, quick: bool, n_processes: int) -> dict[str, Any]:
+    workloads = [one for one in WORKLOADS if has_data() or one.name == "modelarts-like"]
+    if quick:
+        some = [one for one in workloads if one.name != "philly"]
+        workloads = [replace(one, loads=one.loads[1:2] or one.loads, seeds=(0,)) for one in some]
+    with ProcessPoolExecutor(n_processes) as pool:
+        found: dict[str, Any] = {"commit": commit(), "runs": list(pool.map(simulated, assignments(workloads)))}
+    if has_data():
+        found["orderings"] = [one.row() for one in orderings()]
+        found["key"] = key_figure((0,) if quick else WORKLOADS[0].seeds)
+    return found
+
+
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--processes", type=int, default=1, help="simulations at a time")
+    made.add_argument("--tables", action="store_true", help="only tables, from the runs on record")
     options = made.parse_args()
-    workloads = [one for one in WORKLOADS if has_data() or one.name == "modelarts-like"]
-    if options.quick:
-        workloads = [
-            replace(one, loads=one.loads[1:2] or one.loads, seeds=(0,)) for one in workloads if one.name != "philly"
-        ]
-    with ProcessPoolExecutor(options.processes) as pool:
-        runs = list(pool.map(simulated, assignments(workloads)))
-    tables = sections(runs)
-    for title, rows in tables.items():
+    if options.tables:
+        results = json.loads((RESULTS / "policies.json").read_text(encoding="utf-8"))
+    else:
+        results = measured(quick=options.quick, n_processes=options.processes)
+        write_results("policies-quick" if options.quick else "policies", results)
+    for title, rows in sections(results["runs"]).items():
         print(title)
         print_table(HEADS, rows)
         print()
-    if not has_data():
+    if "key" not in results:
         print("no published traces: set PUNCTUAL_DATA to the folder that holds traces/; only the generator was run")
         return 0
-    found = orderings()
-    print_table(["trace", "published", "ours", "order"], [one.row() for one in found])
-    key = key_figure((0,) if options.quick else WORKLOADS[0].seeds)
-    n_same = sum(one.holds for one in found)
-    last = (
-        f"SRTF's mean JCT over FIFO's on the Philly slice: {key['ratio']:.3f} [{key['low']:.3f}, {key['high']:.3f}] "
-        f"(below 1); published orderings reproduced: {n_same} of {len(found)}"
-    )
-    write_results(
-        "policies-quick" if options.quick else "policies",
-        {"commit": commit(), "key": key, "runs": runs, "orderings": [one.row() for one in found]},
-    )
+    print_table(ORDER_HEADS, results["orderings"])
     if not options.quick:
-        (RESULTS / "policies.md").write_text(markdown(tables, found, last), encoding="utf-8")
-    print(last)
-    return int(key["high"] >= 1)
+        (RESULTS / "policies.md").write_text(markdown(results), encoding="utf-8")
+    print(last_line(results))
+    return int(results["key"]["high"] >= 1)
 
 
 if __name__ == "__main__":

@@ -129,6 +129,15 @@ def test_a_job_that_is_being_paused_is_still_served() -> None:
     assert reason(plan, "being").code == "starts"
 
 
+def test_a_job_that_is_being_paused_is_measured_by_what_it_has_left() -> None:
+    """Its last report says 100 steps, but it goes on until it is paused."""
+    pausing = replace(may("pausing", 1, 100.0, on={"n": 1}), planned={})
+    before = picture([job("other", 1, steps=50.0, at=1.0)], {"n": 1}, at=60.0)
+    plan = ShortestRemaining().allocate(replace(before, holding=(pausing,)))
+    assert counts(plan, [pausing]) == {"pausing": 1}
+    assert "other" not in plan.grants
+
+
 def test_the_earliest_deadline_first() -> None:
     jobs = [
         job("none", 4), job("late", 4, deadline_s=100.0, at=1.0), job("soon", 4, deadline_s=50.0, at=2.0),

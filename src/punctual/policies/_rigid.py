@@ -91,14 +91,16 @@ class _Round:
             self._try(ranked, i)
 
     def _ranked(self, views: list[JobView]) -> list[Ranked]:
-        request_of, rank_of = self._request, self._order.waiting
+        request_of, waiting, running = self._request, self._order.waiting, self._order.running
         ranked: list[Ranked] = []
         for view in views:
             request = request_of(view)
             if request is None:
                 self._draft.explain(view, never_fits(view))
             else:
-                ranked.append((rank_of(view, request), view.submitted_at, view.spec.id, view, request))
+                # One that is being paused goes on until it is: its last report is old.
+                rank = running(view) if view.rate_sps > 0 else waiting(view, request)
+                ranked.append((rank, view.submitted_at, view.spec.id, view, request))
         ranked.sort()
         return ranked
 
