@@ -76,11 +76,9 @@ def test_the_tightest_room_is_found_after_changes(
         changed.change(node, amount)
         free[node] = amount
     fitting = [node for node in free if wanted.fits_in(free[node])]
-    best = min(fitting, key=lambda node: (free[node].gpus, free[node].cores, node), default=None)
-    assert changed.tightest(wanted) == best
-    others = [node for node in fitting if node != best]
-    second = min(others, key=lambda node: (free[node].gpus, free[node].cores, node), default=None)
-    assert changed.tightest(wanted, (best,) if best else ()) == second
+    fitting.sort(key=lambda node: (free[node].gpus, free[node].cores, node))
+    assert [changed.tightest(wanted, n) for n in (1, 2, 9)] == [fitting[:1], fitting[:2], fitting]
+    assert changed.tightest(wanted, 2, fitting[:1]) == fitting[1:3]
 
 
 @given(FREE, st.integers(1, 6), st.integers(0, 4))

@@ -2,10 +2,12 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Container, Mapping
+from itertools import islice
+from math import ceil
 
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation
-from punctual.core.resources import TOLERANCE, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 
 
 def n_fitting(worker: Resources, room: Resources) -> int:
@@ -114,6 +116,12 @@ class Rooms:
     def __len__(self) -> int:
         return len(self.free)
 
+    def largest(self) -> Resources:
+        """The most that is free on any node, kind by kind."""
+        if not self._sizes:
+            return NOTHING
+        return Resources(max(size[1] for size in self._sizes), self._sizes[-1][0], max(size[2] for size in self._sizes))
+
     def change(self, node: NodeId, amount: Resources) -> None:
         """Let `amount` be free on `node`."""
         before, after = _size(self.free[node]), _size(amount)
@@ -127,19 +135,20 @@ class Rooms:
         insort(self._nodes[after], node)
         self.free[node] = amount
 
-    def tightest(self, amount: Resources, but: Container[NodeId] = ()) -> NodeId | None:
-        """The node with the least room that is enough for `amount`, none of `but`; None if there is none."""
-        for size in self._sizes[bisect_left(self._sizes, (amount.gpus, -1.0, 0)) :]:
+    def tightest(self, amount: Resources, n: int = 1, but: Container[NodeId] = ()) -> list[NodeId]:
+        """The `n` nodes with the least room that is enough for `amount` each, none of `but`; fewer if there are."""
+        found: list[NodeId] = []
+        for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0)), None):
             nodes = self._nodes[size]
             if amount.fits_in(self.free[nodes[0]]):
-                found = next((node for node in nodes if node not in but), None)
-                if found is not None:
-                    return found
-        return None
+                found += islice((node for node in nodes if node not in but), n - len(found))
+                if len(found) == n:
+                    break
+        return found
 
 
 def place_evenly(
-    n_workers: int, worker: Resources, n_servers: int, server: Resources, rooms: Rooms
+    n_workers: int, worker: Resources, n_servers: int, server: Resources, rooms: Rooms, n_nodes_most: int | None = None
 ) -> Allocation | None:
     """Put workers and servers on the fewest nodes that can each take an equal part of both.
 
@@ -151,6 +160,8 @@ def place_evenly(
         What each of them holds.
     rooms
         What is free.
+    n_nodes_most
+        More nodes than this are not tried.
 
     Returns
     -------
@@ -159,7 +170,7 @@ def place_evenly(
 
     Notes
     -----
-    *Formula.* For k = 1, 2, ... up to max(n_workers, n_servers): node i gets ⌊w/k⌋ or ⌈w/k⌉ workers and ⌊p/k⌋ or ⌈p/k⌉
+    *Formula.* For k = 1, 2, ... up to n_workers + n_servers: node i gets ⌊w/k⌋ or ⌈w/k⌉ workers and ⌊p/k⌋ or ⌈p/k⌉
     servers, those with a worker more having a server less where both are uneven. The largest part goes first, each on
     the node with the least room that is enough. The first k for which all parts find one is taken.
 
@@ -177,7 +188,9 @@ def place_evenly(
     >>> place_evenly(4, Resources(2, 1), 2, Resources(3), rooms)
     {'a': Resources(cores=7, gpus=2, memory_bytes=0), 'b': Resources(cores=7, gpus=2, memory_bytes=0)}
     """
-    for n_nodes in range(1, min(max(n_workers, n_servers), len(rooms)) + 1):
+    fewest = _fewest(worker * n_workers + server * n_servers, rooms.largest())
+    most = min(n_workers + n_servers, len(rooms), len(rooms) if n_nodes_most is None else n_nodes_most)
+    for n_nodes in range(fewest, most + 1):
         found = _parts_on(_even_parts(n_workers, worker, n_servers, server, n_nodes), rooms)
         if found is not None:
             return found
@@ -202,23 +215,38 @@ def _size(amount: Resources) -> _Size:
     return amount.gpus, amount.cores, amount.memory_bytes
 
 
-def _even_parts(n_workers: int, worker: Resources, n_servers: int, server: Resources, n_nodes: int) -> list[Resources]:
+def _fewest(amount: Resources, largest: Resources) -> int:
+    """No fewer nodes than this can hold the amount."""
+    pairs = ((amount.gpus, largest.gpus), (amount.cores, largest.cores), (amount.memory_bytes, largest.memory_bytes))
+    return max([ceil(whole / most - TOLERANCE) for whole, most in pairs if most > 0], default=1) or 1
+
+
+#: An amount, and how many nodes take it.
+_Part = tuple[Resources, int]
+
+
+def _even_parts(n_workers: int, worker: Resources, n_servers: int, server: Resources, n_nodes: int) -> list[_Part]:
     """What each of so many nodes takes, the largest part first."""
     workers, more_workers = divmod(n_workers, n_nodes)
     servers, more_servers = divmod(n_servers, n_nodes)
+    # The first nodes have a worker more, the last ones a server more; where that is too many, those between have both.
+    both = max(0, more_workers + more_servers - n_nodes)
+    neither = max(0, n_nodes - more_workers - more_servers)
     parts = [
-        worker * (workers + (i < more_workers)) + server * (servers + (i >= n_nodes - more_servers))
-        for i in range(n_nodes)
+        (worker * (workers + 1) + server * (servers + 1), both),
+        (worker * (workers + 1) + server * servers, more_workers - both),
+        (worker * workers + server * (servers + 1), more_servers - both),
+        (worker * workers + server * servers, neither),
     ]
-    return sorted(parts, key=_size, reverse=True)
+    return sorted((part for part in parts if part[1]), key=lambda part: _size(part[0]), reverse=True)
 
 
-def _parts_on(parts: list[Resources], rooms: Rooms) -> Allocation | None:
+def _parts_on(parts: list[_Part], rooms: Rooms) -> Allocation | None:
     """Each part on a node of its own."""
     allocation: Allocation = {}
-    for part in parts:
-        node = rooms.tightest(part, allocation)
-        if node is None:
+    for part, n_nodes in parts:
+        nodes = rooms.tightest(part, n_nodes, allocation)
+        if len(nodes) < n_nodes:
             return None
-        allocation[node] = part
+        allocation |= dict.fromkeys(nodes, part)
     return allocation

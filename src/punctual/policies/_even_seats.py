@@ -40,30 +40,47 @@ class Seats:
     def _seat(self, runner: Runner) -> None:
         held = self._draft.held(runner.view)
         self._free(held)
-        for parts in _wishes(runner):
-            found = self._find(runner, parts, held)
-            if found is not None:
-                self._take(found)
-                self._draft.put(runner.view, found, _why(runner, parts, found))
-                return
-        self._take(held)
-        if not held:
-            self._draft.explain(runner.view, waits(runner.amount(runner.parts), self._draft.free))
+        parts, found = self._most(runner, held)
+        if found is None:
+            self._take(held)
+            if not held:
+                self._draft.explain(runner.view, waits(runner.amount(runner.parts), self._draft.free))
+            return
+        self._take(found)
+        self._draft.put(runner.view, found, _why(runner, parts, found))
+
+    def _most(self, runner: Runner, held: Allocation) -> tuple[Parts, Allocation | None]:
+        """The last step of the race with which the job fits, and where; found by bisection."""
+        wishes = _wishes(runner)
+        found = self._find(runner, wishes[0], held)
+        if found is not None or len(wishes) == 1:
+            return wishes[0], found
+        fits, fails = len(wishes), 0
+        best: Allocation | None = None
+        while fits - fails > 1:
+            i = (fits + fails) // 2
+            found = self._find(runner, wishes[i], held)
+            if found is None:
+                fails = i
+            else:
+                fits, best = i, found
+        return wishes[min(fits, len(wishes) - 1)], best
 
     def _find(self, runner: Runner, parts: Parts, held: Allocation) -> Allocation | None:
         """An equal part on each of the fewest nodes, where the job is already if that takes no more of them."""
         worker, server = _worker_and_server(runner)
         home = Rooms({node: self._rooms.free[node] for node in held if node in self._rooms.free}) if held else None
         at_home = place_evenly(parts[0], worker, parts[1], server, home) if home else None
-        if at_home is not None and len(at_home) == 1:
-            return at_home
-        anywhere = place_evenly(parts[0], worker, parts[1], server, self._rooms)
-        best = anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
+        fewer = None if at_home is None else len(at_home) - 1
+        best = place_evenly(parts[0], worker, parts[1], server, self._rooms, fewer) or at_home
         if best is not None:
             return best
         if home and _is_less(parts, runner.before):  # where it is there must be room
             return place_apart(parts[0], worker, parts[1], server, home.free)
-        return place_apart(parts[0], worker, parts[1], server, self._rooms.free) if parts == runner.least else None
+        # Of one worker and one server the equal parts are all there are.
+        if parts != runner.least or parts[0] + parts[1] <= 2:
+            return None
+        return place_apart(parts[0], worker, parts[1], server, self._rooms.free)
 
     def _free(self, allocation: Allocation) -> None:
         for node, amount in allocation.items():
@@ -76,10 +93,10 @@ class Seats:
                 self._rooms.change(node, self._rooms.free[node] - amount)
 
 
-def _wishes(runner: Runner) -> Iterable[Parts]:
+def _wishes(runner: Runner) -> list[Parts]:
     """What the race gave, and before that; nothing less than what the job has unless it was to shrink."""
     may_shrink = _is_less(runner.parts, runner.before)
-    return (parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, runner.before))
+    return [parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, runner.before)]
 
 
 def _is_less(parts: Parts, before: Parts) -> bool:

@@ -212,6 +212,7 @@ class Speed:
         self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
         self._rates: dict[tuple[int, float, str], float] = {}
         self._served: dict[tuple[int, int, str], float] = {}
+        self._pairs_per_node: dict[str, int] = {}
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
         """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
@@ -255,7 +256,9 @@ class Speed:
         if self._curve is None or worker is None or server is None:
             return 0.0
         cores = worker.cores * n + server.cores * n_servers
-        n_nodes = self._hardware.n_nodes(max(n, n_servers), worker + server, kind)
+        if kind not in self._pairs_per_node:
+            self._pairs_per_node[kind] = max(1, self._hardware.n_per_node(worker + server, kind))
+        n_nodes = -(-max(n, n_servers) // self._pairs_per_node[kind])
         shape = Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
         return self._curve.rate_sps(shape)
 

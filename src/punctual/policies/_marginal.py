@@ -1,6 +1,6 @@
 """Workers and servers go one by one to the job that gains most time by them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -35,15 +35,17 @@ class Runner:
     """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
 
     __slots__ = (
-        "_counts", "_draft", "_i_after", "_limit", "_pressure", "_server", "_speed", "_steps", "_worker", "before", "kind",
-        "last_gain_s", "path", "view",
+        "_amount", "_counts", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps", "_worker",
+        "before", "kind", "next_steps", "path", "view",
     )  # fmt: skip
 
     def __init__(self, draft: Draft, view: JobView, kind: str, before: Parts, pressure: float) -> None:
         spec = view.spec
         self.view, self.kind, self.before = view, kind, before
-        self._draft, self._pressure = draft, pressure
+        self._pressure = pressure
         self._worker, self._server = spec.worker or spec.ceiling, spec.server or NOTHING
+        #: Dominant shares of a worker and of a server.
+        self._shares = (1.0, 1.0)
         self._limit = spec.ceiling if spec.controller is None else view.demand.at_most(spec.ceiling)
         self._counts = spec.worker_counts() if spec.server else draft.hardware.counts(spec)
         #: Index of the next larger number of workers.
@@ -52,7 +54,9 @@ class Runner:
         self._steps = view.remaining_steps(draft.snapshot.at)
         #: All that it had in this race, its least first: what is tried where the last one does not fit on nodes.
         self.path: list[Parts] = [self.least] if self._counts else []
-        self.last_gain_s = 0.0
+        self._amount = self.amount(self.least) if self._counts else NOTHING
+        #: What it could take next, the most useful first.
+        self.next_steps: list[Step] = []
 
     @property
     def least(self) -> Parts:
@@ -75,34 +79,38 @@ class Runner:
         """Go on with what it had."""
         self.path = [self.before]
 
+    def enter(self, whole: Resources) -> None:
+        """Take part in sharing what is free of `whole`."""
+        self._shares = dominant_share(self._worker, whole), dominant_share(self._server, whole)
+        self._look()
+
     def take(self, step: Step) -> None:
         if step.parts[0] > self.parts[0]:
             self._i_after += 1
         self.path.append(step.parts)
-        self.last_gain_s = step.gain_s
+        self._amount = self._amount + step.more
+        self._look()
 
-    def steps(self, whole: Resources) -> list[Step]:
-        """What it could take next, the most useful first; nothing that gains nothing."""
+    def _look(self) -> None:
+        """Find what could be taken next and gains something."""
         (n, n_servers), found = self.parts, []
+        end_s = self.end_s(self.parts)
         if self._i_after < len(self._counts):
             after = self._counts[self._i_after]
-            found.append(self._step((after, n_servers), self._worker * (after - n), whole))
+            more = self._worker if after == n + 1 else self._worker * (after - n)
+            found.append(self._step((after, n_servers), more, self._shares[0] * (after - n), end_s))
         if n_servers:
-            found.append(self._step((n, n_servers + 1), self._server, whole))
-        useful = [step for step in found if step is not None and step.gain_s > 0]
-        return sorted(useful, key=_turn)
+            found.append(self._step((n, n_servers + 1), self._server, self._shares[1], end_s))
+        self.next_steps = sorted((step for step in found if step is not None and step.gain_s > 0), key=_turn)
 
-    def _step(self, parts: Parts, more: Resources, whole: Resources) -> Step | None:
-        if not self._may_have(parts):
+    def _step(self, parts: Parts, more: Resources, share: float, end_s: float) -> Step | None:
+        if not self._may_have(parts, self._amount + more):
             return None
-        share = dominant_share(more, whole)
-        end_s, end_more_s = self.end_s(self.parts), self.end_s(parts)
         if end_s < inf:
-            return Step(parts, more, True, self._pressure * (end_s - end_more_s) / share)
+            return Step(parts, more, True, self._pressure * (end_s - self.end_s(parts)) / share)
         return Step(parts, more, False, self._pressure * (_guess(*self.parts) - _guess(*parts)) / share)
 
-    def _may_have(self, parts: Parts) -> bool:
-        amount = self.amount(parts)
+    def _may_have(self, parts: Parts, amount: Resources) -> bool:
         if not amount.fits_in(self._limit):
             return False
         # Where a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.
@@ -144,7 +152,7 @@ def _turn(step: Step) -> tuple[bool, float]:
     return not step.known, -step.gain_s
 
 
-#: A heap's entry: the greatest gain first, of equal ones the oldest job; a runner has one entry at a time.
+#: A heap's entry, for a runner's best step: the greatest gain first, of equal ones the oldest job.
 _Entry = tuple[tuple[bool, float], float, str, Runner]
 
 
@@ -210,27 +218,24 @@ class Race:
         for kind, runners in self.runners.items():
             self._hand_out(self._spaces[kind], self._wholes[kind], runners)
 
-    def _hand_out(self, space: Space, whole: Resources, runners: Iterable[Runner]) -> None:
-        heap = [entry for runner in runners if (entry := _entry(runner, runner.steps(whole), space))]
-        next_steps = {id(entry[-1]): entry[-1].steps(whole) for entry in heap}
+    def _hand_out(self, space: Space, whole: Resources, runners: Sequence[Runner]) -> None:
+        for runner in runners:
+            runner.enter(whole)
+        heap = [_entry(runner) for runner in runners if runner.next_steps]
         heapify(heap)
         while heap:
             runner = heap[0][-1]
-            steps = next_steps[id(runner)]
-            step = next((step for step in steps if space.may_hold(step.more)), None)
-            if step is not None and _turn(step) == heap[0][0]:
+            step = runner.next_steps[0]
+            if space.may_hold(step.more):
                 space.take(step.more)
                 runner.take(step)
-                steps = next_steps[id(runner)] = runner.steps(whole)
-            # What is free only becomes less: a step for which there is no room is tried no more.
-            entry = _entry(runner, steps, space)
-            if entry:
-                heapreplace(heap, entry)
+            else:  # what is free only becomes less: this step is tried no more, but the other may be smaller
+                del runner.next_steps[0]
+            if runner.next_steps:
+                heapreplace(heap, _entry(runner))
             else:
                 heappop(heap)
 
 
-def _entry(runner: Runner, steps: list[Step], space: Space) -> _Entry | None:
-    """The runner's best step for which there is room."""
-    step = next((step for step in steps if space.may_hold(step.more)), None)
-    return None if step is None else (_turn(step), *seniority(runner.view), runner)
+def _entry(runner: Runner) -> _Entry:
+    return _turn(runner.next_steps[0]), *seniority(runner.view), runner
