@@ -65,6 +65,38 @@ class AllReduce:
         return n / (self.step_s * (1.0 + self.communication_frac * slowness * 2 * (n - 1)))
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Workers that wait for each other at every step, and push to and pull from parameter servers.
+
+    A step with w workers and p servers takes ``compute_s / w + fixed_s + link_s * w / p + worker_s * w + server_s * p``
+    seconds [optimus2018]. A shape without servers has one beside each worker.
+    """
+
+    compute_s: float
+    fixed_s: float = 0.0
+    link_s: float = 0.0
+    worker_s: float = 0.0
+    server_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        names = ("compute_s", "fixed_s", "link_s", "worker_s", "server_s")
+        for name in names:
+            _check_not_negative(name, getattr(self, name))
+        _check_above_zero("time of a step", sum(getattr(self, name) for name in names), "s")
+
+    def rate_sps(self, shape: Shape) -> float:
+        w, p = shape.n_workers, shape.n_servers or shape.n_workers
+        if w <= 0:
+            return 0.0
+        return 1.0 / (self.compute_s / w + self.fixed_s + self.link_s * w / p + self.worker_s * w + self.server_s * p)
+
+    def scaled(self, factor: float) -> "Served":
+        """The law with every time multiplied by `factor`."""
+        times = (self.compute_s, self.fixed_s, self.link_s, self.worker_s, self.server_s)
+        return Served(*(factor * time_s for time_s in times))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cores:
     """A job that computes on a share of a machine: proportional up to one core, by Amdahl's law above.

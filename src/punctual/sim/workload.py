@@ -21,8 +21,10 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
-from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Truth
+from punctual.sim.served_speeds import read_laws
+from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Served, Truth
 from punctual.traces import TraceJob
+from punctual.traces.draw import Draw
 
 #: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
@@ -265,6 +267,102 @@ class MeasuredTables(Changing):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterServers(Changing):
+    """The job is made of workers and parameter servers, as fast as `punctual.sim.truth.Served` says.
+
+    What they hold stands in the trace's parameters ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes`` and
+    ``server_cores``, ``server_memory_bytes``. With the workers it had and one server beside each it takes what it took.
+
+    Attributes
+    ----------
+    tables
+        File with measured speeds, see `punctual.sim.served_speeds`: a job's law is the one that fits its model's. Empty:
+        all jobs have the one below.
+    compute_frac, fixed_frac, link_frac, worker_frac, server_frac
+        What the terms of the law are with one worker and one server, as shares of a step.
+    n_workers_max, n_servers_max
+        Most of each.
+    n_samples
+        Numbers of workers and servers that are tried before the job is submitted: one of each, and others drawn at
+        random. With ``knows = "recorded"`` only the former, with ``"nothing"`` none.
+    speed_error_frac
+        Each declared speed is wrong by this share, too high or too low.
+    """
+
+    model: str | None = "parameter-server"
+    tables: str = ""
+    compute_frac: float = 0.75
+    fixed_frac: float = 0.05
+    link_frac: float = 0.15
+    worker_frac: float = 0.03
+    server_frac: float = 0.02
+    n_workers_max: int = 16
+    n_servers_max: int = 16
+    n_samples: int = 5
+    speed_error_frac: float = 0.0
+    laws: Mapping[str, Served] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        Changing.__post_init__(self)
+        for name in ("n_workers_max", "n_servers_max", "n_samples"):
+            _check(getattr(self, name) >= 1, f"`{name}` must be 1 or more", getattr(self, name))
+        _check(0 <= self.speed_error_frac < 1, "`speed_error_frac` must be from 0 to below 1", self.speed_error_frac)
+        object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
+        self._shares()
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        worker, server = _held(trace, "worker"), _held(trace, "server")
+        work_steps, n = _work_steps(trace), _n_workers(trace)
+        law = self._law(trace)
+        # What was recorded over what the law says.
+        slowness = _duration_s(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
+        truth = law.scaled(slowness)
+        spec = JobSpec(
+            id=JobId(trace.id),
+            worker=worker,
+            server=server,
+            counts=tuple(range(1, self.n_workers_max + 1)),
+            floor=worker,
+            ceiling=worker * self.n_workers_max + server * self.n_servers_max,
+            work_steps=self.declared_steps(trace, work_steps, seed),
+            deadline_s=_deadline_s(trace),
+            weight=trace.weight,
+            startup_s=self.startup_s,
+            resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
+            preemptible=self.preemptible,
+            controller=controller,
+            model=self.model,
+            profile=tuple(self._tried(truth, worker, server, stream(seed, "tried", trace.id))) if self.model else (),
+        )
+        return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
+
+    def _law(self, trace: TraceJob) -> Served:
+        if not self.tables:
+            return self._shares()
+        if trace.model_name is None:
+            raise _silent(trace, "which model it trains")
+        if trace.model_name not in self.laws:
+            raise InvalidSpec(
+                "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
+                f"Known: {', '.join(self.laws)}.",
+            )  # fmt: skip
+        return self.laws[trace.model_name]
+
+    def _shares(self) -> Served:
+        return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
+
+    def _tried(self, truth: Truth, worker: Resources, server: Resources, draw: Draw) -> Iterator[SeenRate]:
+        """Speeds measured before the job is submitted."""
+        n_samples = {"all": self.n_samples, "recorded": 1, "nothing": 0}[self.knows]
+        pairs = [(w, p) for w in range(1, self.n_workers_max + 1) for p in range(1, self.n_servers_max + 1)]
+        for i in range(min(n_samples, len(pairs))):
+            w, p = pairs.pop(draw.count(0, len(pairs) - 1) if i else 0)
+            shape = Shape(n_workers=w, cores=worker.cores * w + server.cores * p, n_servers=p)
+            error = self.speed_error_frac if draw.chance(0.5) else -self.speed_error_frac
+            yield SeenRate(shape=shape, rate_sps=truth.rate_sps(shape) * (1 + error))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoreShares(Declared):
     """The job computes on any share of a machine's cores, by `punctual.sim.truth.Cores`; devices count as cores.
 
@@ -317,6 +415,7 @@ class CoreShares(Declared):
 #: The rules by the names that scenario files use.
 RULES: Mapping[str, type[Rule]] = {
     "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "cores": CoreShares,
+    "parameter-server": ParameterServers,
 }  # fmt: skip
 
 
@@ -351,6 +450,16 @@ def _duration_s(trace: TraceJob) -> float:
 
 def _work_steps(trace: TraceJob) -> float:
     return trace.work_steps or _duration_s(trace)
+
+
+def _held(trace: TraceJob, part: str) -> Resources:
+    """What a worker, or a server, holds."""
+    cores, gpus, memory_bytes = (
+        trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes")
+    )
+    if not (cores or gpus or memory_bytes):
+        raise _silent(trace, f"what a {part} holds")
+    return Resources(cores, ceil(gpus), ceil(memory_bytes))
 
 
 def _deadline_s(trace: TraceJob) -> float | None:
