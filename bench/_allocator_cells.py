@@ -119,10 +119,15 @@ def _fluid(possible: Sequence[tuple[SimJob, float]], n_devices: int) -> float:
     begins = np.array([job.submitted_at for job, _ in possible])
     ends = begins + np.array([job.spec.deadline_s or 0.0 for job, _ in possible])
     edges = np.unique(np.quantile(np.concatenate([begins, ends]), np.linspace(0, 1, _N_SLOTS)))
-    rows, columns, values, n = [], [], [], len(possible)
-    n_variables, slots = n, []
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    slots: list[float] = []
+    n = n_variables = len(possible)
     for i, (job, need) in enumerate(possible):
-        rows.append(i), columns.append(i), values.append(need)
+        rows.append(i)
+        columns.append(i)
+        values.append(need)
         most = max(job.spec.worker_counts())
         for t in range(len(edges) - 1):
             length_s = min(ends[i], edges[t + 1]) - max(begins[i], edges[t])
@@ -142,7 +147,10 @@ def _fluid(possible: Sequence[tuple[SimJob, float]], n_devices: int) -> float:
 
 def verdict(cells: Mapping[str, Mapping[str, Any]], ours: str, bound: int) -> dict[str, Any]:
     """How our policy compares with the best of the others in each respect."""
-    mine, others = cells[ours], [cell for name, cell in cells.items() if name.partition(":")[0] != ours.partition(":")[0]]
+    mine, others = (
+        cells[ours],
+        [cell for name, cell in cells.items() if name.partition(":")[0] != ours.partition(":")[0]],
+    )
     best_jct_s = min(float(cell["jct_mean_s"]) for cell in others if cell["jct_mean_s"])
     best_queued_s = min(float(cell["queued_mean_s"] or 0.0) for cell in others)
     jct_ratio = float(mine["jct_mean_s"]) / best_jct_s

@@ -33,7 +33,7 @@ def _by_load(cells: Cells, ours: str) -> str:
     for key, row in cells.items():
         _, load, restart, error, _ = key.split("/")
         mine = row.get(ours, {})
-        if restart != "30" or error != "0" or not mine.get("jct_mean_s"):
+        if restart != "30" or error != "0" or not mine.get("jct_mean_s") or "bound" not in row:
             continue
         bound = max(1, row.get("bound", {}).get("n") or 1)
         for name, one in row.items():
@@ -44,15 +44,12 @@ def _by_load(cells: Cells, ours: str) -> str:
                 )  # fmt: skip
                 groups[name, load].append(values)
     loads = sorted({load for _, load in groups}, key=float)
-    rows = []
+    lines: list[list[str]] = []
     for name in sorted({name for name, _ in groups}, key=lambda name: (name != ours, name)):
-        row = [f"**{name}**" if name == ours else name]
-        for load in loads:
-            found = groups.get((name, load))
-            row.append(_cell(found) if found else "–")
-        rows.append(row)
+        found = [groups.get((name, load)) for load in loads]
+        lines.append([f"**{name}**" if name == ours else name, *(_cell(one) if one else "–" for one in found)])
     text = "Mean JCT and (in brackets) p99 as multiples of ours; mean queueing in s; deadlines met as a share of the bound."
-    return text + "\n\n" + _grid(["policy", *(f"load {load}" for load in loads)], rows)
+    return text + "\n\n" + _grid(["policy", *(f"load {load}" for load in loads)], lines)
 
 
 def _cell(found: list[tuple[float, float, float, float]]) -> str:
@@ -80,7 +77,18 @@ def _verdict_table(verdicts: Verdicts) -> str:
              f"{sum(one['best_met_frac'] for one in found) / n:.3f}",
              f"{sum(one['jct'] and one['queue'] and one['met'] for one in found)}/{n}"]
         )  # fmt: skip
-    heads = ["trace", "load", "restart s", "error", "JCT / best", "queue s", "best queue s", "met / bound", "best met / bound", "wins"]
+    heads = [
+        "trace",
+        "load",
+        "restart s",
+        "error",
+        "JCT / best",
+        "queue s",
+        "best queue s",
+        "met / bound",
+        "best met / bound",
+        "wins",
+    ]
     return _grid(heads, rows)
 
 
@@ -133,12 +141,16 @@ def show(
             rows.append((f"{name}: deadlines met", str(met), f"> {printed}", met > printed))
             if name == "cluster01":
                 rows.append((f"{name}: CPU s", f"{one['cpu_s']:.0f}", "<= 60", one["cpu_s"] <= 60))
-    print_table(["", "is", "target", ""], [[what, got, goal, "ok" if fine else "SHORT"] for what, got, goal, fine in rows])
+    print_table(
+        ["", "is", "target", ""], [[what, got, goal, "ok" if fine else "SHORT"] for what, got, goal, fine in rows]
+    )
     print(f"{len(fair)} settings; {took_s:.0f} s")
     return int(not all(fine for *_, fine in rows))
 
 
 def _kept_frac(cells: Cells, ours: str, error: str) -> float | None:
-    found = [row[ours] for key, row in cells.items() if key.split("/")[3] == error and "n_promised" in row.get(ours, {})]
+    found = [
+        row[ours] for key, row in cells.items() if key.split("/")[3] == error and "n_promised" in row.get(ours, {})
+    ]
     n = sum(one["n_promised"] for one in found)
     return None if not n else 1 - sum(one["n_broken"] for one in found) / n

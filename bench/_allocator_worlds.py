@@ -3,9 +3,10 @@
 import math
 import os
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
@@ -107,7 +108,11 @@ _READ: dict[Path, list[TraceJob]] = {}
 def _fitting(path: Path) -> list[TraceJob]:
     """The jobs that a small cluster can hold and that end within a few days."""
     if path not in _READ:
-        jobs = (job for job in normalized(read(path, "skip")) if job.n_gpus and 60.0 <= (job.duration_s or 0.0) <= _LONGEST_S)
+        jobs = (
+            job
+            for job in normalized(read(path, "skip"))
+            if job.n_gpus and 60.0 <= (job.duration_s or 0.0) <= _LONGEST_S
+        )
         _READ[path] = [job for job in jobs if (job.n_gpus or 0) <= _LARGEST]
     return _READ[path]
 
@@ -119,7 +124,7 @@ def _slice(jobs: list[TraceJob], n_jobs: int, seed: int) -> list[TraceJob]:
 
 
 def _rule(world: World, setting: Setting, data: Path | None) -> Elastic | MeasuredTables:
-    cost = {"startup_s": setting.restart_s, "resize_cost_s": setting.restart_s}
+    cost: dict[str, Any] = {"startup_s": setting.restart_s, "resize_cost_s": setting.restart_s}
     if world.tables and data is not None:
         tables = str(data / "profiles" / world.tables)
         return MeasuredTables(tables=tables, devices_per_node=world.devices_per_node, **cost)
@@ -161,5 +166,3 @@ OUTSIDE: Mapping[str, Outside] = {
     "cluster10": Outside(f"{_MICROSOFT}/cluster10.csv", "elasticflow/throughputs_A100", 32, 8, 260, 250, "ElasticFlow"),
     "cluster01": Outside(f"{_MICROSOFT}/cluster01.csv", "elasticflow/throughputs_A100", 64, 8, 1595, 787, "Tiresias in it"),
 }  # fmt: skip
-
-Maker = Callable[[], list[SimJob]]

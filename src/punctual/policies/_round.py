@@ -52,6 +52,8 @@ class Parameters(Protocol):
     @property
     def admission(self) -> str: ...
     @property
+    def work(self) -> str: ...
+    @property
     def volume_power(self) -> float: ...
     @property
     def urgency(self) -> float: ...
@@ -131,9 +133,12 @@ class Round:
         facts = self._facts(book)
         worth = self._worth()
         values = worth.table(facts, table.rates)
-        self._welcome(values, table, facts)
         allowed = self._allowed(table, facts, needs)
-        found = self._solve(table, values, allowed)
+        found = self._solve(table, self._welcomed(values, facts, self._prices), allowed)
+        if found is not None and (facts.is_new & (found.choices == 0)).any():
+            # The last round's price was too low for all that came at once.
+            prices = {_text(pool): float(price) for pool, price in zip(self._pools, found.multipliers, strict=True)}
+            found = self._solve(table, self._welcomed(values, facts, prices), allowed)
         if found is None:
             return self._finished(None, book, {})
         moves = [self._move(one, int(k), book) for one, k in zip(self._entries, found.choices, strict=True)]
@@ -204,7 +209,7 @@ class Round:
     # Promises.
 
     def _promises(self) -> Book:
-        book = Book(self._reserved())
+        book = Book(self._reserved(), late=self._parameters.work == "late")
         if self._parameters.admission == "none":
             return book
         kept: list[tuple[Entry, Claim]] = []
@@ -327,16 +332,14 @@ class Round:
         since_s = max(0.0, self._snapshot.at - view.accrued_at)
         return view.granted_gpu_s + held.gpus * since_s or view.granted_core_s + held.cores * since_s
 
-    def _welcome(self, values: FloatArray, table: Table, facts: Facts) -> None:
+    def _welcomed(self, values: FloatArray, facts: Facts, prices: Mapping[str, float]) -> FloatArray:
         """Jobs that never ran get the price of their smallest number on top: they start, small, if anyone does."""
-        if not self._parameters.welcome:
-            return
-        for i in np.flatnonzero(facts.is_new & (facts.columns == 0)):
-            one = self._entries[i]
-            price = max((self._prices.get(_text(pool), 0.0) for pool in self._pools), default=0.0)
-            values[i, 1 : len(one.options.counts)] += (
-                self._parameters.welcome * price * int(one.options.amounts[1:].min())
-            )
+        price = self._parameters.welcome * max((prices.get(_text(pool), 0.0) for pool in self._pools), default=0.0)
+        welcomed = values.copy()
+        for i in np.flatnonzero(facts.is_new & (facts.columns == 0)) if price else ():
+            options = self._entries[i].options
+            welcomed[i, 1 : len(options.counts)] += price * int(options.amounts[1:].min())
+        return welcomed
 
     def _allowed(self, table: Table, facts: Facts, needs: Sequence[tuple[Pool, int] | None]) -> Any:
         allowed = table.allowed.copy()

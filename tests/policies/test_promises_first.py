@@ -1,0 +1,142 @@
+"""Promises, worth, waiting and places of our own policy, by tables."""
+
+from dataclasses import replace
+
+import pytest
+from tests.policies.pictures import Table, codes, counts, decide, gpus, held, job, linear
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.policies.promises_first import PromisesFirst
+
+#: Rates of 1, 2 and 4 workers: more are faster, but less than in proportion.
+BENDING = Table(((1, 1.0), (2, 1.6), (4, 2.4)))
+
+
+def elastic(name: str, steps: float, **spec: object) -> JobView:
+    speed = spec.pop("speed", BENDING)
+    return job(name, (1, 2, 4), steps=steps, speed=speed, preemptible=True, **spec)  # type: ignore[arg-type]
+
+
+def promised(plan: Plan) -> set[str]:
+    assert isinstance(plan.carry, dict)
+    return set(plan.carry["promised"])
+
+
+def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() -> None:
+    jobs = [elastic("can", 200.0, deadline_s=100.0), elastic("cannot", 300.0, deadline_s=100.0)]
+    plan = decide(PromisesFirst(), jobs, {"a": 8})
+    assert promised(plan) == {"can"}
+    assert counts(plan, jobs)["cannot"] > 0
+
+
+def test_a_promise_is_kept_when_a_job_of_more_worth_comes() -> None:
+    """Tight: the promised job needs all four devices until its deadline."""
+    tight = elastic("tight", 235.0, deadline_s=100.0)
+    first = decide(PromisesFirst(caution=0), [tight], {"a": 4})
+    assert promised(first) == {"tight"}
+    running = elastic("tight", 235.0, deadline_s=100.0, on={"a": 4})
+    jobs = [running, elastic("short", 1.0, at=1.0, weight=100.0)]
+    plan = decide(PromisesFirst(caution=0), jobs, {"a": 4}, carry=first.carry)
+    assert counts(plan, jobs) == {"tight": 4}
+
+
+def test_without_promises_worth_decides() -> None:
+    jobs = [elastic("tight", 235.0, deadline_s=100.0, on={"a": 4}), elastic("short", 1.0, at=1.0, weight=100.0)]
+    assert counts(decide(PromisesFirst(admission="none"), jobs, {"a": 4}), jobs)["short"] > 0
+
+
+def test_the_second_of_two_that_exclude_each_other_is_declined_if_wished() -> None:
+    jobs = [elastic("one", 235.0, deadline_s=100.0), elastic("two", 235.0, deadline_s=100.0)]
+    plan = decide(PromisesFirst(admission="decline", caution=0), jobs, {"a": 4})
+    assert promised(plan) == {"one"}
+    assert set(plan.declines) == {"two"}
+    assert not decide(PromisesFirst(caution=0), jobs, {"a": 4}).declines
+
+
+def test_what_cannot_be_done_at_full_speed_is_not_promised() -> None:
+    assert promised(decide(PromisesFirst(), [elastic("just", 239.0, deadline_s=100.0)], {"a": 4})) == {"just"}
+    assert promised(decide(PromisesFirst(), [elastic("late", 241.0, deadline_s=100.0)], {"a": 4})) == set()
+
+
+def test_it_asks_again_when_the_plan_wants_more() -> None:
+    """The patient job starts when the urgent one is through."""
+    jobs = [
+        job("urgent", 4, steps=400.0, preemptible=True, deadline_s=101.0, weight=10.0),
+        job("patient", 4, steps=400.0, preemptible=True, deadline_s=250.0),
+    ]
+    plan = decide(PromisesFirst(caution=0), jobs, {"a": 4})
+    assert promised(plan) == {"urgent", "patient"}
+    assert counts(plan, jobs) == {"urgent": 4}
+    assert plan.ask_again_at is not None
+    assert 1.0 <= plan.ask_again_at <= 150.0
+
+
+def test_short_jobs_are_worth_more() -> None:
+    jobs = [
+        job("long", 4, steps=40_000.0, preemptible=True, on={"a": 4}),
+        job("short", 4, steps=400.0, preemptible=True, at=1.0),
+    ]
+    plan = decide(PromisesFirst(welcome=0), jobs, {"a": 4})
+    assert counts(plan, jobs) == {"short": 4}
+    assert codes(plan) == {"long": "paused", "short": "starts"}
+
+
+def test_a_change_that_costs_more_than_it_gains_is_not_made() -> None:
+    jobs = [job("long", 4, steps=4_000.0, preemptible=True, on={"a": 4}, startup_s=300.0)]
+    jobs.append(job("short", 4, steps=3_000.0, preemptible=True, at=1.0, startup_s=300.0))
+    assert counts(decide(PromisesFirst(welcome=0), jobs, {"a": 4}), jobs) == {"long": 4}
+
+
+def test_of_jobs_without_a_known_end_the_least_served_goes_first() -> None:
+    old, young = job("old", 4, preemptible=True, on={"a": 4}), job("young", 4, preemptible=True, at=1.0)
+    jobs = [replace(old, granted_gpu_s=1e6), young]
+    assert counts(decide(PromisesFirst(), jobs, {"a": 4}, at=10.0), jobs) == {"young": 4}
+
+
+def test_a_job_that_waited_too_long_is_served() -> None:
+    busy = job("busy", 4, steps=1e5, preemptible=True, on={"a": 4}, weight=1e6, at=9.0)
+    waiting = job("waiting", 4, steps=400.0, preemptible=True)
+    parameters = PromisesFirst(patience_s=50.0, welcome=0)
+    assert counts(decide(parameters, [waiting, busy], {"a": 4}, at=100.0), [waiting, busy]) == {"busy": 4}
+    late = decide(parameters, [waiting, busy], {"a": 4}, at=5000.0)
+    assert isinstance(late.carry, dict)
+    assert set(late.carry["overdue"]) == {"waiting"}
+
+
+def test_a_large_job_gets_a_node_of_its_own_and_small_ones_make_way() -> None:
+    small = [job(f"small-{i}", 1, steps=1e5, preemptible=True, on={node: 1}) for i, node in enumerate("ab")]
+    jobs = [*small, job("large", 4, steps=1e5, preemptible=True)]
+    found = held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)
+    assert len(found["large"]) == 1
+    assert {sum(on.values()) for name, on in found.items() if name != "large"} == {1}
+
+
+def test_jobs_that_may_not_be_paused_stay_where_they_are() -> None:
+    fixed = [job(f"fixed-{i}", 1, steps=1e5, on={node: 1}) for i, node in enumerate("ab")]
+    jobs = [*fixed, job("large", 4, steps=1e5, preemptible=True)]
+    found = held(decide(PromisesFirst(), jobs, {"a": 4, "b": 4}), jobs)
+    assert {name: found[name] for name in ("fixed-0", "fixed-1")} == {"fixed-0": {"a": 1}, "fixed-1": {"b": 1}}
+    assert len(found["large"]) == 2
+
+
+def test_every_plan_has_a_bound() -> None:
+    jobs = [elastic(f"job-{i}", 100.0 * (i + 1)) for i in range(6)]
+    plan = decide(PromisesFirst(), jobs, {"a": 4, "b": 3})
+    assert plan.bound is not None
+    assert plan.objective is not None
+    assert plan.objective <= plan.bound <= plan.objective * 1.01
+
+
+def test_each_job_goes_to_the_kind_that_suits_it() -> None:
+    fast = Table(((1, 4.0),), device="V100")
+    jobs = [job("picky", 1, steps=100.0, speed=fast), job("any", 1, steps=100.0, speed=linear())]
+    found = held(decide(PromisesFirst(), jobs, {"k": gpus(1, device="K80"), "v": gpus(1, device="V100")}), jobs)
+    assert found == {"picky": {"v": 1}, "any": {"k": 1}}
+
+
+@pytest.mark.parametrize("wrong", [{"admission": "maybe"}, {"caution": -1.0}, {"lasting_s": float("nan")}])
+def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidSpec, match="promises-first"):
+        PromisesFirst(**wrong)  # type: ignore[arg-type]
