@@ -364,7 +364,6 @@ def test_a_plan_may_keep_the_jobs_that_it_does_not_name(desk: Desk) -> None:
 
 def test_a_plan_that_reaches_over_time_is_followed_by_another(desk: Desk) -> None:
     desk.run(A, 1.0)
-    desk.submit(B)
     timer = only(changes(desk, {}, ask_again_at=7.0), SetTimer)
     assert (timer.key, timer.fire_at) == ("plan", 7.0)
     assert only(desk.tell(TimerFired(at=7.0, key="plan")), RequestPlan)
