@@ -94,9 +94,7 @@ def main() -> int:
         outside_names = ["elasticVpollux_e", "195job", "cluster10"] if options.quick else list(OUTSIDE)
         for name in outside_names:
             for policy in (
-                [OURS_OUTSIDE]
-                if options.quick
-                else [OURS_OUTSIDE, f"{OURS_OUTSIDE},work=early", OURS, "elasticflow", "greedy"]
+                [OURS_OUTSIDE] if options.quick else [OURS_OUTSIDE, f"{OURS_OUTSIDE},work=early", OURS, "greedy"]
             ):
                 if policy not in outside.get(name, {}):
                     outside.setdefault(name, {})[policy] = _tried(name, policy)
