@@ -1,9 +1,10 @@
 """Every experiment of `punctual reproduce`, published figures beside ours, as one table for each.
 
-With `--quick` the smaller experiments; where there is no folder of data sets ($PUNCTUAL_DATA), experiments on real traces
-leave those out and say so.
+With `--quick` the smaller experiments. Data sets are looked for in $PUNCTUAL_DATA; without them, experiments on real
+traces leave those out and say so. `--only NAME` repeats one experiment and leaves the results of the others as they are.
 """
 
+import json
 import os
 import sys
 import time
@@ -13,56 +14,69 @@ from typing import Any
 
 from _common import RESULTS, commit, parser, print_table, write_results
 
-from punctual.sim.reproduce._base import Reproduction, Row, load, names
+from punctual.sim.reproduce._base import load, names
 
 HEADS = ["what", "published", "obtained", "ratio", "why it differs"]
+Record = dict[str, Any]
 
 
-def measured(name: str, *, quick: bool, n_seeds: int, data: Path | None) -> tuple[Reproduction, dict[str, Any]]:
-    """An experiment, and the same with its ratios and what it cost, for the record."""
+def measured(name: str, *, quick: bool, n_seeds: int, data: Path | None) -> Record:
+    """An experiment with its ratios, and what it cost."""
     begun_s = time.process_time()
     found = load(name)(quick=quick, seeds=n_seeds, data=data)
     rows = [{**asdict(row), "ratio": row.ratio} for row in found.rows]
-    return found, {**asdict(found), "rows": rows, "cpu_s": time.process_time() - begun_s}
+    cost = {"cpu_s": time.process_time() - begun_s}
+    return {**asdict(found), "rows": rows, "commit": commit(), "n_seeds": n_seeds, **cost}
 
 
-def cells(row: Row) -> list[str]:
-    return [row.what, _text(row.published), _text(row.obtained), _text(row.ratio), row.why]
+def cells(row: Record) -> list[str]:
+    return [row["what"], *(_text(row[key]) for key in ("published", "obtained", "ratio")), row["why"]]
 
 
 def _text(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def markdown(found: dict[str, Reproduction], n_seeds: int) -> str:
+def markdown(records: dict[str, Record]) -> str:
     lines = ["# Published experiments, run again", ""]
-    for name, one in found.items():
-        lines += [f"## {name}: {one.title}", "", "| " + " | ".join(HEADS) + " |", "|---|--:|--:|--:|---|"]
-        lines += ["| " + " | ".join(cells(row)) + " |" for row in one.rows]
-        lines += ["", one.note, "", f"`punctual reproduce {name} --seeds {n_seeds}` prints this table.", ""]
-    return "\n".join([*lines, f"Measured at revision {commit()}.", ""])
+    for name, one in records.items():
+        lines += [f"## {one['title']}", "", "| " + " | ".join(HEADS) + " |", "|---|--:|--:|--:|---|"]
+        lines += ["| " + " | ".join(cells(row)) + " |" for row in one["rows"]]
+        lines += ["", one["note"], "", _origin(name, one), ""]
+    return "\n".join(lines)
+
+
+def _origin(name: str, one: Record) -> str:
+    command = f"`punctual reproduce {name} --seeds {one['n_seeds']}`"
+    return f"{command} makes this table; measured at revision {one['commit']} in {one['cpu_s']:.0f} CPU seconds."
+
+
+def earlier(result: str) -> dict[str, Record]:
+    """The experiments that were recorded before."""
+    path = RESULTS / f"{result}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 def main() -> int:
     options = parser(__doc__ or "")
-    options.add_argument("--seeds", type=int, default=None, help="of each experiment [default: 3; quick: 1]")
-    options.add_argument("--only", choices=names(), default=None, help="one experiment; nothing is written")
+    options.add_argument("--seeds", type=int, help="of each experiment [default: 3; quick: 1]")
+    options.add_argument("--only", choices=names(), metavar="NAME", help="one experiment")
     given = options.parse_args()
     n_seeds = given.seeds or (1 if given.quick else 3)
     data = Path(os.environ["PUNCTUAL_DATA"]) if os.environ.get("PUNCTUAL_DATA") else None
-    found, records = {}, {}
+    result = "reproduce-quick" if given.quick else "reproduce"
+    records = earlier(result) if given.only else {}
     for name in [given.only] if given.only else names():
-        found[name], records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
-        print(f"{name}: {found[name].title}, {records[name]['cpu_s']:.1f} CPU s")
-        print_table(HEADS[:-1], [cells(row)[:-1] for row in found[name].rows])
+        one = records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
+        print(f"{one['title']}: {one['cpu_s']:.1f} CPU seconds")
+        print_table(HEADS[:-1], [cells(row)[:-1] for row in one["rows"]])
         print()
-    if not given.only:
-        result = "reproduce-quick" if given.quick else "reproduce"
-        write_results(result, {"commit": commit(), "n_seeds": n_seeds, "experiments": records})
+        records = dict(sorted(records.items()))
+        write_results(result, records)
         if not given.quick:
-            (RESULTS / "reproduce.md").write_text(markdown(found, n_seeds), encoding="utf-8")
-    n_rows = sum(row.published is not None for one in found.values() for row in one.rows)
-    print(f"{len(found)} experiments, {n_rows} published figures beside ours")
+            (RESULTS / "reproduce.md").write_text(markdown(records), encoding="utf-8")
+    n_rows = sum(row["published"] is not None for one in records.values() for row in one["rows"])
+    print(f"{len(records)} experiments, {n_rows} published figures beside ours")
     return 0
 
 

@@ -35,7 +35,7 @@ _STRETCH = 4
 _PHILLY = "traces/philly_2017/philly_jobs_pollux.csv"
 _CLUSTER10 = "traces/microsoft_itp_2021/with_models_deadlines/cluster10.csv"
 #: The first weeks of the trace are sparse.
-_PHILLY_FIRST, _PHILLY_APART, _N_PHILLY = 20_000, 5_000, 1_000
+_PHILLY_FIRST, _PHILLY_APART, _N_PHILLY = 20_000, 5_000, 2_000
 _ASKED, _QUARTER = "from what it asked for", "from a quarter of it"
 
 _NOTE = """\
@@ -43,14 +43,15 @@ Change against greedy in % (means over the seeds; `seeds` has the least and the 
 time with the most workers, alone, over the time from the first start to the end. 256 devices on nodes of 8, a start or a
 resize costs 30 s, jobs may have powers of two of the devices up to four times what they asked for; nobody is paused.
 
-Where the figures show. Queueing: only where greedy itself has a queue, which takes overload and jobs that cannot shrink
-far. There the programme goes far below -32 %, because it starts whatever finishes soon, while greedy serves the queue in
-order and one large job blocks all behind it. Efficiency: with the fraction at almost every load, because devices go to
-jobs that are about to end instead of to whoever gains most seconds, which are the long jobs.
-Where they do not. If jobs can shrink to a quarter, greedy makes room for everybody and its queue is the start-up; the
-programme then lets long jobs wait whose share of progress is small, and queues are longer. Throughput has no such
-preference: its queues lie between the two, and with jobs that have to start large its efficiency is no better than
-greedy's. The source says neither its ranges nor its loads, and its jobs were not published."""
+Where the figures show. Queueing: where greedy itself has a queue, which takes overload and jobs that cannot shrink far.
+The fraction then goes far below -32 %, because it starts whatever finishes soon, while greedy serves the queue in order
+and one large job blocks all behind it; throughput does so less. Efficiency: with the fraction at almost every load,
+because devices go to jobs that are about to end instead of to whoever gains most seconds, which are the long jobs; with
+throughput only where jobs can shrink.
+Where they do not. If jobs can shrink to a quarter, or the load is that of a few long jobs, greedy makes room for
+everybody and its queue is the start-up. The fraction then lets long jobs wait whose share of progress is small, and
+queues are longer; throughput leaves them nearly as they are. With jobs that have to start large, throughput is no more
+efficient than greedy. The source says neither its ranges nor its loads, and its jobs were not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +73,9 @@ class _Timed:
     spans_s: list[float] = field(default_factory=list)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        begun_s = time.perf_counter()
+        begun_s = time.process_time()  # to which other work on the machine does not add
         plan = self.policy.allocate(snapshot)
-        self.spans_s.append(time.perf_counter() - begun_s)
+        self.spans_s.append(time.process_time() - begun_s)
         return plan
 
 
@@ -99,9 +100,8 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
             for objective in case.objectives:
                 pair = _compared(case, load, objective, found[_GREEDY], found[objective])
                 rows += pair
-                if case.name == "modelarts-like":
-                    best["queueing"] = min(best["queueing"], pair[0].obtained)
-                    best["efficiency"] = max(best["efficiency"], pair[1].obtained)
+                best["queueing"] = min(best["queueing"], pair[0].obtained)
+                best["efficiency"] = max(best["efficiency"], pair[1].obtained)
     return Reproduction(
         title="Elastic allocator [hu2021] against greedy", rows=(*_headlines(best, spans_s), *rows), note=_note(data)
     )
@@ -109,13 +109,13 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
 
 def _headlines(best: dict[str, float], spans_s: Sequence[float]) -> Iterator[Row]:
     blocked = "greedy is our reconstruction: in its queue one large job blocks all behind it"
-    yield Row("queueing, change in %, best of all loads", _QUEUEING, best["queueing"], blocked)
+    yield Row("queueing, change in %, best of all below", _QUEUEING, best["queueing"], blocked)
     yield Row(
-        "training efficiency, change in %, best of all loads", _EFFICIENCY, best["efficiency"],
+        "training efficiency, change in %, best of all below", _EFFICIENCY, best["efficiency"],
         "grows with load and with how far jobs may shrink, neither of which the source says",
     )  # fmt: skip
     solver = "a solver for this kind of programme, another machine, other sizes"
-    yield Row("decision, seconds on average", _DECISION_S, fmean(spans_s), solver)
+    yield Row("decision, CPU seconds on average", _DECISION_S, fmean(spans_s), solver)
 
 
 def _compared(
