@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from _deadline_tables import Target
+from _large_decisions import optimus
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
@@ -48,7 +49,7 @@ def elastic_mip(*, quick: bool) -> Measured:
 
 
 #: A family of decisions is added here.
-DECISION_FAMILIES = [elastic_mip]
+DECISION_FAMILIES = [elastic_mip, optimus]
 
 
 def _row(name: str, runs: list[Run]) -> list[str]:

@@ -112,6 +112,19 @@ def test_everyone_gets_the_least_first_the_oldest_first() -> None:
     assert codes(plan)["c"] == "waits"
 
 
+def test_what_some_get_beyond_their_least_leaves_nobody_without_it() -> None:
+    """There is a node for each job; those that gain most take nothing that another needs to start."""
+    for seed in range(20):
+        random = Random(seed)
+        n = random.randint(2, 12)
+        laws = [Served(random.uniform(1, 100), random.uniform(0, 10)) for _ in range(n)]
+        jobs = [served(f"j{i:02}", steps=random.uniform(1, 1e4), at=float(i), speed=law) for i, law in enumerate(laws)]
+        nodes = {f"n{i:02}": Resources(random.uniform(5, 12), random.randint(1, 4)) for i in range(n)}
+        found = parts(decide(ALWAYS, jobs, nodes), jobs)
+        assert len(found) == n, seed
+        assert all(found.values()), seed
+
+
 def test_where_the_best_does_not_fit_others_are_tried() -> None:
     """After the least there are no cores left, but GPUs: the job without servers grows, though the other gains more."""
     jobs = [served("long", steps=1e6), job("small", ANY, steps=100.0, at=1.0)]

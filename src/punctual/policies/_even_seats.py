@@ -7,7 +7,7 @@ from punctual.core.job import Allocation
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 from punctual.optim.placement import Rooms, place_apart, place_evenly
-from punctual.policies._base import span_text, waits
+from punctual.policies._base import seniority, span_text, waits
 from punctual.policies._draft import Draft
 from punctual.policies._marginal import Parts, Runner, dominant_share
 
@@ -15,10 +15,11 @@ from punctual.policies._marginal import Parts, Runner, dominant_share
 class Seats:
     """Finds nodes for the runners of one kind of nodes, one after another.
 
-    What shrinks goes first, then what starts, then what grows, of each the smallest first. Each is placed on what is free
-    when it is its turn, so that the changes can also be carried out one after another: no two jobs wait for each other's
-    room. A job that does not fit with what it was to have gets what it had before its last steps in the race; if it would
-    end up with less than it has although it was to have more, or if nothing fits, it stays as it is.
+    What shrinks goes first. Then every job that starts gets room for its least, the oldest first; then these and those
+    that grow for all that they are to have, the smallest first. Each is placed on what is free when it is its turn, so that
+    the changes can also be carried out one after another: no two jobs wait for each other's room. A job that does not fit
+    with what it was to have gets what it had before its last steps in the race; if it would end up with less than it has
+    although it was to have more, or if nothing fits, it stays as it is.
     """
 
     def __init__(self, draft: Draft, kind: str) -> None:
@@ -28,14 +29,29 @@ class Seats:
         self._rooms = Rooms({node: draft.free[node] for node in nodes})
 
     def seat(self, runners: Iterable[Runner]) -> None:
-        changed = (runner for runner in runners if runner.parts != runner.before and _pays(runner))
-        for runner in sorted(changed, key=self._turn):
-            self._seat(runner)
+        changed = [runner for runner in runners if runner.parts != runner.before and _pays(runner)]
+        changed.sort(key=self._turn)
+        for runner in changed:
+            if _is_less(runner.parts, runner.before):
+                self._seat(runner)
+        starting = [runner for runner in changed if not any(runner.before)]
+        homeless = {runner.view.spec.id for runner in sorted(starting, key=_age) if not self._start(runner)}
+        for runner in changed:
+            if not _is_less(runner.parts, runner.before) and runner.view.spec.id not in homeless:
+                self._seat(runner)
 
-    def _turn(self, runner: Runner) -> tuple[int, float, float, str]:
-        turn = 0 if _is_less(runner.parts, runner.before) else 1 if not any(runner.before) else 2
-        share = dominant_share(runner.amount(runner.parts), self._whole)
-        return turn, share, runner.view.submitted_at, runner.view.spec.id
+    def _turn(self, runner: Runner) -> tuple[float, float, str]:
+        return dominant_share(runner.amount(runner.parts), self._whole), *_age(runner)
+
+    def _start(self, runner: Runner) -> bool:
+        """Find room for the least that the job may have."""
+        found = self._find(runner, runner.least, {})
+        if found is None:
+            self._draft.explain(runner.view, waits(runner.amount(runner.least), self._draft.free))
+            return False
+        self._take(found)
+        self._draft.put(runner.view, found, _why(runner, runner.least, found))
+        return True
 
     def _seat(self, runner: Runner) -> None:
         held = self._draft.held(runner.view)
@@ -43,28 +59,23 @@ class Seats:
         parts, found = self._most(runner, held)
         if found is None:
             self._take(held)
-            if not held:
-                self._draft.explain(runner.view, waits(runner.amount(runner.parts), self._draft.free))
-            return
-        self._take(found)
-        self._draft.put(runner.view, found, _why(runner, parts, found))
+        else:
+            self._take(found)
+            self._draft.put(runner.view, found, _why(runner, parts, found))
 
     def _most(self, runner: Runner, held: Allocation) -> tuple[Parts, Allocation | None]:
         """The last step of the race with which the job fits, and where; found by bisection."""
         wishes = _wishes(runner)
-        found = self._find(runner, wishes[0], held)
-        if found is not None or len(wishes) == 1:
-            return wishes[0], found
-        fits, fails = len(wishes), 0
-        best: Allocation | None = None
+        parts, best = runner.least, None
+        fails, fits, i = -1, len(wishes), 0
         while fits - fails > 1:
-            i = (fits + fails) // 2
             found = self._find(runner, wishes[i], held)
             if found is None:
                 fails = i
             else:
-                fits, best = i, found
-        return wishes[min(fits, len(wishes) - 1)], best
+                fits, parts, best = i, wishes[i], found
+            i = (fits + fails) // 2
+        return parts, best
 
     def _find(self, runner: Runner, parts: Parts, held: Allocation) -> Allocation | None:
         """An equal part on each of the fewest nodes, where the job is already if that takes no more of them."""
@@ -93,10 +104,15 @@ class Seats:
                 self._rooms.change(node, self._rooms.free[node] - amount)
 
 
+def _age(runner: Runner) -> tuple[float, str]:
+    return seniority(runner.view)
+
+
 def _wishes(runner: Runner) -> list[Parts]:
     """What the race gave, and before that; nothing less than what the job has unless it was to shrink."""
     may_shrink = _is_less(runner.parts, runner.before)
-    return [parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, runner.before)]
+    has = runner.before if any(runner.before) else runner.least
+    return [parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, has)]
 
 
 def _is_less(parts: Parts, before: Parts) -> bool:
