@@ -26,7 +26,7 @@ from punctual.traces.order import normalized
 STARTUP_S = RESIZE_S = 30.0
 
 N_PHILLY = 5000
-_PHILLY_BETWEEN = 20_000
+_PHILLY_BETWEEN = 14_000
 _ITP = "microsoft_itp_2021/with_models_deadlines"
 
 
@@ -111,7 +111,7 @@ _A100 = "elasticflow/throughputs_A100"
 
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
-        name="philly", traces=philly, rule=_rigid, cluster="32x8", loads=_LOADS, seeds=(0, 1, 2), is_elastic=False
+        name="philly", traces=philly, rule=_rigid, cluster="32x8", loads=_LOADS, seeds=(0, 1, 2, 3, 4), is_elastic=False
     ),
     Workload(
         name="cluster10", traces=with_deadlines(f"{_ITP}/cluster10.csv", 256), rule=_measured(_A100, 8),
