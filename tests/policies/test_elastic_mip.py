@@ -280,3 +280,10 @@ def test_a_short_job_does_not_crawl_beside_idle_devices() -> None:
     assert counts(decide(PLAIN, jobs, {"n": 16}), jobs) == {"short": 8, "other": 1}
     plan = decide(PLAIN, jobs[:1], {"n": 16})
     assert plan.objective == pytest.approx(1.0 + 0.01 * (1 - 12.5 / 100))
+
+
+def test_a_job_with_servers_gets_one_beside_each_worker() -> None:
+    server, plain = Resources(cores=2.0), job("ps", (1, 2, 4), steps=1e4)
+    made = replace(plain, spec=replace(plain.spec, server=server, ceiling=(GPU + server) * 4))
+    plan = decide(PLAIN, [made], {"n": Resources(cores=5.0, gpus=4)})
+    assert plan.grants[made.id] == {"n": (GPU + server) * 2}

@@ -18,7 +18,7 @@ from punctual.core.story import Reason
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
 from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._base import n_workers, never_fits, same_amount, seniority, span_text, starts, waits
+from punctual.policies._base import n_workers, never_fits, same_amount, seniority, span_text, starts, unit_of, waits
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import lay_out
 from punctual.policies._elastic_values import Standing, values_of
@@ -54,12 +54,13 @@ class Parameters(Protocol):
 class Entry:
     """One job made of workers: what it may have, how many workers it has and on which kind of nodes.
 
-    `column` is that of the number it has: 0 if it has none, -1 if it may not have that many any more.
+    `unit` is a worker, with a server beside it if the job has servers; `column` that of the number it has: 0 if it has
+    none, -1 if it may not have that many any more.
     """
 
     view: JobView
     options: Options
-    worker: Resources
+    unit: Resources
     kind: str
     n: int
     column: int
@@ -118,24 +119,25 @@ class Round:
         """Jobs that hold something; one that runs as nobody expected, or beside others on a node, stays as it is."""
         draft = self._draft
         for view in sorted(draft.snapshot.holding, key=seniority):
-            held, worker = draft.held(view), view.spec.worker
-            if not held or worker is None or view.status == "stopping":
+            held, unit = draft.held(view), unit_of(view.spec)
+            if not held or unit is None or view.status == "stopping":
                 continue
             options, kind = options_of(draft.hardware, view), draft.hardware.kind_of[next(iter(held))]
             if options is None or kind not in options.kinds or not (self._nodes is None or self._nodes.owns(view)):
                 continue
             n = draft.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
-            yield Entry(view, options, worker, kind, n, self._column(options, kind, n))
+            yield Entry(view, options, unit, kind, n, self._column(options, kind, n))
 
     def _candidates(self, waiting: Iterable[JobView]) -> Iterable[Entry]:
         for view in waiting:
-            if view.spec.worker is None:
+            unit = unit_of(view.spec)
+            if unit is None:
                 continue
             options = options_of(self._draft.hardware, view)
             if options is None:
                 self._draft.explain(view, never_fits(view))
             else:
-                yield Entry(view, options, view.spec.worker, "", 0, 0)
+                yield Entry(view, options, unit, "", 0, 0)
 
     def _column(self, options: Options, kind: str, n: int) -> int:
         if len(self._draft.hardware.kinds) > 1:
@@ -181,13 +183,13 @@ class Round:
     def _in_nodes(self, table: Table) -> IntArray:
         """How many nodes each column takes, as if they were empty."""
         per_node = {
-            (one.worker, kind): self._draft.hardware.n_per_node(one.worker, kind)
+            (one.unit, kind): self._draft.hardware.n_per_node(one.unit, kind)
             for one in self._entries
             for kind in dict.fromkeys(one.options.kinds[1:])
         }
         costs = np.zeros_like(table.amounts)
         for i, one in enumerate(self._entries):
-            n_of = [per_node[one.worker, kind] for kind in one.options.kinds[1:]]
+            n_of = [per_node[one.unit, kind] for kind in one.options.kinds[1:]]
             costs[i, 1 : len(n_of) + 1] = -(-np.array(one.options.counts[1:]) // np.array(n_of))
         return costs
 
@@ -302,7 +304,7 @@ class Round:
         worth = float((values[1:width] / costs[1:width]).max())
         price = min(prices[kind, one.options.uses_gpus] for kind in one.options.kinds[1:])
         if worth >= _SAME_FRAC * price:
-            self._draft.explain(one.view, waits(one.worker * min(one.options.counts[1:]), self._draft.free))
+            self._draft.explain(one.view, waits(one.unit * min(one.options.counts[1:]), self._draft.free))
             return
         each = "node" if self._nodes is not None else "device" if one.options.uses_gpus else "share of a core"
         text = f"waits: a {each} is worth {worth / price:.0%} of the least that others gain by it"
