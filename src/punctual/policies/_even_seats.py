@@ -109,10 +109,13 @@ def _age(runner: Runner) -> tuple[float, str]:
 
 
 def _wishes(runner: Runner) -> list[Parts]:
-    """What the race gave, and before that; nothing less than what the job has unless it was to shrink."""
-    may_shrink = _is_less(runner.parts, runner.before)
+    """What the race gave, and before that; then nothing slower than what the job has, unless it was to shrink."""
+    if _is_less(runner.parts, runner.before):
+        return runner.path[::-1]
     has = runner.before if any(runner.before) else runner.least
-    return [parts for parts in reversed(runner.path) if may_shrink or not _is_less(parts, has)]
+    earlier = (parts for parts in runner.path[-2::-1] if not _is_less(parts, has))
+    has_s = runner.end_s(has)
+    return [runner.parts, *(parts for parts in earlier if runner.end_s(parts) <= has_s)] if runner.parts != has else []
 
 
 def _is_less(parts: Parts, before: Parts) -> bool:

@@ -13,7 +13,6 @@ from punctual.policies._draft import Draft, Space
 #: Numbers of workers and of servers; a job without servers has none of these at any time.
 Parts = tuple[int, int]
 
-#: Of a job of which nothing is known: its rate is taken as that of equally fast workers and servers in a row.
 _HOLDS_NOTHING: Parts = (0, 0)
 
 
