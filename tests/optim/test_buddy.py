@@ -24,7 +24,7 @@ def free_of(blocks: Nodes, size: int) -> dict[NodeId, Resources]:
 
 
 def moves(n: int, blocks: Nodes, size: int, held: dict[NodeId, Resources] | None = None) -> list[Move[str]] | None:
-    return moves_for(n, GPU, free_of(blocks, size), {node: GPU * size for node in blocks}, blocks, held)
+    return moves_for(n, GPU, free_of(blocks, size), dict.fromkeys(blocks, GPU * size), blocks, held)
 
 
 def named(found: list[Move[str]] | None) -> list[tuple[str, str]] | None:
@@ -51,7 +51,7 @@ def test_more_than_a_node() -> None:
 def test_what_is_too_much_or_cannot_move() -> None:
     blocks = nodes(m="a3", n="b3")
     assert moves(4, blocks, 4) is None
-    assert moves_for(2, GPU, free_of(blocks, 4), {node: GPU * 4 for node in blocks}, {}) is None
+    assert moves_for(2, GPU, free_of(blocks, 4), dict.fromkeys(blocks, GPU * 4), {}) is None
     assert moves_for(1, GPU, {}, {}, {}) is None
 
 

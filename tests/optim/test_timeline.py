@@ -20,7 +20,9 @@ def levels(*pairs: tuple[float, float]) -> Levels:
 
 def timeline(*steps: tuple[float, float]) -> Timeline:
     """Starts and what is free from then on."""
-    return Timeline(np.array([start for start, _ in steps], dtype=float), np.array([free for _, free in steps], dtype=float))
+    return Timeline(
+        np.array([start for start, _ in steps], dtype=float), np.array([free for _, free in steps], dtype=float)
+    )
 
 
 def course(share: Share | None) -> tuple[list[tuple[float, float]], float]:
@@ -66,7 +68,10 @@ def test_no_share_is_enough(until_s: float) -> None:
 
 
 def test_as_soon_as_possible() -> None:
-    assert course(timeline((0, 1), (2, 0), (3, 9)).soonest(LINEAR, work=6.0)) == ([(0.0, 1.0), (2.0, 0.0), (3.0, 4.0)], 4.0)
+    assert course(timeline((0, 1), (2, 0), (3, 9)).soonest(LINEAR, work=6.0)) == (
+        [(0.0, 1.0), (2.0, 0.0), (3.0, 4.0)],
+        4.0,
+    )
     assert timeline((0, 1), (2, 0)).soonest(LINEAR, work=6.0).end_s == inf
 
 
@@ -82,6 +87,18 @@ def test_a_share_is_taken_until_its_end() -> None:
     assert to_the_edge is not None
     assert before.take(to_the_edge).free.tolist() == [2.0, 3.0]
     assert before.plus(1.5).free.tolist() == [5.5, 4.5]
+
+
+def test_a_plan_made_before_is_followed() -> None:
+    spans = timeline((0, 8), (4, 2)).split([-3.0, 0.0, 2.0, 6.0])
+    assert spans.starts_s.tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert spans.free.tolist() == [8.0, 8.0, 2.0, 2.0]
+    # Two since before now, four from 2 on, of which from 4 on only two are free, nothing from 6 on.
+    starts_s, amounts = [-3.0, 2.0, 6.0], [2.0, 4.0, 0.0]
+    assert course(spans.follow(LINEAR, 13.0, starts_s, amounts)) == ([(0.0, 2.0), (2.0, 4.0), (4.0, 2.0)], 4.5)
+    assert spans.follow(LINEAR, 17.0, starts_s, amounts).end_s == inf
+    assert spans.follow(LINEAR, 17.0, starts_s, amounts, least=1).end_s == 7.0
+    assert spans.split([4.0]) is spans
 
 
 @pytest.mark.parametrize("amounts", [[0, 1, 1], [1, 2, 3], [0, 2, 1]])

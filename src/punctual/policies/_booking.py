@@ -1,8 +1,8 @@
 """Minimum satisfactory shares, job after job in the order of deadlines."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -16,6 +16,12 @@ from punctual.policies._hardware import Hardware, Remembered, Speed
 
 #: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
 Pool = tuple[str, bool]
+
+#: What a job is to hold: from an instant on, so much.
+Steps = list[tuple[float, float]]
+
+#: A margin may be smaller by this share of it: rounding.
+_MARGIN_ROUNDING_FRAC = 1e-3
 
 #: Order in which jobs take their shares: deadline, submission, name.
 Rank = tuple[float, float, JobId]
@@ -48,8 +54,8 @@ class Claim:
         Index of the count it has at least: 1 while it runs and may not be paused, otherwise 0.
     work
         Steps left, with those that a change costs; infinite where that is not known.
-    until_s
-        Seconds until its deadline; infinite without one.
+    at, until_s
+        Now, and seconds until its deadline; infinite without one.
     """
 
     view: JobView
@@ -58,6 +64,7 @@ class Claim:
     n_before: int
     least: int
     work: float
+    at: float
     until_s: float
 
     @property
@@ -89,7 +96,7 @@ def claim_of(draft: Draft, view: JobView, kind: str, n_before: int, *, held: boo
     work = inf if steps is None else max(steps, 1e-9) + cost_s * float(ladder.levels.rates[1])
     until_s = inf if view.deadline_at is None else view.deadline_at - at
     least = int(held and not spec.preemptible)
-    return Claim(view, (kind, spec.worker.gpus > 0), ladder, n_before, least, work, until_s)
+    return Claim(view, (kind, spec.worker.gpus > 0), ladder, n_before, least, work, at, until_s)
 
 
 #: Ladders of each speed, by kind of nodes, how many counts there are and the count the job has.
@@ -136,6 +143,8 @@ class Book:
         What is free before each of the claims, and after the last.
     strained
         Jobs that do not end a margin before their deadline.
+    is_kept
+        Whether the shares are those of the last plan; then others only get what they leave.
     """
 
     margin_s: float
@@ -143,12 +152,24 @@ class Book:
     shares: tuple[Share, ...]
     timelines: tuple[Timeline, ...]
     strained: frozenset[JobId]
+    is_kept: bool = False
 
     @classmethod
-    def of(cls, timeline: Timeline, claims: Iterable[Claim], margin_s: float) -> "Book":
-        """The shares of `claims`, beginning with what `timeline` has."""
+    def of(cls, timeline: Timeline, claims: Iterable[Claim], margin_s: float, last: Mapping[JobId, Steps]) -> "Book":
+        """The shares of `claims`, beginning with what `timeline` has.
+
+        The least shares of today need not fit where those of the last plan do: one that has become smaller lasts
+        longer. If they do not, the shares of the `last` plan are kept.
+        """
         empty = cls(margin_s, (), (), (timeline,), frozenset())
-        return empty._extended(sorted(claims, key=lambda claim: claim.rank))
+        ranked = sorted(claims, key=lambda claim: claim.rank)
+        fresh = empty.extended(ranked)
+        if not fresh.strained or not last:
+            return fresh
+        kept = replace(empty, is_kept=True)
+        kept = kept.extended([claim for claim in ranked if claim.id in last], last)
+        kept = kept.extended([claim for claim in ranked if claim.id not in last])
+        return kept if len(kept.strained) < len(fresh.strained) else fresh
 
     @property
     def free(self) -> Timeline:
@@ -157,23 +178,57 @@ class Book:
 
     def plus(self, claim: Claim) -> "Book":
         """With one more claim. Earlier deadlines do not notice it, so their shares stay."""
+        if self.is_kept:
+            return self.extended([claim])
         i = bisect_right(self.claims, claim.rank, key=lambda one: one.rank)
-        kept = self.strained.intersection(one.id for one in self.claims[:i])
-        head = Book(self.margin_s, self.claims[:i], self.shares[:i], self.timelines[: i + 1], kept)
-        return head._extended([claim, *self.claims[i:]])
+        strained = self.strained.intersection(one.id for one in self.claims[:i])
+        head = Book(self.margin_s, self.claims[:i], self.shares[:i], self.timelines[: i + 1], strained)
+        return head.extended([claim, *self.claims[i:]])
 
-    def _extended(self, claims: list[Claim]) -> "Book":
-        shares, timelines, strained = list(self.shares), list(self.timelines), set(self.strained)
+    def steps(self, at: float) -> dict[JobId, Steps]:
+        """What each job is to hold, for the next plan."""
+        return {claim.id: _steps(share, at) for claim, share in zip(self.claims, self.shares, strict=True)}
+
+    def extended(self, claims: Iterable[Claim], last: Mapping[JobId, Steps] | None = None) -> "Book":
+        """With `claims` behind the others, one after the other; with the shares of the `last` plan, or the least ones."""
+        found, shares, timelines, strained = (
+            list(self.claims),
+            list(self.shares),
+            list(self.timelines),
+            set(self.strained),
+        )
         for claim in claims:
-            levels = claim.ladder.levels
             # A job that may not be paused has its least amount already: it was not free.
-            timeline = timelines[-1].plus(float(levels.amounts[1]) if claim.least else 0.0)
-            share = timeline.least_share(levels, claim.work, claim.until_s - self.margin_s, least=claim.least)
-            if share is None:
+            timeline = timelines[-1].plus(float(claim.ladder.levels.amounts[1]) if claim.least else 0.0)
+            if last is not None:
+                timeline = timeline.split([start - claim.at for start, _ in last[claim.id]])
+            share = self._share(timeline, claim, last[claim.id] if last is not None else None)
+            if share.end_s > claim.until_s - self.margin_s * (1 - _MARGIN_ROUNDING_FRAC):
                 strained.add(claim.id)
-                share = timeline.least_share(levels, claim.work, claim.until_s, least=claim.least)
-            if share is None:
-                share = timeline.soonest(levels, claim.work, least=claim.least)
+            found.append(claim)
             shares.append(share)
             timelines.append(timeline.take(share))
-        return Book(self.margin_s, (*self.claims, *claims), tuple(shares), tuple(timelines), frozenset(strained))
+        return Book(self.margin_s, tuple(found), tuple(shares), tuple(timelines), frozenset(strained), self.is_kept)
+
+    def _share(self, timeline: Timeline, claim: Claim, steps: Steps | None) -> Share:
+        """The share of the last plan, or the least one; of a job that cannot be on time all it can have."""
+        levels, work, until_s, least = claim.ladder.levels, claim.work, claim.until_s, claim.least
+        if steps is not None:
+            starts_s, amounts = ([start - claim.at for start, _ in steps], [amount for _, amount in steps])
+            share = timeline.follow(levels, work, starts_s, amounts, least=least)
+            if share.end_s <= until_s:
+                return share
+        return (
+            timeline.least_share(levels, work, until_s - self.margin_s, least=least)
+            or timeline.least_share(levels, work, until_s, least=least)
+            or timeline.soonest(levels, work, least=least)
+        )  # fmt: skip
+
+
+def _steps(share: Share, at: float) -> Steps:
+    """When the amount changes, and to what."""
+    steps: Steps = []
+    for start_s, amount in zip(share.starts_s.tolist(), share.amounts.tolist(), strict=True):
+        if not steps or steps[-1][1] != amount:
+            steps.append((at + start_s, amount))
+    return steps

@@ -16,7 +16,7 @@ from punctual.core.story import Reason
 from punctual.optim.buddy import Block, moves_for
 from punctual.optim.slots.timeline import Share, Timeline
 from punctual.policies._base import n_workers, never_fits, seniority, span_text, starts, waits
-from punctual.policies._booking import Book, Claim, Pool, claim_of
+from punctual.policies._booking import Book, Claim, Pool, Steps, claim_of
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import lay_out
 from punctual.policies._repair import follow_demands, settle
@@ -42,8 +42,9 @@ def planned(snapshot: Snapshot, *, admission: bool, spare_to: SpareTo, slot_s: f
     sharing = [_Sharing(book, promises.free_takers[pool], spare_to, slot_s) for pool, book in promises.books.items()]
     runners = [runner for one in sharing for runner in one.share_out()]
     _lay_out(draft, runners)
-    rises_at_s = min((runner.rises_at_s() for runner in runners), default=inf)
-    plan = draft.plan(admitted=promises.remembered())
+    # A job that is late all the same can wait for the next event.
+    rises_at_s = min((runner.rises_at_s() for runner in runners if not runner.is_late), default=inf)
+    plan = draft.plan(shares=promises.remembered())
     at = None if rises_at_s == inf else snapshot.at + max(rises_at_s, _SOONEST_S)
     return replace(plan, declines=promises.declines, ask_again_at=at)
 
@@ -72,40 +73,40 @@ class _Promises:
     def __init__(self, draft: Draft, *, margin_s: float, admission: bool) -> None:
         self._draft = draft
         self._admission = admission
-        carry = draft.snapshot.carry
-        carried = carry.get("admitted") if isinstance(carry, dict) else None
-        #: Jobs that have been promised their deadline and have not begun.
-        self._admitted = set(carried) if isinstance(carried, list) else set()
+        #: What the last plan promised: kind of nodes, and what the job is to hold from when on.
+        self._last = _carried(draft.snapshot.carry)
         self.declines: dict[JobId, Reason] = {}
         self.free_takers: dict[Pool, list[Claim]] = defaultdict(list)
         claims = self._running()
         timelines = _timelines(draft, [claim for own in claims.values() for claim in own])
-        self.books = {
-            pool: Book.of(timeline, [claim for claim in claims[pool] if claim.has_goal], margin_s)
-            for pool, timeline in timelines.items()
-        }
+        self._margin_s, self._timelines = margin_s, timelines
+        self._held = {pool: [claim for claim in claims[pool] if claim.has_goal] for pool in timelines}
+        self.books: dict[Pool, Book] = {}
 
     def take(self, waiting: Iterable[JobView]) -> None:
         """Add the jobs that wait: first those with a promise, in the order of their deadlines, then new ones as they came."""
         found = [(view, self._offers(view)) for view in waiting]
-        old = [pair for pair in found if pair[1] and pair[1][0].has_goal and self._is_old(pair[0])]
-        for view, offers in sorted(old, key=lambda pair: pair[1][0].rank):
-            self._keep(view, offers)
         for view, offers in found:
             if not offers:
                 self._draft.explain(view, never_fits(view))
             elif not offers[0].has_goal:
                 self.free_takers[offers[0].pool].append(offers[0])
-            elif not self._is_old(view):
+        promisable = [(view, offers) for view, offers in found if offers and offers[0].has_goal]
+        self._keep([pair for pair in promisable if self._is_old(pair[0])])
+        for view, offers in promisable:
+            if not self._is_old(view):
                 self._judge(view, offers)
 
-    def remembered(self) -> list[str]:
-        """Names of the jobs that have a promise and have not begun, for the next plan."""
-        views = [claim.view for book in self.books.values() for claim in book.claims]
-        return sorted(view.spec.id for view in views if view.started_at is None)
+    def remembered(self) -> dict[str, dict[str, object]]:
+        """What is promised, for the next plan."""
+        return {
+            id: {"kind": kind, "steps": [list(step) for step in steps]}
+            for (kind, _), book in self.books.items()
+            for id, steps in book.steps(self._draft.snapshot.at).items()
+        }
 
     def _is_old(self, view: JobView) -> bool:
-        return not self._admission or view.started_at is not None or view.spec.id in self._admitted
+        return not self._admission or view.started_at is not None or view.spec.id in self._last
 
     def _running(self) -> dict[Pool, list[Claim]]:
         claims: dict[Pool, list[Claim]] = defaultdict(list)
@@ -129,10 +130,16 @@ class _Promises:
         kinds = self._draft.kinds_for(view, amounts[0])
         return [claim for kind in kinds if (claim := claim_of(self._draft, view, kind, 0, held=False)) is not None]
 
-    def _keep(self, view: JobView, offers: list[Claim]) -> None:
-        """Keep what was promised, on the first kind of nodes where that works; if on none, on the fastest."""
-        chosen = next((claim for claim in offers if len(offers) == 1 or self._trial(claim) is not None), offers[0])
-        self.books[chosen.pool] = self.books[chosen.pool].plus(chosen)
+    def _keep(self, old: list[tuple[JobView, list[Claim]]]) -> None:
+        """Open the books with what was promised; a job stays on the kind of nodes where it was promised that."""
+        chosen = dict(self._held)
+        for view, offers in old:
+            kind, _ = self._last.get(view.spec.id, ("", []))
+            claim = next((one for one in offers if one.pool[0] == kind), offers[0])
+            chosen[claim.pool] = [*chosen[claim.pool], claim]
+        for pool, claims in chosen.items():
+            last = {id: steps for id, (kind, steps) in self._last.items() if kind == pool[0] and steps}
+            self.books[pool] = Book.of(self._timelines[pool], claims, self._margin_s, last)
 
     def _judge(self, view: JobView, offers: list[Claim]) -> None:
         """Promise the deadline where nobody is late by it, or decline."""
@@ -144,7 +151,7 @@ class _Promises:
         if view.status == "queued":
             self.declines[view.spec.id] = self._refusal(offers[0])
         else:  # it may not be ended any more
-            self._keep(view, offers)
+            self.books[offers[0].pool] = self.books[offers[0].pool].plus(offers[0])
 
     def _trial(self, claim: Claim) -> Book | None:
         """The book with the claim, if the claim and all others can keep their deadlines as before."""
@@ -167,6 +174,13 @@ class _Promises:
             f"declined: its deadline in {deadline} would make it late, or one of {n_promised:.0f} jobs promised before"
         )
         return Reason("no-room", text, facts)
+
+
+def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
+    """What the last plan of this policy promised; nothing if the last plan was another policy's."""
+    shares = carry.get("shares") if isinstance(carry, dict) else None
+    found = shares if isinstance(shares, dict) else {}
+    return {id: (one["kind"], [(start, amount) for start, amount in one["steps"]]) for id, one in found.items()}
 
 
 def _timelines(draft: Draft, claims: Iterable[Claim]) -> dict[Pool, Timeline]:
@@ -198,6 +212,11 @@ class _Runner:
     @property
     def n(self) -> int:
         return self.claim.ladder.counts[self.i]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its deadline cannot be met."""
+        return self.share is not None and self.share.end_s > self.claim.until_s
 
     def step(self) -> float:
         """What the next larger count takes more; infinite at the largest."""
@@ -309,12 +328,16 @@ def _make_room(draft: Draft, runner: _Runner, fixed: set[JobId]) -> None:
 
 
 def _movable(draft: Draft, fixed: set[JobId]) -> dict[NodeId, list[Block[JobView]]]:
-    """Jobs that lie whole on one node and may be restarted elsewhere, by node."""
+    """Jobs that lie whole on one node and may be restarted elsewhere, by node.
+
+    One that this plan, or the last one, changes is none of them: it would wait for room while others wait for what it
+    gives up, and the two may be the same.
+    """
     blocks: dict[NodeId, list[Block[JobView]]] = defaultdict(list)
     for view in sorted(draft.snapshot.holding, key=seniority):
-        held = draft.held(view)
-        may_move = view.spec.preemptible and view.status == "running" and view.spec.worker is not None
-        if may_move and len(held) == 1 and view.spec.id not in fixed:
+        id, held = view.spec.id, view.planned
+        is_settled = view.status == "running" and view.granted == held and id not in fixed and id not in draft.grants
+        if is_settled and view.spec.preemptible and view.spec.worker is not None and len(held) == 1:
             node, amount = next(iter(held.items()))
             blocks[node].append(Block(view, node, amount))
     return blocks
@@ -338,6 +361,6 @@ def _with_promise(reason: Reason, runner: _Runner) -> Reason:
         return reason
     n_asked, slack_s = claim.ladder.counts[runner.i_asked], claim.until_s - share.end_s
     facts = {**reason.facts, "n_asked": float(n_asked), "slack_s": slack_s}
-    if slack_s < 0:
+    if runner.is_late:
         return Reason(reason.code, f"{reason.text}; its deadline cannot be met any more", facts)
     return Reason(reason.code, f"{reason.text}; its deadline asks for {n_asked}", facts)

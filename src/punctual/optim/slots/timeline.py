@@ -1,5 +1,6 @@
 """Devices free from now on, and the minimum satisfactory share of a job in them."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -143,6 +144,30 @@ class Timeline:
         # The last span is as long as it takes.
         last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
         return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
+
+    def follow(
+        self, levels: Levels, work: float, starts_s: Sequence[float], amounts: Sequence[float], *, least: int = 0
+    ) -> Share:
+        """What a plan made before says, as far as it is free, until the work is done; it never ends if that is too little.
+
+        Parameters
+        ----------
+        starts_s, amounts
+            From when on how much; a span begins at each start that is not past (`split`).
+        """
+        planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + _ROOM_TOLERANCE, side="right") - 1
+        i_step = np.searchsorted(starts_s, self.starts_s, side="right")
+        columns = np.maximum(np.minimum(planned[i_step], self._caps(levels, len(self.starts_s))), least)
+        last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
+        return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
+
+    def split(self, starts_s: Iterable[float]) -> "Timeline":
+        """The same with a span that begins at each of `starts_s`, those in the past left out."""
+        new = np.setdiff1d([start for start in starts_s if start > 0], self.starts_s)
+        if not len(new):
+            return self
+        i = np.searchsorted(self.starts_s, new)
+        return Timeline(np.insert(self.starts_s, i, new), np.insert(self.free, i, self.free[i - 1]))
 
     def take(self, share: Share) -> "Timeline":
         """Without `share`, which was made for this timeline."""

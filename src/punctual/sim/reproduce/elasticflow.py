@@ -1,0 +1,232 @@
+"""ElasticFlow's own simulator on three of its traces, beside the same policies here."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from punctual import registry
+from punctual.core.errors import InvalidSpec
+from punctual.metrics.cluster import ClusterRecord, ClusterSummary
+from punctual.sim.hardware import NodeGroup, nodes_of
+from punctual.sim.job import SimJob
+from punctual.sim.reproduce._base import Reproduction, Row
+from punctual.sim.simulation import Simulation
+from punctual.sim.workload import MeasuredTables
+from punctual.traces import read
+from punctual.traces.order import normalized
+
+_ITP = "traces/microsoft_itp_2021/with_models_deadlines"
+_A100 = "profiles/elasticflow/throughputs_A100"
+
+#: The largest counts that the published programme allows, where these are not the fastest ones anyway.
+_LARGEST_T4 = {"bert": 16, "ncf": 1}
+#: What a start or a change costs in the row that has it: about what the programme charges a job on eight devices.
+_CHANGE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One trace, and what the published simulator came to on it.
+
+    Attributes
+    ----------
+    met
+        Deadlines that it prints as met, by policy.
+    jct_s, makespan_s, cpu_s
+        Of its own policy with admission: mean completion time, time to the last end, user CPU time.
+    largest
+        Largest count by model, for what has to be like the published programme.
+    """
+
+    file: str
+    tables: str
+    n_nodes: int
+    n_devices: int
+    met: Mapping[str, int]
+    jct_s: float | None = None
+    makespan_s: float | None = None
+    cpu_s: float | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
+
+
+TRACES: Mapping[str, Trace] = {
+    "195 jobs, 16 x 8 A100": Trace(
+        file=f"{_ITP}/195job.csv", tables=_A100, n_nodes=16, n_devices=8,
+        met={"admission": 171, "no admission": 63, "EDF + admission": 70, "EDF": 19},
+        jct_s=20_499, makespan_s=611_299, cpu_s=25,
+    ),
+    "cluster10, 32 x 8 A100": Trace(
+        file=f"{_ITP}/cluster10.csv", tables=_A100, n_nodes=32, n_devices=8,
+        met={"admission": 250, "EDF + admission": 215, "EDF": 202},
+        jct_s=12_981, makespan_s=2_745_547, cpu_s=13,
+    ),
+    "elasticVpollux_e, 16 x 4 T4": Trace(
+        file="traces/elasticflow_repo/elasticVpollux_e.csv", tables="profiles/elasticflow/throughputs_T4",
+        n_nodes=16, n_devices=4,
+        met={"admission": 142, "no admission": 130, "EDF + admission": 80, "EDF": 23},
+        jct_s=74_736, makespan_s=444_347, cpu_s=33, largest=_LARGEST_T4,
+    ),
+    "cluster01, 64 x 8 A100": Trace(
+        file=f"{_ITP}/cluster01.csv", tables=_A100, n_nodes=64, n_devices=8, met={"EDF": 298},
+    ),
+}  # fmt: skip
+
+#: Far larger than the others, and the published planner does not come to its end.
+_LONG = "cluster01, 64 x 8 A100"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One of our runs: `key` names the published figure, `like_theirs` its order of spare devices and its counts."""
+
+    label: str
+    key: str = ""
+    policy: str = "elasticflow"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    like_theirs: bool = False
+    change_s: float = 0.0
+    why: str = ""
+
+
+_WHY_SLOTS = (
+    "theirs decides once in 60 s about all new jobs together, and stops every job at every decision; see the note"
+)
+_WHY_EDF = "theirs gives the next job whatever is left and changes that later; ours all it can have, or nothing"
+_WHY_TIME = "of the jobs that ran: theirs declines others"
+_WHY_CPU = "a share is a few array operations over the spans in which something begins or ends"
+_COSTLY = f"starts and changes cost {_CHANGE_S:g} s"
+
+CASES = (
+    Case(
+        label="ElasticFlow as programmed", key="admission", like_theirs=True, parameters={"spare_to": "costly"},
+        why=_WHY_SLOTS,
+    ),
+    Case(
+        label="ElasticFlow as programmed, no admission", key="no admission", like_theirs=True,
+        parameters={"spare_to": "costly", "admission": False}, why=_WHY_SLOTS,
+    ),
+    Case(label="ElasticFlow as in the paper"),
+    Case(label=f"ElasticFlow as in the paper, {_COSTLY}", change_s=_CHANGE_S),
+    Case(
+        label="EDF, admission", key="EDF + admission", policy="earliest-deadline", parameters={"admission": True},
+        why=_WHY_EDF,
+    ),
+    Case(label="EDF", key="EDF", policy="earliest-deadline", why=_WHY_EDF),
+    Case(label="shortest-remaining", policy="shortest-remaining"),
+    Case(label="promises-first", policy="promises-first"),
+    Case(label=f"promises-first, {_COSTLY}", policy="promises-first", change_s=_CHANGE_S),
+)  # fmt: skip
+
+_NOTE = """\
+Published: what the authors' simulator prints when it is run on this kind of machine, with their traces and speed tables;
+obtained: ours with the same. Both know all speeds and iterations. Met counts every job of the trace, declined ones as
+missed: ours those that end at or before their deadline; theirs those that it prints as accepted, of which its log, in
+which ends are rounded up to 60 s, confirms 169 of 171, 249 of 250 and 127 of 142. Could be met: alone on the empty
+cluster; no policy can meet more. Nothing is drawn: seeds change nothing.
+What differs. (1) Theirs decides once in 60 s at most. Jobs that came in one slot are declined together if one of them
+would be late, and every job is declined while a promised one is late. (2) At each decision every running job stands still
+for 2 s (7 s from 256 devices on) and, where its place is new to it, for 2 s more and 2 s for each doubling of its devices;
+after 60 decisions for 27 s or more. Its plans do not foresee that, so that what is planned to end at its deadline is late.
+On T4, 28 jobs have deadlines of less than a minute. (3) It gives spare devices where they increase the device time most;
+the paper says the opposite. As many deadlines are met either way, but jobs take longer: compare the rows as programmed
+with those as in the paper. (4) On T4 it stops at 16 devices for bert and at 1 for ncf, which are faster with 32 and with
+4; the rows as programmed do so too. (5) Where the new shares do not fit, ours keeps those of the last plan, so that a
+promise is not lost. Tried besides, with spare devices as in the paper: a share that is all or nothing, as in the paper,
+in place of a smaller one at its beginning meets 168 in place of 179 on T4, 177 in place of 178 with 195 jobs.
+Each pair of model and batch of these traces was measured, and each count on one number of nodes: where a job lies does not
+change its speed."""
+
+
+def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa: ARG001 -- nothing is drawn
+    """Deadlines met, completion times, makespan and CPU time for each trace; `quick`: without the largest one."""
+    folder = _checked(data)
+    names = [name for name in TRACES if not (quick and name == _LONG)]
+    rows = [row for name in names for row in rows_of(name, TRACES[name], folder)]
+    return Reproduction(title="[elasticflow2023]: deadlines met, its simulator and ours", rows=tuple(rows), note=_NOTE)
+
+
+def _checked(data: Path | None) -> Path:
+    missing = [one.file for one in TRACES.values() if data is None or not (data / one.file).is_file()]
+    if data is None or missing:
+        raise InvalidSpec(
+            "the traces and speed tables of the paper must lie in one folder",
+            "no folder" if data is None else f"one without {missing[0]}", "`punctual reproduce elasticflow`",
+            "Name it with `--data DIR` or in PUNCTUAL_DATA; the documentation of traces says where they come from.",
+        )  # fmt: skip
+    return data
+
+
+def rows_of(name: str, trace: Trace, folder: Path) -> list[Row]:
+    """All figures for one trace."""
+    jobs = jobs_of(trace, folder)
+    rows = [Row(f"{name}: jobs", None, len(jobs)), Row(f"{name}: could be met", None, _n_possible(jobs))]
+    return rows + [row for case in CASES for row in _rows_of_case(name, trace, case, folder)]
+
+
+def _rows_of_case(name: str, trace: Trace, case: Case, folder: Path) -> list[Row]:
+    jobs = jobs_of(trace, folder, change_s=case.change_s, largest=trace.largest if case.like_theirs else {})
+    summary, cpu_s = simulated(trace, case, jobs)
+    rows = [_row(f"{name}: met, {case.label}", trace.met.get(case.key), summary.n_deadlines_met, case.why)]
+    if case.policy in ("elasticflow", "promises-first") and not case.change_s and case.key != "no admission":
+        jct_s = summary.jct_s.mean if summary.jct_s else 0.0
+        theirs = trace if case.key == "admission" else None
+        rows += [
+            _row(f"{name}: mean JCT in s, {case.label}", theirs.jct_s if theirs else None, jct_s, _WHY_TIME),
+            _row(
+                f"{name}: makespan in s, {case.label}",
+                theirs.makespan_s if theirs else None,
+                summary.makespan_s,
+                _WHY_TIME,
+            ),
+            _row(f"{name}: CPU in s, {case.label}", theirs.cpu_s if theirs else None, cpu_s, _WHY_CPU),
+        ]
+    return rows
+
+
+def _row(what: str, published: float | None, obtained: float, why: str) -> Row:
+    return Row(what, published, obtained, "" if published is None else why)
+
+
+def jobs_of(
+    trace: Trace, folder: Path, *, change_s: float = 0.0, largest: Mapping[str, int] | None = None
+) -> list[SimJob]:
+    """The jobs with their measured speeds."""
+    rule = MeasuredTables(
+        tables=str(folder / trace.tables), devices_per_node=trace.n_devices, resize_cost_s=change_s, startup_s=change_s
+    )
+    capped = largest or {}
+    found = normalized(read(folder / trace.file))
+    return [_capped(rule.job(one), capped.get(str(one.model_name), trace.n_nodes * trace.n_devices)) for one in found]
+
+
+def _capped(job: SimJob, largest: int) -> SimJob:
+    """The job without counts above `largest`."""
+    spec = job.spec
+    counts = tuple(n for n in spec.counts if n <= largest)
+    if counts == spec.counts or spec.worker is None:
+        return job
+    return replace(job, spec=replace(spec, counts=counts, ceiling=spec.worker * counts[-1]))
+
+
+def _n_possible(jobs: Iterable[SimJob]) -> int:
+    """Jobs that would be on time alone on the empty cluster."""
+
+    def alone_s(job: SimJob) -> float:
+        return job.work_steps / max(seen.rate_sps for seen in job.spec.profile)
+
+    return sum(job.spec.deadline_s is not None and alone_s(job) <= job.spec.deadline_s for job in jobs)
+
+
+def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> tuple[ClusterSummary, float]:
+    """What one run came to, and its CPU seconds."""
+    record, load = ClusterRecord(), registry.load
+    policy: Callable[..., Any] = load("policies", case.policy)
+    simulation = Simulation(
+        jobs, nodes_of([NodeGroup(n_nodes=trace.n_nodes, gpus=trace.n_devices)]), policy(**case.parameters),
+        models={"tabulated": load("models", "tabulated")()}, listeners=(record.add,),
+    )  # fmt: skip
+    before_s = time.process_time()
+    simulation.run()
+    return record.summary(), time.process_time() - before_s
