@@ -1,7 +1,7 @@
 """Every experiment of `punctual reproduce`, published figures beside ours, as one table for each.
 
-With `--quick` the smaller experiments. Data sets are looked for in $PUNCTUAL_DATA; without them, experiments on real
-traces leave those out and say so. `--only NAME` repeats one experiment and leaves the results of the others as they are.
+With `--quick` the smaller experiments. Data sets are looked for in $PUNCTUAL_DATA; without them, experiments leave out real
+traces, or are left out themselves. `--only NAME` repeats one experiment and leaves the results of the others as they are.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 
 from _common import RESULTS, commit, parser, print_table, write_results
 
+from punctual.core.errors import InvalidSpec
 from punctual.sim.reproduce._base import load, names
 
 HEADS = ["what", "published", "obtained", "ratio", "why it differs"]
@@ -67,7 +68,11 @@ def main() -> int:
     result = "reproduce-quick" if given.quick else "reproduce"
     records = earlier(result) if given.only else {}
     for name in [given.only] if given.only else names():
-        one = records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
+        try:
+            one = records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
+        except InvalidSpec as error:
+            print(f"{name} is left out: {error}\n")
+            continue
         print(f"{one['title']}: {one['cpu_s']:.1f} CPU seconds")
         print_table(HEADS[:-1], [cells(row)[:-1] for row in one["rows"]])
         print()
