@@ -121,6 +121,15 @@ def test_a_job_with_time_makes_way_and_is_told_until_when() -> None:
     assert plan.ask_again_at == pytest.approx(10.0)
 
 
+def test_who_waits_is_told_what_for() -> None:
+    busy = elastic("u", steps=80.0, deadline_s=11.5, on={"n": 8}, n=(8,))
+    jobs = [busy, elastic("p", steps=10.0, deadline_s=600.0), elastic("e", at=1.0), elastic("f", at=2.0)]
+    plan = decided(jobs, {"n": 8})
+    assert codes(plan) == {"p": "promised", "e": "waits"}
+    assert reason(plan, "p").text == "promised: it begins within 10 s and is on time"
+    assert codes(decided(jobs, {"n": 8}, carry=plan.carry)) == {"e": "waits"}
+
+
 def test_a_share_that_rises_soon_rises_at_once() -> None:
     # 1 worker for 50 s, then 2 for 50 s: both rise when the other one ends, in 30 s.
     jobs = [

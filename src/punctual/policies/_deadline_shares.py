@@ -42,6 +42,7 @@ def planned(snapshot: Snapshot, *, admission: bool, spare_to: SpareTo, slot_s: f
     sharing = [_Sharing(book, promises.free_takers[pool], spare_to, slot_s) for pool, book in promises.books.items()]
     runners = [runner for one in sharing for runner in one.share_out()]
     _lay_out(draft, runners)
+    _explain_waiting(draft, runners, promises)
     # A job that is late all the same can wait for the next event.
     rises_at_s = min((runner.rises_at_s() for runner in runners if not runner.is_late), default=inf)
     plan = draft.plan(shares=promises.remembered())
@@ -84,7 +85,7 @@ class _Promises:
         self.books: dict[Pool, Book] = {}
 
     def take(self, waiting: Iterable[JobView]) -> None:
-        """Add the jobs that wait: first those with a promise, in the order of their deadlines, then new ones as they came."""
+        """Add the jobs that wait: those that have a promise together with those that run, then new ones as they came."""
         found = [(view, self._offers(view)) for view in waiting]
         for view, offers in found:
             if not offers:
@@ -96,6 +97,10 @@ class _Promises:
         for view, offers in promisable:
             if not self._is_old(view):
                 self._judge(view, offers)
+
+    def is_new(self, id: JobId) -> bool:
+        """Whether the last plan knew nothing of the job."""
+        return id not in self._last
 
     def remembered(self) -> dict[str, dict[str, object]]:
         """What is promised, for the next plan."""
@@ -180,7 +185,11 @@ def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
     """What the last plan of this policy promised; nothing if the last plan was another policy's."""
     shares = carry.get("shares") if isinstance(carry, dict) else None
     found = shares if isinstance(shares, dict) else {}
-    return {id: (one["kind"], [(start, amount) for start, amount in one["steps"]]) for id, one in found.items()}
+    return {
+        id: (one["kind"], [(start, amount) for start, amount in one["steps"]])
+        for id, one in found.items()
+        if isinstance(one, dict) and one.keys() == {"kind", "steps"}
+    }
 
 
 def _timelines(draft: Draft, claims: Iterable[Claim]) -> dict[Pool, Timeline]:
@@ -341,6 +350,20 @@ def _movable(draft: Draft, fixed: set[JobId]) -> dict[NodeId, list[Block[JobView
             node, amount = next(iter(held.items()))
             blocks[node].append(Block(view, node, amount))
     return blocks
+
+
+def _explain_waiting(draft: Draft, runners: Iterable[_Runner], promises: _Promises) -> None:
+    """Tell new jobs with a promise when they begin, and the first of the others that wait what is missing."""
+    idle = [runner for runner in runners if runner.n == 0 and runner.claim.n_before == 0]
+    for runner in idle:
+        if runner.share is not None and promises.is_new(runner.claim.id):
+            wait_s = runner.rises_at_s()
+            text = f"promised: it begins within {span_text(wait_s)} and is on time"
+            draft.explain(runner.view, Reason("promised", text, {"wait_s": wait_s, "until_s": runner.claim.until_s}))
+    others = [runner.view for runner in idle if runner.share is None]
+    if others:
+        first = min(others, key=seniority)
+        draft.explain(first, waits(draft.hardware.worker_amounts(first.spec)[0], draft.free))
 
 
 def _paused(runner: _Runner) -> Reason:
