@@ -247,7 +247,9 @@ def lay_out(
     changed = [change for change in changes if change[1] != change[2]]
     changed.sort(key=lambda change: (_turn(change), -change[2], *seniority(change[0])))
     for view, n_before, n_after in changed:
-        allocation = _shrunk(draft, view, n_after) if n_after < n_before else _found(draft, view, n_before, n_after, room(view))
+        allocation = (
+            _shrunk(draft, view, n_after) if n_after < n_before else _found(draft, view, n_before, n_after, room(view))
+        )
         if allocation is not None:
             n_given = n_workers(view.spec, allocation)
             draft.put(view, allocation, _why(draft, view, n_before, n_given, allocation))
