@@ -136,7 +136,7 @@ with those as in the paper. (4) On T4 it stops at 16 devices for bert and at 1 f
 promise is not lost. Tried besides, with spare devices as in the paper: a share that is all or nothing, as in the paper,
 in place of a smaller one at its beginning meets 168 in place of 179 on T4, 177 in place of 178 with 195 jobs.
 Each pair of model and batch of these traces was measured, and each count on one number of nodes: where a job lies does not
-change its speed."""
+change its true speed, though a job that lies on more nodes may be taken for a slower one."""
 
 
 def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa: ARG001 -- nothing is drawn
