@@ -12,6 +12,7 @@ from punctual.metrics.level import LevelCourse
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
 from punctual.sim.choice import made
+from punctual.sim.garbage import rare_collections
 from punctual.sim.hardware import nodes_of
 from punctual.sim.ideal import Ideal
 from punctual.sim.physics import Physics
@@ -26,6 +27,7 @@ _ENDS = {JobFinished, JobFailed, RejectJob}
 _N_POINTS = 500
 
 
+@rare_collections()
 def simulate_one(
     scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
 ) -> tuple[dict[str, Any], ClusterRecord]:

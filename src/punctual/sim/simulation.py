@@ -1,8 +1,6 @@
 """The loop that makes virtual time pass for the scheduler: the live loop's counterpart, in the same order."""
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -25,6 +23,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, Message, PerfModel, Policy
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.sim.agenda import ARRIVAL, FACT, PLAN, TIMER, Agenda
+from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.world import World
@@ -33,8 +32,6 @@ Listener = Callable[[Message], None]
 
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
-#: New objects between two searches for cycles.
-_N_OBJECTS = 200_000
 
 
 class Simulation:
@@ -149,7 +146,7 @@ class Simulation:
         InvariantBroken
             A plan is not valid, or there is an error of ours.
         """
-        with _rare_collections():
+        with rare_collections():
             self._open()
             self._play()
 
@@ -268,20 +265,6 @@ class Simulation:
 
     def _reject(self, command: RejectJob) -> None:
         self._left.discard(command.job)
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Look for cycles of garbage less often.
-
-    Messages make none, but there are millions of them, and each search looks at all jobs: a third of the time.
-    """
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_N_OBJECTS if thresholds[0] else 0, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
 
 
 def _nothing(command: Command) -> None:
