@@ -64,7 +64,7 @@ def few_jobs_on_time(*, quick: bool) -> Measured:
 
 def _few_run(devices: int, slots: int, tightness: float, seed: int, time_limit_s: float) -> Run:
     problem = instance(12, devices, slots, tightness, seed, most=16)
-    time_s, plan = timed_s(lambda: most_on_time(problem))
+    time_s, plan = timed_s(lambda: most_on_time(problem, n_plans_max=24_000))
     highs_s, best = timed_s(lambda: most_weight(problem, time_limit_s=time_limit_s))
     return {
         "case": (devices, slots, tightness), "seed": seed, "time_s": time_s, "gap": plan.gap, "highs_s": highs_s,

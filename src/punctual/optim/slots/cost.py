@@ -1,5 +1,6 @@
 """All jobs on time, with the fewest device-slots."""
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from punctual.core.plan import PlanStatus
 from punctual.optim.slots.filling import Filling
 from punctual.optim.slots.hull import upper_hulls
+from punctual.optim.slots.on_time import most_on_time
 from punctual.optim.slots.prices import Cost, Market, OnTime, cost_bound, descend, floored, on_time_bound
 from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
 from punctual.optim.slots.share import admit
@@ -15,6 +17,8 @@ from punctual.optim.solution import FloatArray, IntArray, status_of
 _N_STEPS_MAX = 12
 #: A sum of whole numbers that is this close to one is that one.
 _ROUNDING = 1e-6
+#: Rounds of moving jobs forward before those left out are dealt with by `most_on_time`.
+_N_ROUNDS_ALONE = 5
 
 
 def least_cost(
@@ -47,7 +51,8 @@ def least_cost(
     *Formula.* By deadline, each job gets the cheapest plan at prices 1 + p in what is free. Then one job after the other
     is taken out and placed again at price 1, as long as that saves anything. Jobs that do not fit, and those that pay
     most beyond what they would pay alone, move forward, and the profile is filled again (squeaky wheel). The first
-    filling is that of minimum satisfactory shares. The cheapest plan is kept.
+    filling is that of minimum satisfactory shares. If jobs are still left out after some rounds, `most_on_time` packs
+    them. The cheapest plan is kept.
 
     *Properties.* Deterministic; O((n_plans_max + n)(S T log T) + n_price_steps n S log T). The bound is rounded up to a
     whole number.
@@ -85,10 +90,7 @@ def _prices(problem: SlotProblem, n_steps: int) -> FloatArray:
 def _is_impossible(problem: SlotProblem, n_steps: int) -> bool:
     """Whether prices prove that fewer than all jobs can be on time, each counted once."""
     market = Market(upper_hulls(problem.counts, problem.rates, _N_STEPS_MAX), problem.work, problem.ends)
-    counted = SlotProblem(
-        counts=problem.counts, rates=problem.rates, work=problem.work, deadlines=problem.deadlines,
-        weights=np.ones(problem.n_jobs), free=problem.free,
-    )  # fmt: skip
+    counted = replace(problem, weights=np.ones(problem.n_jobs))
     start = np.full(problem.n_slots, 0.5 * problem.n_jobs / max(1.0, float(problem.free.sum())))
     prices = descend(OnTime(counted, market), floored(start), n_steps, floored)
     return on_time_bound(counted, prices) < problem.n_jobs - _ROUNDING
@@ -99,6 +101,7 @@ class _Search:
 
     def __init__(self, problem: SlotProblem, prices: FloatArray, goal: float, n_plans_max: int) -> None:
         self._filling = Filling(problem)
+        self._problem = problem
         self._ones = np.ones(problem.n_slots)
         self._prices = 1.0 + prices
         self._n_jobs, self._deadlines = problem.n_jobs, problem.deadlines
@@ -114,15 +117,28 @@ class _Search:
         admit(self._filling, order.tolist())
         self._improve()
         self._keep()
-        scores = np.argsort(order).astype(np.float64)
+        scores, i_round = np.argsort(order).astype(np.float64), 0
         while not self._finished():
-            n_before = self._filling.n_plans
+            n_before, i_round = self._filling.n_plans, i_round + 1
+            if i_round == _N_ROUNDS_ALONE and self.n_left_out:
+                self._pack()
             self._pour(np.argsort(scores, kind="stable").tolist())
             self._improve()
             self._keep()
             scores -= 0.25 * self._n_jobs * self._complaints(alone)
             if self._filling.n_plans == n_before:
                 break
+
+    def _pack(self) -> None:
+        """Where moving jobs forward was not enough: the plan with the most jobs on time."""
+        counted = replace(self._problem, weights=np.ones(self._n_jobs))
+        packed = most_on_time(counted, gap_limit=0.0, n_plans_max=3 * self._n_plans_max)
+        columns = np.searchsorted(self._problem.counts, packed.counts)
+        self._filling.restart()
+        for job in np.flatnonzero(packed.on_time).tolist():
+            self._filling.hold(job, columns[job, : self._problem.ends[job]])
+        self._improve()
+        self._keep()
 
     def counts(self) -> IntArray:
         """The best filling."""
