@@ -19,11 +19,11 @@ _ROUNDING = 1e-6
 _N_DROPPED_MAX = 6
 #: Most jobs taken out for one, and the spread of the random prices (standard deviation of their logarithm).
 _N_TAKEN_MAX = 4
-_SHAKE = 0.3
+_SHAKE = 0.15
 #: Merits above this are equally good: such jobs cost next to nothing.
 _MERIT_MAX = 1e3
 #: After so many changes per job without a gain, changing begins again.
-_N_SAME_PER_JOB = 40
+_N_SAME_PER_JOB = 200
 
 
 def most_on_time(
