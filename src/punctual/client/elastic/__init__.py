@@ -1,0 +1,1 @@
+"""Training whose number of workers changes while it runs, and whose result does not depend on it."""
