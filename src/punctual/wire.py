@@ -16,6 +16,8 @@ claim    training, rarely        process id, declared steps, state, fault
 phases   training, every phase   table of up to eight kinds of phases
 orders   Punctual                pacing line, request to stop
 beat     Punctual, every tick    stamp, so that a process notices that nobody steers it any more
+wish     Punctual                how many workers an elastic training is to have, numbered
+crew     agent, every change     how many it has, the last wish answered, what changes of size have cost
 ======== ======================= =====================================================================
 
 Stamps are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
@@ -26,7 +28,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 #: Environment variable that names the page's file to the training process.
@@ -35,6 +37,7 @@ PAGE_VARIABLE = "PUNCTUAL_PAGE"
 PAGE_BYTES = 4096
 N_PHASES_MAX = 8
 _NAME_BYTES = 24
+_CAUSE_BYTES = 160
 _MAGIC = b"PNCTUAL\x01"
 
 #: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
@@ -110,6 +113,54 @@ class Orders:
         return self.end_ns - (self.end_work - work) * self.ns_per_step
 
 
+@dataclass(frozen=True, slots=True)
+class CrewWish:
+    """How many workers the training is to have. `n_workers` 0: the job is not made of workers.
+
+    `request` numbers wishes, each larger than the one before. `n_devices_each`: devices that one worker uses.
+    """
+
+    request: int = 0
+    n_workers: int = 0
+    n_devices_each: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """The workers of an elastic training, as their agent counts them.
+
+    Attributes
+    ----------
+    agent_pid
+        0: there is no agent, or not yet.
+    request
+        Number of the last wish that was answered: fulfilled, or given up for the reason in `cause`.
+    n_workers, generation
+        Workers that train together now, and the number of this membership; each change has a larger one.
+    n_resizes
+        Planned changes of the number of workers, the first start not counted.
+    last_stop_ns, longest_stop_ns
+        From the last step before a change, planned or not, to the first step after it; of the last, and the longest.
+    n_steps_redone
+        Steps done or begun whose work was lost.
+    n_workers_lost
+        Workers that ended or hung when nobody had asked them to leave.
+    cause
+        Why the last wish was given up; empty: it was not.
+    """
+
+    agent_pid: int = 0
+    request: int = 0
+    n_workers: int = 0
+    generation: int = 0
+    n_resizes: int = 0
+    last_stop_ns: int = 0
+    longest_stop_ns: int = 0
+    n_steps_redone: int = 0
+    n_workers_lost: int = 0
+    cause: str = ""
+
+
 class _Region:
     """A guarded struct at a fixed place in the page.
 
@@ -154,6 +205,8 @@ _PULSE = _Region(64, "qqqq")
 _CLAIM = _Region(128, "qqqqqq")
 _BEAT = _Region(256, "q")
 _ORDERS = _Region(320, f"qqqdd{N_PHASES_MAX}d")
+_WISH = _Region(448, "qqq")
+_CREW = _Region(512, f"qqqqqqqqq{_CAUSE_BYTES}s")
 _PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
 
 
@@ -173,6 +226,8 @@ class Page:
         self._phases_version = _PHASES.version(mapped)
         self._orders_version = _ORDERS.version(mapped)
         self._beat_version = _BEAT.version(mapped)
+        self._wish_version = _WISH.version(mapped)
+        self._crew_version = _CREW.version(mapped)
 
     @classmethod
     def create(cls, path: str) -> Page:
@@ -258,6 +313,17 @@ class Page:
         fields = self._read(_BEAT)
         return int(fields[0]) if fields else 0  # type: ignore[call-overload]
 
+    def wish(self) -> CrewWish:
+        """How many workers there are to be; the empty wish for a job that is not made of workers."""
+        fields = self._read(_WISH)
+        return CrewWish(*fields) if fields else CrewWish()  # type: ignore[arg-type]
+
+    def muster(self, crew: Crew) -> None:
+        """Say who trains; only the agent calls it."""
+        *counts, cause = astuple(crew)
+        self._crew_version += 1
+        _CREW.write(self._map, self._crew_version, *counts, _fit(cause, _CAUSE_BYTES))
+
     # Punctual's side.
 
     def pulse(self) -> Pulse:
@@ -298,7 +364,19 @@ class Page:
         self._beat_version += 1
         _BEAT.write(self._map, self._beat_version, stamp_ns)
 
+    def wish_for(self, wish: CrewWish) -> None:
+        self._wish_version += 1
+        _WISH.write(self._map, self._wish_version, wish.request, wish.n_workers, wish.n_devices_each)
 
-def _fit(name: str) -> bytes:
+    def crew(self) -> Crew:
+        """Who trains; the empty crew before there is an agent."""
+        fields = self._read(_CREW)
+        if fields is None:
+            return Crew()
+        *counts, cause = fields
+        return Crew(*counts, cause.rstrip(b"\0").decode("utf-8", "replace"))  # type: ignore[arg-type, attr-defined, call-arg]
+
+
+def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
     """`name` cut to the table's width, never inside a character."""
-    return name.encode()[:_NAME_BYTES].decode("utf-8", "ignore").encode()
+    return name.encode()[:n_bytes].decode("utf-8", "ignore").encode()

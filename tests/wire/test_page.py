@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual import wire
-from punctual.wire import Claim, Fault, Orders, Page, PageError, PhaseEntry, Pulse, State
+from punctual.wire import Claim, Crew, CrewWish, Fault, Orders, Page, PageError, PhaseEntry, Pulse, State
 
-REGIONS = (wire._PULSE, wire._CLAIM, wire._BEAT, wire._ORDERS, wire._PHASES)
+REGIONS = (wire._PULSE, wire._CLAIM, wire._BEAT, wire._ORDERS, wire._WISH, wire._CREW, wire._PHASES)
 N_PULSES = 200_000
 
 
@@ -52,8 +52,8 @@ def test_regions_lie_apart_within_the_page() -> None:
 
 
 def test_regions_of_different_writers_share_no_cache_line() -> None:
-    training = [wire._PULSE, wire._CLAIM, wire._PHASES]
-    punctual = [wire._BEAT, wire._ORDERS]
+    training = [wire._PULSE, wire._CLAIM, wire._CREW, wire._PHASES]
+    punctual = [wire._BEAT, wire._ORDERS, wire._WISH]
     lines = [{i // 64 for r in side for i in range(r.offset, r.end)} for side in (training, punctual)]
     assert not lines[0] & lines[1]
 
@@ -96,6 +96,21 @@ def test_a_stop_is_an_order(page: Page, training: Page) -> None:
 def test_beat_round_trip(page: Page, training: Page) -> None:
     page.beat(123)
     assert training.beat_ns() == 123
+
+
+def test_a_wish_round_trip(page: Page, training: Page) -> None:
+    assert training.wish() == CrewWish()
+    page.wish_for(CrewWish(request=7, n_workers=3, n_devices_each=1))
+    assert training.wish() == CrewWish(request=7, n_workers=3, n_devices_each=1)
+
+
+def test_a_crew_round_trip_and_a_cause_is_cut_to_fit(page: Page, training: Page) -> None:
+    assert page.crew() == Crew()
+    crew = Crew(4711, 7, 3, 12, 11, 200_000_000, 10**11, 1, 2, "a worker ended: no memory left")
+    training.muster(crew)
+    assert page.crew() == crew
+    training.muster(replace(crew, cause="é" * 200))
+    assert page.crew().cause == "é" * 80
 
 
 @given(
