@@ -1,0 +1,240 @@
+"""A checkpoint as a file that `safetensors` can read: tensors one after the other, everything else in the header.
+
+=========== ==========================================================================================================
+bytes       content
+=========== ==========================================================================================================
+8           length of the header, little-endian
+header      JSON: first the SHA-256 of the file (of all of it but these 64 digits), then this format's version, the
+            values that are no tensors, names of tensors that are the same as another; then place, kind and shape of each
+rest        the tensors, those with the largest elements first, so that each lies at a multiple of its element's size
+=========== ==========================================================================================================
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from punctual.client.complaint import invalid
+
+if TYPE_CHECKING:  # torch is loaded by whoever has tensors to save
+    import torch
+    from torch import Tensor
+
+_VERSION = 1
+_BEGIN = b'{"__metadata__":{"sha256":"'
+_N_DIGITS = 64
+_LENGTH_BYTES = 8
+_DIGITS_AT = _LENGTH_BYTES + len(_BEGIN)
+_CHUNK_BYTES = 4 << 20
+
+
+class Damaged(Exception):
+    """The file is not a whole checkpoint; the argument says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A state laid out as its file will be.
+
+    Attributes
+    ----------
+    header
+        The file up to the tensors, the digits of the digest being zeros.
+    block
+        The tensors' bytes, one after the other.
+    """
+
+    header: bytes
+    block: Tensor
+
+
+def image(tensors: Mapping[str, Tensor], values: Mapping[str, object], block: Tensor | None) -> Image:
+    """A copy of a state; `block` is used for it, and its memory with it, if it has the right size.
+
+    Raises
+    ------
+    ValueError
+        A tensor is sparse or quantised.
+    TypeError, ValueError
+        A value is nothing that JSON has.
+    """
+    import torch
+
+    places, aliases = _places(tensors)
+    header = _header(tensors, places, json.dumps({"format": _VERSION, "values": values, "aliases": aliases}))
+    n_bytes = max((end for _, end in places.values()), default=0)
+    if block is None or block.numel() != n_bytes:
+        block = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=any(one.is_cuda for one in tensors.values()))
+    for name, (start, end) in places.items():
+        tensor = tensors[name].detach()
+        block[start:end].view(tensor.dtype).view(tensor.shape).copy_(tensor, non_blocking=True)
+    if block.is_pinned():
+        torch.cuda.synchronize()
+    return Image(header, block)
+
+
+def write(path: Path, content: Image) -> None:
+    """Make the file at `path`, which must not exist, and have it on the disk when this returns."""
+    digest = sha256(content.header[:_DIGITS_AT])
+    digest.update(content.header[_DIGITS_AT + _N_DIGITS :])
+    memory = _memory(content.block)
+    digest.update(memory)
+    header = bytearray(content.header)
+    header[_DIGITS_AT : _DIGITS_AT + _N_DIGITS] = digest.hexdigest().encode()
+    with path.open("xb", buffering=0) as file:
+        _write_all(file, memoryview(header))
+        _write_all(file, memory)
+        os.fsync(file.fileno())
+        # What is read back to be verified shall be what the disk has, not what this program has just written.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def verify(path: Path) -> None:
+    """Read the whole file, in pieces.
+
+    Raises
+    ------
+    Damaged
+        Something is missing, or something is not as it was written.
+    """
+    with path.open("rb", buffering=0) as file:
+        _verify(file)
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """The tensors, on the CPU, and the values. Names that shared a tensor share one again.
+
+    Raises
+    ------
+    Damaged
+        As for `verify`.
+    """
+    import torch
+
+    with path.open("rb", buffering=0) as file:
+        _verify(file)
+        file.seek(0)
+        entries = json.loads(file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little")))
+        ours = json.loads(entries.pop("__metadata__")["punctual"])
+        block = torch.empty(max((one["data_offsets"][1] for one in entries.values()), default=0), dtype=torch.uint8)
+        _read_all(file, _memory(block))
+    if ours["format"] != _VERSION:
+        raise Damaged(f"it has format {ours['format']}, and this version of Punctual reads format {_VERSION}")
+    tensors = {name: _view(block, entry) for name, entry in entries.items()}
+    tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
+    return tensors, ours["values"]
+
+
+# The header.
+
+
+def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], dict[str, str]]:
+    """Where each tensor begins and ends, and names of those that are the same as one that has a place."""
+    first_of: dict[object, str] = {}
+    aliases: dict[str, str] = {}
+    places: dict[str, tuple[int, int]] = {}
+    end = 0
+    for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
+        _kind(name, tensor)
+        first = first_of.setdefault(_identity(tensor) if tensor.numel() else name, name)
+        if first != name:
+            aliases[name] = first
+            continue
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        places[name] = (start, end)
+    return places, aliases
+
+
+def _identity(tensor: Tensor) -> object:
+    """Equal for tensors that are the same memory seen in the same way."""
+    return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]], ours: str) -> bytes:
+    entries = {
+        name: {"dtype": _kind(name, tensors[name]), "shape": list(tensors[name].shape), "data_offsets": place}
+        for name, place in places.items()
+    }
+    rest = f'","punctual":{json.dumps(ours)}}}' + "".join(
+        f",{json.dumps(name)}:{json.dumps(entry)}" for name, entry in entries.items()
+    )
+    text = _BEGIN + b"0" * _N_DIGITS + rest.encode() + b"}"
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def _kind(name: str, tensor: Tensor) -> str:
+    import torch
+
+    kind = _kinds().get(tensor.dtype)
+    if kind is None or tensor.layout != torch.strided:
+        raise invalid(
+            "a tensor of a checkpoint must be dense and of a plain type", f"{tensor.dtype}, {tensor.layout},",
+            f"tensor '{name}'", "Leave it out of what `context.elastic` is given, or convert it.",
+        )  # fmt: skip
+    return kind
+
+
+@cache
+def _kinds() -> dict[torch.dtype, str]:
+    """Names of the types of elements in the layout; types that this torch does not have are left out."""
+    names = {
+        "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
+        "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+        "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+    }  # fmt: skip
+    import torch
+
+    return {getattr(torch, name): kind for name, kind in names.items() if hasattr(torch, name)}
+
+
+def _view(block: Tensor, entry: Mapping[str, Any]) -> Tensor:
+    (dtype,) = (dtype for dtype, kind in _kinds().items() if kind == entry["dtype"])
+    start, end = entry["data_offsets"]
+    return block[start:end].view(dtype).view(entry["shape"])
+
+
+# Bytes.
+
+
+def _memory(block: Tensor) -> memoryview:
+    """The block's own memory, valid as long as the block lives."""
+    return memoryview((ctypes.c_ubyte * block.numel()).from_address(block.data_ptr()))
+
+
+def _verify(file: FileIO) -> None:
+    begin = file.read(_DIGITS_AT)
+    digits = file.read(_N_DIGITS)
+    if begin[_LENGTH_BYTES:] != _BEGIN or len(digits) != _N_DIGITS:
+        raise Damaged(f"its first {_DIGITS_AT + _N_DIGITS} bytes are not those of a checkpoint")
+    digest, n_bytes = sha256(begin), len(begin) + len(digits)
+    while chunk := file.read(_CHUNK_BYTES):
+        digest.update(chunk)
+        n_bytes += len(chunk)
+    if digest.hexdigest().encode() != digits:
+        raise Damaged(f"its {n_bytes} bytes are not those that were written: their SHA-256 differs")
+
+
+def _write_all(file: FileIO, memory: memoryview) -> None:
+    """Piece by piece; one call may write less than it is asked to."""
+    n_done = 0
+    while n_done < len(memory):
+        n_done += file.write(memory[n_done : n_done + _CHUNK_BYTES])
+
+
+def _read_all(file: FileIO, memory: memoryview) -> None:
+    n_done = 0
+    while n_done < len(memory):
+        n_read = file.readinto(memory[n_done:])
+        if not n_read:
+            raise Damaged(f"it ends {len(memory) - n_done} bytes early")
+        n_done += n_read
