@@ -1,11 +1,11 @@
 """Receding-horizon control on what the remaining work costs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from punctual.controllers import _cost
 from punctual.controllers._base import LEAST_CORES, check_above_zero, check_fraction, core_bounds, wanted
 from punctual.controllers._cost import Cost
+from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
@@ -210,12 +210,12 @@ class RemainingCost:
 
     def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
         aim_s = reading.deadline_s - self._margin_s(spec, reading)
-        work_total, work_done = _work(state.phase_steps, reading)
+        work_total, work_done = work(state.phase_steps, reading)
         wait_s = _waiting_left_s(state, reading)
         time_s = aim_s - reading.elapsed_s - wait_s
         step_s = cost.forecast_s(time_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
-        unit_core_s = step_s * _largest_unit_steps(state.phase_steps)
+        unit_core_s = step_s * largest_unit_steps(state.phase_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         work_left = max(0.0, work_total - work_done)
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
@@ -251,14 +251,14 @@ class RemainingCost:
             return None
         reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
         end_s = outlook.aim_s - reserve_s
-        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and _ends_with_work(state.line, reading):
+        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and ends_with_work(state.line, reading):
             return state.line
         s_per_step = (1.0 + _LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
         steps = {
             phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
             for phase in reading.phases
         }
-        end_work, _ = _work(steps, reading)
+        end_work, _ = work(steps, reading)
         return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
@@ -297,32 +297,12 @@ def _reason(code: str, text: str, outlook: _Outlook) -> Reason:
     return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {outlook.time_s:.1f} s)", facts)
 
 
-def _work(cost_steps: Mapping[str, float], reading: Reading) -> tuple[float, float]:
-    """Work in all and done, in steps; a unit of a phase counts `cost_steps` steps."""
-    total, done = reading.steps_total or 0.0, reading.steps_done
-    for phase in reading.phases:
-        steps = cost_steps.get(phase.name, 0.0)
-        total += steps * max(phase.units_planned, phase.units_done)
-        done += steps * phase.units_done
-    return max(total, done), done
-
-
 def _waiting_left_s(state: State, reading: Reading) -> float:
     """Seconds that the phases left will wait without computing."""
     return sum(
         state.phase_wait_s.get(phase.name, 0.0) * max(phase.units_planned - phase.units_done, 0.0)
         for phase in reading.phases
     )
-
-
-def _largest_unit_steps(cost_steps: Mapping[str, float]) -> float:
-    return max([1.0, *cost_steps.values()])
-
-
-def _ends_with_work(line: PacingLine, reading: Reading) -> bool:
-    """Whether the end of the line is still the end of the work."""
-    total, _ = _work(line.phase_cost_steps, reading)
-    return abs(total - line.end_work) < 1e-6
 
 
 def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
@@ -366,7 +346,7 @@ def _learn(state: State, reading: Reading) -> State:
     steps = reading.steps_done - mark.steps_done
     if not state.warm:
         return _learn_first(state, reading, steps, core_s)
-    in_phase = _units_done(reading) != _units_done(mark)
+    in_phase = units_done(reading) != units_done(mark)
     if in_phase:
         state = _learn_phases(state, reading, mark)
     elif (
@@ -401,10 +381,6 @@ def _unit_core_s(reading: Reading) -> float:
     return reading.used_core_s - reading.in_flight_core_s
 
 
-def _units_done(reading: Reading) -> dict[str, int]:
-    return {phase.name: phase.units_done for phase in reading.phases}
-
-
 def _learn_cost(state: State, reading: Reading, sample_s: float, steps: float, core_s: float) -> State:
     if state.cost is None:
         state = replace(state, cost=_cost.first(sample_s, steps))
@@ -425,18 +401,10 @@ def _learn_phases(state: State, reading: Reading, mark: Reading | None) -> State
         if n_units <= 0 or state.cost is None:
             continue
         core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
-        steps[phase.name] = _blend(steps, phase, core_s / state.cost.now_s, n_units)
+        steps[phase.name] = blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
-            waits[phase.name] = _blend(waits, phase, _unit_wait_s(reading, state, core_s, wall_s), n_units)
+            waits[phase.name] = blend(waits, phase, _unit_wait_s(reading, state, core_s, wall_s), n_units)
     return replace(state, phase_steps=steps, phase_wait_s=waits)
-
-
-def _blend(known: dict[str, float], phase: PhaseProgress, seen: float, n_units: int) -> float:
-    """The mean of what was known and what was seen, by the number of units behind each, forgetting slowly."""
-    if phase.name not in known or phase.units_measured <= n_units:
-        return seen
-    share = max(0.3, n_units / phase.units_measured)
-    return known[phase.name] + share * (seen - known[phase.name])
 
 
 def _unit_wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -> float:
