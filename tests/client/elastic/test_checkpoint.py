@@ -16,6 +16,7 @@ from torch import Tensor
 
 from punctual.client.elastic import _checkpoint_file, checkpoint
 from punctual.client.elastic.checkpoint import Checkpoints
+from punctual.client.elastic.replica import State
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
 
 def saved(checkpoints: Checkpoints, tensors: Mapping[str, Tensor], **values: object) -> Path:
     """The file of a checkpoint that has been written."""
-    checkpoints.save(tensors, values)
+    checkpoints.save(State(dict(tensors), values))
     checkpoints.flush()
     return files(checkpoints)[-1]
 
@@ -38,7 +39,7 @@ def files(checkpoints: Checkpoints) -> list[Path]:
 
 def step_of(checkpoints: Checkpoints) -> object:
     found = checkpoints.latest()
-    return None if found is None else found[1]["step"]
+    return None if found is None else found.values["step"]
 
 
 def bits(tensor: Tensor) -> bytes:
@@ -72,16 +73,16 @@ def test_every_kind_of_tensor_comes_back_to_the_bit(checkpoints: Checkpoints) ->
     saved(checkpoints, TENSORS)
     found = checkpoints.latest()
     assert found is not None
-    assert set(found[0]) == set(TENSORS)
+    assert set(found.tensors) == set(TENSORS)
     for name, tensor in TENSORS.items():
-        assert (found[0][name].dtype, found[0][name].shape) == (tensor.dtype, tensor.shape), name
-        assert bits(found[0][name]) == bits(tensor.detach()), name
+        assert (found.tensors[name].dtype, found.tensors[name].shape) == (tensor.dtype, tensor.shape), name
+        assert bits(found.tensors[name]) == bits(tensor.detach()), name
 
 
 def test_values_come_back(checkpoints: Checkpoints) -> None:
     values = {"step": 12, "rates": [0.1, 1e-300, float("inf")], "seen": {"a": None, "ö": True}, "random": [3, 2**80]}
     saved(checkpoints, {}, **values)
-    assert checkpoints.latest() == ({}, values)
+    assert checkpoints.latest() == State({}, values)
 
 
 def test_tied_tensors_are_stored_once_and_tied_again(checkpoints: Checkpoints) -> None:
@@ -89,8 +90,8 @@ def test_tied_tensors_are_stored_once_and_tied_again(checkpoints: Checkpoints) -
     path = saved(checkpoints, {"a": weight, "b": weight, "part": weight[:50]})
     found = checkpoints.latest()
     assert found is not None
-    assert found[0]["a"] is found[0]["b"]
-    assert torch.equal(found[0]["part"], weight[:50])
+    assert found.tensors["a"] is found.tensors["b"]
+    assert torch.equal(found.tensors["part"], weight[:50])
     assert path.stat().st_size < 1.6 * weight.nbytes
 
 
@@ -104,13 +105,13 @@ def test_the_file_is_one_that_safetensors_reads(checkpoints: Checkpoints) -> Non
 def test_a_checkpoint_is_the_state_when_it_was_saved(checkpoints: Checkpoints) -> None:
     weight = torch.zeros(1000)
     for step in range(5):
-        checkpoints.save({"weight": weight}, {"step": step})
+        checkpoints.save(State({"weight": weight}, {"step": step}))
         weight += 1
     checkpoints.flush()
     found = checkpoints.latest()
     assert found is not None
-    assert found[1]["step"] == 4
-    assert torch.equal(found[0]["weight"], torch.full((1000,), 4.0))
+    assert found.values["step"] == 4
+    assert torch.equal(found.tensors["weight"], torch.full((1000,), 4.0))
 
 
 def test_one_that_waits_is_replaced(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def test_one_that_waits_is_replaced(checkpoints: Checkpoints, monkeypatch: pytes
     def write_slowly(path: Path, image: _checkpoint_file.Image) -> None:
         if not written:
             for step in (2, 3, 4):  # while the first is under way
-                checkpoints.save({"weight": torch.full((8,), float(step))}, {"step": step})
+                checkpoints.save(State({"weight": torch.full((8,), float(step))}, {"step": step}))
         written.append(path)
         write(path, image)
 
@@ -129,17 +130,17 @@ def test_one_that_waits_is_replaced(checkpoints: Checkpoints, monkeypatch: pytes
     assert len(written) == 2
     found = checkpoints.latest()
     assert found is not None
-    assert found[1] == {"step": 4}
-    assert torch.equal(found[0]["weight"], torch.full((8,), 4.0))
-    first, _ = _checkpoint_file.read(files(checkpoints)[0])
-    assert torch.equal(first["weight"], torch.full((8,), 1.0))
+    assert found.values == {"step": 4}
+    assert torch.equal(found.tensors["weight"], torch.full((8,), 4.0))
+    first = _checkpoint_file.read(files(checkpoints)[0])
+    assert torch.equal(first.tensors["weight"], torch.full((8,), 1.0))
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     kept = Checkpoints(tmp_path, n_kept=3)
     for step in range(6):
         saved(kept, {}, step=step)
-    assert [_checkpoint_file.read(path)[1]["step"] for path in files(kept)] == [3, 4, 5]
+    assert [_checkpoint_file.read(path).values["step"] for path in files(kept)] == [3, 4, 5]
     kept.close()
 
 
@@ -150,7 +151,7 @@ def test_without_a_checkpoint_there_is_none(checkpoints: Checkpoints) -> None:
 @pytest.mark.parametrize("bad", [torch.eye(3).to_sparse(), torch.ones(2).to_mkldnn()])
 def test_a_tensor_that_cannot_be_stored_is_refused(checkpoints: Checkpoints, bad: Tensor) -> None:
     with pytest.raises(ValueError, match=r"must be dense.*tensor 'bad'"):
-        checkpoints.save({"bad": bad}, {})
+        checkpoints.save(State({"bad": bad}))
 
 
 # Damage.
@@ -264,12 +265,12 @@ def test_after_a_crash_between_any_two_calls_a_whole_one_is_there(tmp_path: Path
         with pytest.MonkeyPatch.context() as patched:
             reached = crashing(patched, n_calls)
             with suppress(Crash):
-                one._write(_checkpoint_file.image({"weight": torch.ones(9)}, {"step": 2}, None))
+                one._write(_checkpoint_file.image(State({"weight": torch.ones(9)}, {"step": 2}), None))
             has_crashed = reached()
         one.close()
         after = Checkpoints(one.folder)
         assert step_of(after) in {1, 2}
-        after.save({}, {"step": 3})
+        after.save(State({}, {"step": 3}))
         after.close()
         assert step_of(after) == 3
         assert not list(one.folder.glob("*.writing"))
@@ -282,6 +283,7 @@ import os, random, signal, sys, time
 import torch
 from pathlib import Path
 from punctual.client.elastic.checkpoint import Checkpoints
+from punctual.client.elastic.replica import State
 
 torch.set_num_threads(1)
 
@@ -289,7 +291,7 @@ def train(folder, said):
     checkpoints, step = Checkpoints(folder), 0
     while True:
         step += 1
-        checkpoints.save({"weight": torch.full((200_000,), float(step))}, {"step": step})
+        checkpoints.save(State({"weight": torch.full((200_000,), float(step))}, {"step": step}))
         if step % 3 == 0:
             checkpoints.flush()
             os.write(said, step.to_bytes(8, "little"))
@@ -309,9 +311,9 @@ for i in range(int(sys.argv[3])):
     n_flushed = int.from_bytes((begun + os.read(hears, 1 << 16))[-8:], "little")
     os.close(hears)
     checkpoints = Checkpoints(folder)
-    tensors, values = checkpoints.latest()
-    assert values["step"] >= n_flushed, (values, n_flushed)
-    assert torch.equal(tensors["weight"], torch.full((200_000,), float(values["step"])))
+    state = checkpoints.latest()
+    assert state.values["step"] >= n_flushed, (state.values, n_flushed)
+    assert torch.equal(state.tensors["weight"], torch.full((200_000,), float(state.values["step"])))
     assert checkpoints.claim()
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".safetensors")
     assert left == ["writer.lock"], left
@@ -356,7 +358,7 @@ def test_a_folder_that_cannot_be_made_is_warned_of_and_training_goes_on(
     nowhere = Checkpoints(tmp_path / "file" / "folder")
     assert nowhere.latest() is None
     for step in range(2):
-        nowhere.save({}, {"step": step})
+        nowhere.save(State({}, {"step": step}))
     nowhere.flush()
     nowhere.close()
     said = capsys.readouterr().err
@@ -372,7 +374,7 @@ def test_a_second_writer_is_refused(checkpoints: Checkpoints, monkeypatch: pytes
     monkeypatch.setattr(checkpoint, "_CLAIM_WAIT_S", 0.1)
     second = Checkpoints(checkpoints.folder)
     with pytest.raises(ValueError, match=f"one training: got one that process {os.getpid()} writes to.*checkpoint_dir"):
-        second.save({}, {"step": 2})
+        second.save(State({}, {"step": 2}))
     assert step_of(second) == 1
     checkpoints.close()
     saved(second, {}, step=2)
@@ -399,6 +401,16 @@ def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> No
         os.waitpid(child, 0)
 
 
+def test_the_folder_is_the_scripts_or_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(checkpoint.CHECKPOINT_VARIABLE, raising=False)
+    assert checkpoint.chosen(None) is None
+    monkeypatch.setenv(checkpoint.CHECKPOINT_VARIABLE, str(tmp_path / "environment"))
+    for folder, expected in ((None, tmp_path / "environment"), (tmp_path / "script", tmp_path / "script")):
+        found = checkpoint.chosen(folder)
+        assert found is not None
+        assert found.folder == expected
+
+
 # When.
 
 
@@ -417,7 +429,7 @@ def test_a_given_period_is_kept(tmp_path: Path) -> None:
     assert not later.is_due()
     later._saved_at -= 3600
     assert later.is_due()
-    later.save({}, {})
+    later.save(State())
     assert not later.is_due()
     later.close()
 

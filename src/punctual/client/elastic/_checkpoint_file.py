@@ -10,8 +10,6 @@ rest        the tensors, those with the largest elements first, so that each lie
 =========== ==========================================================================================================
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os
@@ -21,13 +19,13 @@ from functools import cache
 from hashlib import sha256
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from punctual.client.complaint import invalid
-
-if TYPE_CHECKING:  # torch is loaded by whoever has tensors to save
-    import torch
-    from torch import Tensor
+from punctual.client.elastic.replica import State
 
 _VERSION = 1
 _BEGIN = b'{"__metadata__":{"sha256":"'
@@ -57,8 +55,8 @@ class Image:
     block: Tensor
 
 
-def image(tensors: Mapping[str, Tensor], values: Mapping[str, object], block: Tensor | None) -> Image:
-    """A copy of a state; `block` is used for it, and its memory with it, if it has the right size.
+def image(state: State, block: Tensor | None) -> Image:
+    """A copy of `state`; `block` is used for it, and its memory with it, if it has the right size.
 
     Raises
     ------
@@ -67,10 +65,9 @@ def image(tensors: Mapping[str, Tensor], values: Mapping[str, object], block: Te
     TypeError, ValueError
         A value is nothing that JSON has.
     """
-    import torch
-
+    tensors = state.tensors
     places, aliases = _places(tensors)
-    header = _header(tensors, places, json.dumps({"format": _VERSION, "values": values, "aliases": aliases}))
+    header = _header(tensors, places, json.dumps({"format": _VERSION, "values": state.values, "aliases": aliases}))
     n_bytes = max((end for _, end in places.values()), default=0)
     if block is None or block.numel() != n_bytes:
         block = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=any(one.is_cuda for one in tensors.values()))
@@ -110,16 +107,14 @@ def verify(path: Path) -> None:
         _verify(file)
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
-    """The tensors, on the CPU, and the values. Names that shared a tensor share one again.
+def read(path: Path) -> State:
+    """The state, on the CPU. Names that shared a tensor share one again.
 
     Raises
     ------
     Damaged
         As for `verify`.
     """
-    import torch
-
     with path.open("rb", buffering=0) as file:
         _verify(file)
         file.seek(0)
@@ -131,7 +126,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, object]]:
         raise Damaged(f"it has format {ours['format']}, and this version of Punctual reads format {_VERSION}")
     tensors = {name: _view(block, entry) for name, entry in entries.items()}
     tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
-    return tensors, ours["values"]
+    return State(tensors, ours["values"])
 
 
 # The header.
@@ -173,8 +168,6 @@ def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]]
 
 
 def _kind(name: str, tensor: Tensor) -> str:
-    import torch
-
     kind = _kinds().get(tensor.dtype)
     if kind is None or tensor.layout != torch.strided:
         raise invalid(
@@ -192,15 +185,14 @@ def _kinds() -> dict[torch.dtype, str]:
         "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
         "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
     }  # fmt: skip
-    import torch
-
     return {getattr(torch, name): kind for name, kind in names.items() if hasattr(torch, name)}
 
 
 def _view(block: Tensor, entry: Mapping[str, Any]) -> Tensor:
     (dtype,) = (dtype for dtype, kind in _kinds().items() if kind == entry["dtype"])
     start, end = entry["data_offsets"]
-    return block[start:end].view(dtype).view(entry["shape"])
+    # A copy: a view would keep the memory of the whole state as long as one tensor of it is needed.
+    return block[start:end].view(dtype).view(entry["shape"]).clone()
 
 
 # Bytes.

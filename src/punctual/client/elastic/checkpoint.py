@@ -5,22 +5,18 @@ the disk, gives it its name, reads it back, and only then removes older ones. Wh
 whole checkpoint is there.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Condition, Thread
 from time import monotonic, sleep, thread_time
-from typing import TYPE_CHECKING
+
+from torch import Tensor
 
 from punctual.client.complaint import invalid, warn, whole
 from punctual.client.elastic import _checkpoint_file
 from punctual.client.elastic._checkpoint_file import Damaged, Image
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from punctual.client.elastic.replica import State
 
 #: Names the folder of checkpoints to a training that does not say one itself.
 CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
@@ -86,8 +82,8 @@ class Checkpoints:
         """Whether it is time for another one; costs less than a microsecond."""
         return monotonic() - self._saved_at >= self.period_s
 
-    def latest(self) -> tuple[dict[str, Tensor], dict[str, object]] | None:
-        """Tensors and values of the newest checkpoint that is whole; None: there is none.
+    def latest(self) -> State | None:
+        """The newest state that is whole; None: there is none.
 
         Each one that is not is warned of, with the reason, and left in its place.
         """
@@ -123,28 +119,26 @@ class Checkpoints:
         self._thread.start()
         return True
 
-    def save(self, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
-        """Copy a state; it is written in the background. One that still waits to be written is replaced.
+    def save(self, state: State) -> None:
+        """Copy `state`; it is written in the background. One that still waits to be written is replaced.
 
         A folder that cannot be written to is warned of once, and training goes on.
 
         Parameters
         ----------
-        tensors
-            Of any shape, dense, on any device.
-        values
-            What JSON can say; tuples come back as lists.
+        state
+            Its tensors may be of any shape and on any device, but must be dense.
 
         Raises
         ------
         ValueError
-            Another training writes to the folder, or a tensor is sparse or quantised.
+            Another training writes to the folder, or a tensor is not dense or of an unusual type.
         TypeError
             A value is nothing that JSON has.
         """
         began_at = monotonic()
         if self.claim():
-            image = _checkpoint_file.image(tensors, values, self._block())
+            image = _checkpoint_file.image(state, self._block())
             with self._changed:
                 self._waiting = image
                 self._changed.notify_all()
@@ -248,6 +242,15 @@ def _sync(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> Checkpoints | None:
+    """The checkpoints of a training: in the folder that it says, or else in the one that its environment names.
+
+    None: neither does, and it has none.
+    """
+    folder = folder or os.environ.get(CHECKPOINT_VARIABLE)
+    return Checkpoints(folder, every_s=every_s) if folder else None
 
 
 # Being the only writer. The lock goes with the process that holds it, however it ends.
