@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf
 from typing import Any, Literal
 
 from punctual.core.errors import InvalidSpec
@@ -81,18 +81,21 @@ class JobSpec:
     margin_frac: float | None = None
 
     def __post_init__(self) -> None:
-        self._check(bool(self.id), "`id` must not be empty", repr(self.id), "Give the job a name.")
-        self._check(
-            self.work_steps is None or self.work_steps > 0,
-            "`work_steps` must be above zero", f"{self.work_steps} steps", "Declare how many steps the job will do.",
-        )  # fmt: skip
-        self._check(
-            self.deadline_s is None or (isfinite(self.deadline_s) and self.deadline_s > 0),
-            "`deadline` must be later than the submission", f"{self.deadline_s} s",
-            "Give a duration (`--deadline 90m`) or a later time.",
-        )  # fmt: skip
+        if not self.id:
+            self._check(False, "`id` must not be empty", repr(self.id), "Give the job a name.")
+        # What is only said in an error is not written for every job: traces have hundreds of thousands.
+        if self.work_steps is not None and not self.work_steps > 0:
+            self._check(
+                False, "`work_steps` must be above zero", f"{self.work_steps} steps",
+                "Declare how many steps the job will do.",
+            )  # fmt: skip
+        if self.deadline_s is not None and not 0 < self.deadline_s < inf:
+            self._check(
+                False, "`deadline` must be later than the submission", f"{self.deadline_s} s",
+                "Give a duration (`--deadline 90m`) or a later time.",
+            )  # fmt: skip
         self._check(bool(self.ceiling), "`ceiling` must not be empty", self.ceiling, "Allow some cores.")
-        if not self.floor.fits_in(self.ceiling):  # what is only said in an error is not written for every job
+        if not self.floor.fits_in(self.ceiling):
             self._check(False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.")
         self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.")
         self._check(
@@ -130,7 +133,7 @@ class JobSpec:
             return ()
         worker, largest = self.worker, self._largest_count()
         counts = self.counts or range(1, largest + 1)
-        return tuple(n for n in counts if n <= largest and self.floor.fits_in(worker * n))
+        return tuple([n for n in counts if n <= largest and self.floor.fits_in(worker * n)])
 
     def parts_of(self, amount: Resources) -> tuple[int, int] | None:
         """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""
@@ -153,12 +156,14 @@ class JobSpec:
     def _largest_count(self) -> int:
         """How many workers fit in the ceiling."""
         worker, ceiling = self.worker or self.ceiling, self.ceiling
-        amounts = (
-            (worker.cores, ceiling.cores),
-            (worker.gpus, ceiling.gpus),
-            (worker.memory_bytes, ceiling.memory_bytes),
-        )
-        return min(int(most / one + 1e-9) for one, most in amounts if one > 0)
+        most = []
+        if worker.gpus > 0:
+            most.append(ceiling.gpus // worker.gpus)
+        if worker.cores > 0:
+            most.append(int(ceiling.cores / worker.cores + 1e-9))
+        if worker.memory_bytes > 0:
+            most.append(ceiling.memory_bytes // worker.memory_bytes)
+        return min(most)
 
     def _check(self, holds: bool, must: str, got: object, remedy: str) -> None:
         if not holds:
@@ -267,12 +272,19 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
 
 def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
     """How many times `part` lies in `amount` beside `base`, at least once; 0 without a `part`. None if it does not."""
-    if not base.fits_in(amount):
+    if base is NOTHING:
+        rest = amount
+    elif base.fits_in(amount):
+        rest = amount - base
+    else:
         return None
-    rest = amount - base
     if part is None:
         return None if rest else 0
-    pairs = ((rest.gpus, part.gpus), (rest.memory_bytes, part.memory_bytes), (rest.cores, part.cores))
-    n = next(round(have / one) for have, one in pairs if one)
-    exact = n >= 1 and rest.fits_in(part * n) and (part * n).fits_in(rest)
-    return n if exact else None
+    if part.gpus:
+        n = round(rest.gpus / part.gpus)
+    elif part.memory_bytes:
+        n = round(rest.memory_bytes / part.memory_bytes)
+    else:
+        n = round(rest.cores / part.cores)
+    whole = part * n
+    return n if n >= 1 and rest.fits_in(whole) and whole.fits_in(rest) else None

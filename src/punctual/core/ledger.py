@@ -127,14 +127,16 @@ class Ledger:
         """Whether everything booked still fits if `allocation` is asked for `job` as well."""
         held = self._accounts[job].held
         for node, amount in allocation.items():
-            before = held.get(node, NOTHING)
-            after = before.at_least(amount)
-            if after == before:
+            before = held.get(node)
+            if before is not None and amount.fits_in(before):
                 continue
             if node not in self._capacity:
                 return False
-            others = self._booked.others_on(node, (job,)) if before else self._booked.total_on(node)
-            if not (others + after).fits_in(self._capacity[node]):
+            if before is None:
+                after = self._booked.total_on(node) + amount
+            else:
+                after = self._booked.others_on(node, (job,)) + before.at_least(amount)
+            if not after.fits_in(self._capacity[node]):
                 return False
         return True
 

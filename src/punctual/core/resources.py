@@ -41,14 +41,16 @@ class Resources:
 
     def __sub__(self, other: "Resources") -> "Resources":
         """What is left; never below zero, because a deficit is not an amount."""
-        return Resources(
-            max(0.0, self.cores - other.cores),
-            max(0, self.gpus - other.gpus),
-            max(0, self.memory_bytes - other.memory_bytes),
-        )
+        cores, gpus = self.cores - other.cores, self.gpus - other.gpus
+        memory_bytes = self.memory_bytes - other.memory_bytes
+        if cores < 0 or gpus < 0 or memory_bytes < 0:
+            return Resources(max(0.0, cores), max(0, gpus), max(0, memory_bytes))
+        return Resources(cores, gpus, memory_bytes)
 
     def __mul__(self, n: int) -> "Resources":
         """`n` times the amount."""
+        if n == 1:
+            return self
         return Resources(self.cores * n, self.gpus * n, self.memory_bytes * n)
 
     def __bool__(self) -> bool:

@@ -134,11 +134,21 @@ class _Job:
     feasible: bool = True
     told_no_progress: bool = False
     told_unmeasured: bool = False
-    story: Story = field(default_factory=Story)
+    #: None once the job has ended.
+    story: Story | None = field(default_factory=Story)
 
     @property
     def ended(self) -> bool:
         return self.status in _STATUS_ENDED
+
+    def tell(self, message: object) -> None:
+        """Add to the story of a job that has not ended."""
+        if self.story is not None:
+            self.story.add(message)
+
+    def so_far(self) -> tuple[object, ...]:
+        """The last messages about it; none of a job that has ended."""
+        return () if self.story is None else self.story.messages()
 
     def wanted(self) -> Resources:
         return self.demand.resources if self.demand else self.spec.ceiling
@@ -233,7 +243,7 @@ class Scheduler:
         self._commands = []
         job = self._jobs.get(_subject(event))
         if job is not None:
-            job.story.add(event)
+            job.tell(event)
         self._folds[type(event)](event)
         self._reconcile(event.at)
         return self._commands
@@ -274,9 +284,9 @@ class Scheduler:
         self._ledger.validate()
         for id, job in self._jobs.items():
             if job.ended != (id not in self._active):
-                raise InvariantBroken(f"job '{id}' is {job.status} and listed as the opposite", job.story.messages())
+                raise InvariantBroken(f"job '{id}' is {job.status} and listed as the opposite", job.so_far())
             if job.status == "queued" and self._ledger.granted(id):
-                raise InvariantBroken(f"job '{id}' is queued and holds something", job.story.messages())
+                raise InvariantBroken(f"job '{id}' is queued and holds something", job.so_far())
 
     # Folds: one event each, no commands about grants.
 
@@ -291,7 +301,7 @@ class Scheduler:
             spec, event.at, self._revision, controller, controller.init(spec) if controller else None,
             curve=self._curve(spec), planned_demand=spec.ceiling, accrued_at=event.at,
         )  # fmt: skip
-        job.story.add(event)
+        job.tell(event)
         self._jobs[spec.id] = job
         if self._capacity and not spec.floor.fits_in(self._capacity):
             self._reject(event.at, job, self._capacity)
@@ -419,7 +429,7 @@ class Scheduler:
         self._changed.pop(id, None)
         job.status = status
         # An ended job is looked up by its name only: what it took to steer it goes.
-        job.held, job.state, job.curve, job.story = NOTHING, None, None, Story()
+        job.held, job.state, job.curve, job.story = NOTHING, None, None, None
         self._plan_due = True
 
     def _requeue(self, job: _Job, at: float) -> None:
@@ -488,14 +498,15 @@ class Scheduler:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         self._plan_in_flight = False
-        broken = event.cause if event.plan is None else self._broken(event.plan)
+        changes = [] if event.plan is None else self._changes(event.plan)
+        broken = event.cause if event.plan is None else self._broken(event.plan, changes)
         if event.plan is None or broken:
             outdated = event.plan is not None and event.plan.revision <= self._capacity_revision
             if not outdated:  # otherwise another one is due already
                 self._refuse(broken, event.at)
             return
         self._carry = event.plan.carry
-        for job, grant in self._changes(event.plan):
+        for job, grant in changes:
             job.target_reason = event.plan.reasons.get(job.spec.id)
             if grant != job.target:
                 self._aim(job, grant)
@@ -633,7 +644,7 @@ class Scheduler:
 
     def _reconcile(self, at: float) -> None:
         self._request_plan(at)
-        for id, job in list(self._unsettled.items()):
+        for id, job in tuple(self._unsettled.items()):
             if job.ended or not self._is_unsettled(job):
                 del self._unsettled[id]
             elif job.stop_cause is not None:
@@ -722,11 +733,10 @@ class Scheduler:
         jobs = [self._active[id] for id in named if id in self._active]
         return [(job, plan.grants.get(job.spec.id, {})) for job in jobs if job.submitted_revision < plan.revision]
 
-    def _broken(self, plan: Plan) -> str:
-        """Why the plan cannot be used for the jobs that remain; empty if it can."""
+    def _broken(self, plan: Plan, changes: list[tuple[_Job, Allocation]]) -> str:
+        """Why the plan, which makes `changes`, cannot be used; empty if it can."""
         if plan.status == "infeasible":
             return "the policy found no valid plan"
-        changes = self._changes(plan)
         for job, grant in changes:
             broken = self._broken_grant(job, grant)
             if broken:
@@ -797,7 +807,7 @@ class Scheduler:
     def _emit(self, command: Command, job: _Job | None) -> None:
         self._commands.append(command)
         if job is not None:
-            job.story.add(command)
+            job.tell(command)
 
 
 def _subject(event: Event) -> JobId:

@@ -95,10 +95,12 @@ class Level:
 def _append(pieces: list[_Piece], at: float, value: float, duration_s: float) -> None:
     """Add a piece, or make the last one longer: a level that changed and changed back at one instant did not change."""
     area = value * duration_s
-    if pieces and pieces[-1].low == pieces[-1].high == value:
-        pieces[-1] = pieces[-1]._replace(area=pieces[-1].area + area)
-    else:
-        pieces.append(_Piece(at, area, value, value))
+    if pieces:
+        last_at, last_area, low, high = pieces[-1]
+        if low == high == value:
+            pieces[-1] = _Piece(last_at, last_area + area, value, value)
+            return
+    pieces.append(_Piece(at, area, value, value))
 
 
 def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:

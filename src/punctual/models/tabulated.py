@@ -1,7 +1,6 @@
 """A measured table of speeds, interpolated between numbers of workers and corrected by what the job reports."""
 
 from bisect import bisect_left, insort
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
@@ -96,14 +95,12 @@ class Tabulated:
     def init(self, spec: JobSpec) -> TabulatedState:
         """The table of the job's profile; of several speeds in one shape their mean."""
         by_workers = spec.worker is not None
-        lines: dict[Line, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+        lines: dict[Line, list[tuple[float, float]]] = {}
         for one in spec.profile:
             if usable(one):
-                lines[_line(one.shape)][_amount(one.shape, by_workers=by_workers)].append(one.rate_sps)
-        table = {
-            line: _entries([(amount, log(sum(rates) / len(rates))) for amount, rates in sorted(found.items())])
-            for line, found in lines.items()
-        }
+                measured = _amount(one.shape, by_workers=by_workers), one.rate_sps
+                lines.setdefault(_line(one.shape), []).append(measured)
+        table = {line: _entries(_means(found)) for line, found in lines.items()}
         return TabulatedState(table, by_workers, self.noise_frac**2)
 
     def update(self, state: TabulatedState, seen: SeenRate) -> TabulatedState:
@@ -157,9 +154,19 @@ def _amount(shape: Shape, *, by_workers: bool) -> float:
     return float(shape.n_workers) if by_workers or shape.cores <= 0 else shape.cores
 
 
+def _means(measured: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each amount once, ascending, with the logarithm of the mean of its rates."""
+    if len(measured) == 1:
+        return [(measured[0][0], log(measured[0][1]))]
+    rates: dict[float, list[float]] = {}
+    for amount, rate_sps in measured:
+        rates.setdefault(amount, []).append(rate_sps)
+    return [(amount, log(sum(found) / len(found))) for amount, found in sorted(rates.items())]
+
+
 def _entries(pairs: list[tuple[float, float]]) -> Entries:
     amounts, log_rates = zip(*pairs, strict=True)
-    return Entries(amounts, tuple(log(amount) for amount in amounts), log_rates)
+    return Entries(amounts, tuple([log(amount) for amount in amounts]), log_rates)
 
 
 def _inside(entries: Entries, amount: float) -> tuple[float, float] | None:

@@ -84,7 +84,6 @@ class Hardware:
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
         self._speeds: dict[tuple[int, int, int], tuple[object, Speed]] = {}
-        self._n_per_node: dict[tuple[Resources, str], int] = {}
 
     def speed(self, view: JobView) -> "Speed":
         """How fast the job runs here; the same object as long as no more is known of it."""
@@ -106,11 +105,8 @@ class Hardware:
 
     def n_per_node(self, worker: Resources, kind: str) -> int:
         """How many workers the largest node of a kind holds, if it is empty."""
-        known = self._n_per_node.get((worker, kind))
-        if known is None:
-            known = max((n_fitting(worker, room) for room in self._room_sizes[kind]), default=0)
-            self._n_per_node[worker, kind] = known
-        return known
+        # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
+        return max([n_fitting(worker, room) for room in self._room_sizes[kind]], default=0)
 
     def request(self, view: JobView, size: Size) -> Request | None:
         """What a policy that does not resize gives the job; None if that is more than there is."""
@@ -153,7 +149,7 @@ class Hardware:
         return steps_between(self.worker_amounts(spec))
 
     def _n_of_kind(self, worker: Resources, kind: str) -> int:
-        return sum(n_fitting(worker, room) * n_nodes for room, n_nodes in self._room_sizes[kind].items())
+        return sum([n_fitting(worker, room) * n_nodes for room, n_nodes in self._room_sizes[kind].items()])
 
     def _largest(self, view: JobView) -> Request | None:
         counts = self.counts(view.spec)
@@ -217,7 +213,7 @@ class Speed:
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
         """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
         if kind is None:
-            return max((self.rate_sps(n, cores, kind) for kind in self._hardware.kinds), default=0.0)
+            return max([self.rate_sps(n, cores, kind) for kind in self._hardware.kinds], default=0.0)
         known = self._rates.get((n, cores, kind))
         if known is None:
             known = self._rates[n, cores, kind] = self._ask(n, cores, kind)

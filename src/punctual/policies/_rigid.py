@@ -166,12 +166,11 @@ class _Round:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
         if self._running is None:
             rank_of, holding = self._order.running, self._draft.snapshot.holding
-            views = [view for view in holding if view.spec.preemptible and view.planned]
-            ranked = [(rank_of(view), view.submitted_at, view.spec.id, view) for view in views]
-            ranked.sort(reverse=True)
+            ranks = [(rank_of(view), view) for view in holding if view.spec.preemptible and view.planned]
             # Those that are starting up count here: in the next round they may run.
-            self._last = ranked[0][0] if ranked else -_LAST_OF_ALL
-            self._running = [each for each in ranked if may_pause(each[3])]
+            self._last = max([rank for rank, _ in ranks], default=-_LAST_OF_ALL)
+            running = ((rank, view.submitted_at, view.spec.id, view) for rank, view in ranks if may_pause(view))
+            self._running = sorted(running, reverse=True)
         return self._running
 
     def _fewest(

@@ -33,6 +33,9 @@ Listener = Callable[[Message], None]
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
 
+#: After which a job may have ended.
+_ENDINGS = (JobFinished, JobFailed, StopRequested)
+
 
 class Simulation:
     """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
@@ -237,7 +240,7 @@ class Simulation:
         commands = self._scheduler.handle(event)
         for command in commands:
             self._performs[type(command)](command)
-        if isinstance(event, JobFinished | JobFailed | StopRequested):
+        if isinstance(event, _ENDINGS):
             self._note_end(event.job)
         for listener in self._listeners:
             listener(event)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
 
@@ -62,20 +62,27 @@ class TraceJob:
         if not self.id:
             raise InvalidSpec("`id` must not be empty", "''", "a job of a trace", "Give every job a name.")
         self._check(isfinite(self.submitted_at), "`submitted_at` must be a time", self.submitted_at, "seconds")
-        for name, unit in (("n_gpus", "GPUs"), ("cores", "cores"), ("memory_bytes", "bytes")):
-            amount = getattr(self, name)
-            self._check(amount is None or 0 <= amount < float("inf"), f"`{name}` must not be negative", amount, unit)
-        for name, unit in (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "samples"), ("weight", "")):
-            amount = getattr(self, name)
-            self._check(amount is None or 0 < amount < float("inf"), f"`{name}` must be above zero", amount, unit)
-        self._check(
-            self.deadline_s is None or 0 < self.deadline_s < float("inf"),
-            "the deadline must be later than the submission", self.deadline_s, "s after it",
-        )  # fmt: skip
-        self._check(
-            all(0 < seconds < float("inf") for seconds in self.device_durations_s.values()),
-            "each of `device_durations_s` must be above zero", dict(self.device_durations_s), "s",
-        )  # fmt: skip
+        for name, amount, unit in (
+            ("n_gpus", self.n_gpus, "GPUs"),
+            ("cores", self.cores, "cores"),
+            ("memory_bytes", self.memory_bytes, "bytes"),
+        ):
+            if amount is not None and not 0 <= amount < inf:
+                self._check(False, f"`{name}` must not be negative", amount, unit)
+        for name, amount, unit in (
+            ("duration_s", self.duration_s, "s"),
+            ("work_steps", self.work_steps, "steps"),
+            ("batch_size", self.batch_size, "samples"),
+            ("weight", self.weight, ""),
+        ):
+            if amount is not None and not 0 < amount < inf:
+                self._check(False, f"`{name}` must be above zero", amount, unit)
+        if self.deadline_s is not None and not 0 < self.deadline_s < inf:
+            self._check(False, "the deadline must be later than the submission", self.deadline_s, "s after it")
+        for seconds in self.device_durations_s.values():
+            if not 0 < seconds < inf:
+                durations_s = dict(self.device_durations_s)
+                self._check(False, "each of `device_durations_s` must be above zero", durations_s, "s")
 
     @property
     def device_s(self) -> float | None:
