@@ -1,7 +1,19 @@
 """Who trains together, as a worker sees it."""
 
+import json
+import os
+import socket
 from dataclasses import dataclass
-from typing import Protocol
+from time import monotonic_ns
+from typing import Any, Protocol
+
+from punctual.client.elastic.board import Board
+
+_MESSAGE_BYTES_MAX = 65_536
+#: The end of a traceback says what went wrong; each character may take six bytes in a message.
+_TRACE_CHARS_MAX = 8_000
+#: A worker whose agent is gone; nobody sees it.
+_EXIT_ALONE = 70
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +91,93 @@ class Alone:
 
     def finish(self) -> None:
         """Nobody waits."""
+
+
+class AgentLink:
+    """The link of a worker that an agent has started.
+
+    Parameters
+    ----------
+    connection
+        Keeps messages apart (a socket of type ``SOCK_SEQPACKET``); one JSON object each.
+    i_slot
+        The worker's place on the board.
+    """
+
+    def __init__(self, connection: socket.socket, board: Board, i_slot: int) -> None:
+        self._connection = connection
+        self._board = board
+        self._i_slot = i_slot
+        self._has_ended = False
+        #: Steps at the last stamp, and when they were first stamped.
+        self._n_steps = 0
+        self._stepped_ns = 0
+        #: Steps behind this generation's beginning, until its first step has been told; -1: not known yet.
+        self._n_steps_begun: int | None = None
+
+    @property
+    def generation_wanted(self) -> int:
+        return self._board.generation_wanted
+
+    def join(self, *, n_steps: int, after_fault: bool = False) -> Roster | None:
+        self._board.show(self._i_slot, n_steps, True, monotonic_ns())
+        self._say(said="join", n_steps=n_steps, after_fault=after_fault, stepped_ns=self._stepped_ns)
+        answer = self._hear()
+        if answer["roster"] is None:
+            return None
+        roster = Roster(**answer["roster"])
+        self._n_steps = self._n_steps_begun = -1 if roster.source == -1 else answer["n_steps"]
+        self._board.show(self._i_slot, n_steps, False, monotonic_ns())
+        return roster
+
+    def stamp(self, n_steps: int, *, waiting: bool) -> None:
+        now_ns = monotonic_ns()
+        self._board.show(self._i_slot, n_steps, waiting, now_ns)
+        if n_steps != self._n_steps:
+            self._n_steps = n_steps
+            self._stepped_ns = now_ns
+            if self._n_steps_begun is not None:
+                self._tell_first_step()
+
+    def _tell_first_step(self) -> None:
+        """Where a generation resumed is learned from its first stamp, if the agent could not tell."""
+        if self._n_steps_begun == -1:
+            self._n_steps_begun = self._n_steps
+            return
+        self._say(said="stepped", n_steps=self._n_steps, stepped_ns=self._stepped_ns)
+        self._n_steps_begun = None
+
+    def finish(self) -> None:
+        self._end(said="finished")
+
+    def fail(self, trace: str) -> None:
+        """The training function has raised an exception; `trace` is how Python would show it."""
+        self._end(said="failed", trace=trace[-_TRACE_CHARS_MAX:])
+
+    def leave(self, code: int) -> None:
+        """The training function wants the process to end with exit code `code`."""
+        self._end(said="left", code=code)
+
+    def _end(self, **words: Any) -> None:
+        """Say how it ended, and wait until the others are through too: they may still need this process's group."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._say(**words)
+        self._hear()
+
+    def _say(self, **words: Any) -> None:
+        try:
+            self._connection.send(json.dumps(words).encode())
+        except OSError:  # the agent is gone, and this process is about to be
+            os._exit(_EXIT_ALONE)
+
+    def _hear(self) -> dict[str, Any]:
+        try:
+            answer = self._connection.recv(_MESSAGE_BYTES_MAX)
+        except OSError:
+            answer = b""
+        if not answer:
+            os._exit(_EXIT_ALONE)
+        words: dict[str, Any] = json.loads(answer)
+        return words

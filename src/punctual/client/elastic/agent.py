@@ -1,0 +1,444 @@
+"""Looks after the workers of one training on one machine, in the process that the script was started as.
+
+The agent never trains. It has workers forked, brings them together in *generations*, lets go of those that are not
+wanted any more, and replaces those that die. Punctual and the agent talk through the page: the wish of how many
+workers there are to be, and the crew there is.
+
+A generation is formed when all members of the one before it have joined: they have left their group after the same
+step, or it has failed under them. A planned change is announced, by raising the board's number, only when all the
+newcomers that it needs are ready to train. What is announced is carried out, and the newest wish comes after it.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from functools import partial
+from importlib import import_module
+from time import monotonic_ns
+from typing import Any, Self
+
+from punctual.client import session
+from punctual.client.complaint import invalid, warn
+from punctual.client.elastic import forkserver
+from punctual.client.elastic.account import Account
+from punctual.client.elastic.board import N_SLOTS, Board
+from punctual.client.elastic.crew import Worker, hung
+from punctual.client.elastic.membership import AgentLink, Roster
+from punctual.client.elastic.nursery import Nursery
+from punctual.wire import PAGE_VARIABLE, Claim, CrewWish, Page, PageError
+
+#: Environment variable with the seconds after which a worker that others wait for is ended.
+HANG_VARIABLE = "PUNCTUAL_HANG_S"
+#: Longer than anything that one worker does alone while the others wait.
+HANG_S = 60.0
+
+#: How long a newcomer may take to build its model; it may have to fetch something.
+_START_S_MAX = 600.0
+#: How long workers may take to end once they have been told to.
+_LEAVE_S_MAX = 10.0
+#: Deaths before a first step, one after the other, after which another attempt would be the same.
+_N_DEATHS_MAX = 3
+#: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
+_LOOK_S = 0.02
+
+_HOST = "127.0.0.1"
+_MESSAGE_BYTES_MAX = 65_536
+
+
+def managed_page() -> Page | None:
+    """The job's page if Punctual wants this training to have workers; None: it is to run in this process."""
+    path = os.environ.get(PAGE_VARIABLE)
+    if not path:
+        return None
+    try:
+        page = Page.open(path)
+    except (OSError, PageError):  # whoever claims the page tells it
+        return None
+    if page.wish().n_workers > 0:
+        return page
+    page.close()
+    return None
+
+
+def serve(train: Callable[..., object]) -> None:
+    """Have `train` run by as many workers as Punctual wants, and return when it has.
+
+    Raises
+    ------
+    ValueError
+        The function cannot be found by its name, or the script starts the training when it is only loaded.
+    SystemExit
+        The training has failed, or has left with an exit code.
+    """
+    if forkserver.is_forkserver:
+        raise invalid(
+            "the script must start the training only when it is the main program", "a call while it was being loaded",
+            "`punctual.elastic`", 'Write `if __name__ == "__main__":` above the call.',
+        )  # fmt: skip
+    page = managed_page()
+    if page is None:
+        raise invalid(
+            "the training must be made of workers", "no wish for any", "`punctual.elastic`",
+            "Start it with `punctual run --workers 1..4`.",
+        )  # fmt: skip
+    with ExitStack() as opened:
+        opened.callback(page.close)
+        _leave_page_to_workers(page)
+        body = partial(import_module("punctual.client.elastic.run").run_worker, train)
+        agent = opened.enter_context(Agent(body, page, hang_s=float(os.environ.get(HANG_VARIABLE) or HANG_S)))
+        code = agent.run()
+    if code:
+        raise SystemExit(code)
+
+
+def _leave_page_to_workers(page: Page) -> None:
+    """The first worker speaks of steps; the script's top level may have claimed the page for this process."""
+    if session._session is not None:  # noqa: SLF001 -- asking for the session would make one, and claim the page
+        session._session.mute()  # noqa: SLF001
+    if page.claim().pid == os.getpid():
+        page.declare(Claim())
+
+
+class Agent:
+    """See the module; a context manager, whose end is the workers' end.
+
+    Parameters
+    ----------
+    train
+        What a worker does with its link.
+    hang_s
+        Seconds after which a worker that stands still while others wait for it is ended.
+    """
+
+    def __init__(self, train: Callable[[AgentLink], object], page: Page, *, hang_s: float = HANG_S) -> None:
+        self._hang_ns = int(hang_s * 1e9)
+        self._page = page
+        self._account = Account(page, os.getpid())
+        self._board = Board.create()
+        self._nursery = Nursery(train, self._board.fd)
+        self._store = _open_store()
+        self._poll = select.poll()
+        self._poll.register(self._nursery.control, select.POLLIN)
+        #: All that live, in order of their start; and those of them that form the last generation, by rank.
+        self._workers: list[Worker] = []
+        self._members: list[Worker] = []
+        self._n_started = 0
+        self._generation = 0
+        self._after_fault = False
+        self._wish = CrewWish()
+        #: Deaths since the last first step; and the wish that is not worth another attempt, with the reason.
+        self._n_deaths = 0
+        self._given_up: tuple[int, str] = (-1, "")
+        self._exit_code: int | None = None
+        self._ends_ns = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.link.close()
+        self._nursery.close()
+        self._board.close()
+
+    def run(self) -> int:
+        """Stay until the training has ended; its exit code."""
+        while self._exit_code is None or self._workers:
+            for fd, _ in self._poll.poll(_LOOK_S * 1e3):
+                self._hear(fd)
+            self._look()
+        self._account.leave()
+        return self._exit_code
+
+    # What workers and the forkserver say.
+
+    def _hear(self, fd: int) -> None:
+        if fd == self._nursery.control.fileno():
+            self._hear_nursery()
+        for worker in self._workers:
+            if worker.link.fileno() == fd:
+                self._hear_worker(worker)
+                return
+
+    def _hear_nursery(self) -> None:
+        words = self._nursery.hear()
+        if words is None:
+            self._poll.unregister(self._nursery.control)
+            for worker in list(self._workers):  # the kernel ends them with their parent
+                self._forget(worker)
+            self._end(1, "punctual: the process that workers are forked from has ended\n")
+            return
+        match words["said"]:
+            case "failed":
+                self._end(1, words["trace"])
+            case "forked":
+                next(worker for worker in self._workers if worker.i_slot == words["slot"]).pid = words["pid"]
+            case "ended":
+                self._bury(next(worker for worker in self._workers if worker.pid == words["pid"]), words["code"])
+
+    def _hear_worker(self, worker: Worker) -> None:
+        text = worker.hear(_MESSAGE_BYTES_MAX)
+        if not text:  # it has ended, which the forkserver will say too, and how
+            self._poll.unregister(worker.link)
+            return
+        words = json.loads(text)
+        match words["said"]:
+            case "join":
+                self._join(worker, words)
+            case "stepped":
+                self._n_deaths = 0
+                self._account.resume(words["n_steps"], words["stepped_ns"])
+            case "finished":
+                self._be_through(worker, 0)
+            case "left":
+                self._be_through(worker, words["code"])
+            case "failed":
+                self._fail(worker, words["trace"])
+
+    def _join(self, worker: Worker, words: dict[str, Any]) -> None:
+        worker.n_steps = words["n_steps"]
+        worker.become("ready", monotonic_ns())
+        if worker in self._members:
+            self._account.stop(worker.n_steps, words["stepped_ns"])
+        if words["after_fault"]:
+            self._after_fault = True
+            self._announce()
+
+    def _be_through(self, worker: Worker, code: int) -> None:
+        """Its training function has ended, and so will the others': they leave together."""
+        worker.become("through", monotonic_ns())
+        if worker in self._members:
+            self._exit_code = self._exit_code or code
+            self._ends_ns = self._ends_ns or monotonic_ns()
+        else:
+            self._dismiss(worker)
+
+    def _fail(self, worker: Worker, trace: str) -> None:
+        """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
+        worker.tell()
+        worker.become("leaving", monotonic_ns())
+        if worker in self._members or not self._members:
+            self._end(1, trace)
+        else:
+            self._give_up(f"a new worker has failed: {trace.rstrip().rpartition(chr(10))[2]}")
+
+    def _bury(self, worker: Worker, code: int) -> None:
+        """A worker has ended."""
+        stamp = self._board.stamp(worker.i_slot)
+        self._forget(worker)
+        was_member = worker in self._members
+        if was_member:
+            self._members.remove(worker)
+        if worker.state in ("leaving", "through") or self._exit_code is not None:
+            return
+        how = "because it stood still" if worker.has_hung else _how(code)
+        self._n_deaths += 1
+        if was_member:
+            self._account.lose(stamp.n_steps, stamp.stamp_ns)
+            self._after_fault = True
+            self._announce()
+        self._mourn(worker, how)
+        if self._n_deaths >= _N_DEATHS_MAX:
+            self._despair(how, _shell_code(code))
+
+    def _forget(self, worker: Worker) -> None:
+        with suppress(KeyError):
+            self._poll.unregister(worker.link)
+        worker.link.close()
+        self._workers.remove(worker)
+        self._board.wipe(worker.i_slot)
+
+    def _mourn(self, worker: Worker, how: str) -> None:
+        n_left = len(self._members)
+        goes_on = f"Training goes on with {n_left}" if n_left else "Training begins again at the last checkpoint"
+        warn(
+            "a worker must stay until it is told to leave", f"an end {how}",
+            f"worker {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",
+        )  # fmt: skip
+
+    def _despair(self, how: str, code: int) -> None:
+        """One worker after the other has died before it did anything."""
+        if self._members:
+            self._give_up(f"new workers end before their first step, the last {how}")
+        else:
+            self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
+
+    def _give_up(self, cause: str) -> None:
+        """Make no more attempts to fulfil the wish in force."""
+        self._given_up = (self._wish.request, cause)
+        warn(
+            f"there must be {self._wish.n_workers} workers", f"{len(self._members)} ({cause})", "this training",
+            "It goes on with those there are, until another number is wanted.",
+        )  # fmt: skip
+
+    # What is to be done.
+
+    def _look(self) -> None:
+        """Compare what there is with what is wanted."""
+        if self._exit_code is not None:
+            self._wind_up()
+            return
+        wish = self._page.wish()
+        if wish != self._wish:
+            self._wish, self._n_deaths = wish, 0
+        if self._nursery.is_ready:
+            self._staff()
+        self._end_hung()
+        if self._should_announce():
+            self._announce()
+        if self._is_announced() and all(member.state == "ready" for member in self._members):
+            self._form()
+        self._answer()
+
+    def _newcomers(self) -> list[Worker]:
+        """Those that are to be members, in order of their start."""
+        return [one for one in self._workers if one.state in ("starting", "ready") and one not in self._members]
+
+    def _staff(self) -> None:
+        """Start the workers that are missing; let go of newcomers that are too many."""
+        newcomers = self._newcomers()
+        n_missing = self._wish.n_workers - len(self._members) - len(newcomers)
+        has_given_up = self._given_up[0] == self._wish.request
+        # Who leaves still uses its device.
+        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._workers)
+        for _ in range(n_missing if may_start else 0):
+            self._start()
+        for worker in newcomers[n_missing:] if n_missing < 0 else ():
+            self._dismiss(worker)
+
+    def _start(self) -> None:
+        taken = {worker.i_slot for worker in self._workers}
+        i_slot = next(i for i in range(N_SLOTS) if i not in taken)
+        self._n_started += 1
+        worker = Worker(self._n_started, i_slot, self._nursery.fork(i_slot), monotonic_ns())
+        self._workers.append(worker)
+        self._poll.register(worker.link, select.POLLIN)
+
+    def _dismiss(self, worker: Worker) -> None:
+        """Let a worker go: by an answer if it waits for one, else by force."""
+        if worker.state in ("ready", "through"):
+            worker.tell(roster=None)
+        elif worker.pid:
+            self._nursery.kill(worker.pid)
+        else:
+            return  # it is just being forked; the next look finds it
+        worker.become("leaving", monotonic_ns())
+
+    def _end_hung(self) -> None:
+        now_ns = monotonic_ns()
+        slow = [one for one in self._newcomers() if one.state == "starting" and one.has_been(_START_S_MAX, now_ns)]
+        stuck = [one for one in self._workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
+        for worker in (*hung(self._members, self._board, now_ns, self._hang_ns), *slow, *stuck):
+            if worker.pid and not worker.has_hung:
+                worker.has_hung = True
+                self._nursery.kill(worker.pid)
+
+    def _is_announced(self) -> bool:
+        return self._board.generation_wanted > self._generation
+
+    def _should_announce(self) -> bool:
+        """Whether there is another set of members to be had, and nothing more to wait for."""
+        if self._is_announced() or any(worker.state == "starting" for worker in self._newcomers()):
+            return False
+        return self._chosen() != self._members
+
+    def _chosen(self) -> list[Worker]:
+        """The members that there should be: those who were there first stay, and after a fault all who hold state."""
+        ready = [worker for worker in self._newcomers() if worker.state == "ready"]
+        n_workers = max(self._wish.n_workers, len(self._members) if self._after_fault else 0)
+        return [*self._members, *ready][:n_workers]
+
+    def _announce(self) -> None:
+        if not self._is_announced():
+            self._board.generation_wanted = self._generation + 1
+
+    def _form(self) -> None:
+        """All members have joined: say who is in the next generation."""
+        chosen = self._chosen()
+        if not self._members and (not chosen or any(one.state == "starting" for one in self._newcomers())):
+            return  # the first generation, or all were lost: it begins with all that are being started
+        source, n_steps = self._source(chosen)
+        self._generation = self._board.generation_wanted
+        self._account.form(
+            self._generation, len(chosen), after_fault=self._after_fault,
+            resizes=bool(self._members) and not self._after_fault and len(chosen) != len(self._members),
+        )  # fmt: skip
+        now_ns = monotonic_ns()
+        for rank, worker in enumerate(chosen):
+            roster = Roster(
+                generation=self._generation, rank=rank, n_workers=len(chosen),
+                store_host=_HOST, store_port=self._store.port, source=source,
+                i_device=worker.i_slot * self._wish.n_devices_each if self._wish.n_devices_each else None,
+            )  # fmt: skip
+            worker.become("training", now_ns)
+            worker.tell(roster=asdict(roster), n_steps=n_steps)
+        for worker in self._members:
+            if worker not in chosen:
+                self._dismiss(worker)
+        self._members, self._after_fault = chosen, False
+
+    def _source(self, chosen: list[Worker]) -> tuple[int | None, int]:
+        """Rank of the worker whose state is the training's, see `Roster`, and its steps."""
+        holders = [worker for worker in chosen if worker in self._members]
+        if not holders:
+            return -1, 0
+        best = max(holders, key=lambda worker: worker.n_steps)
+        all_equal = len(holders) == len(chosen) and all(one.n_steps == best.n_steps for one in holders)
+        return None if all_equal and not self._after_fault else chosen.index(best), best.n_steps
+
+    def _answer(self) -> None:
+        """Tell Punctual what became of its wish, once nothing more is under way."""
+        request, cause = self._given_up
+        if self._wish.request == self._account.request or self._is_announced() or not self._members:
+            return
+        if len(self._members) == self._wish.n_workers:
+            self._account.answer(self._wish.request)
+        elif request == self._wish.request and not self._newcomers():
+            self._account.answer(request, cause)
+
+    # The end.
+
+    def _end(self, code: int, text: str) -> None:
+        """End everything at once, and say why."""
+        if self._exit_code is None:
+            sys.stdout.flush()
+            sys.stderr.write(text)
+        self._exit_code = self._exit_code or code
+        self._ends_ns = monotonic_ns() - self._hang_ns
+
+    def _wind_up(self) -> None:
+        """Let go of all that wait; and of those that train when they have had their time."""
+        now_ns = monotonic_ns()
+        at_once = now_ns - self._ends_ns >= self._hang_ns
+        through = all(member.state != "training" for member in self._members)
+        for worker in self._workers:
+            waits = worker.state == "ready" or (worker.state == "through" and through)
+            if worker.state != "leaving" and (waits or at_once or worker not in self._members):
+                self._dismiss(worker)
+        self._end_hung()
+
+
+def _open_store() -> Any:
+    """Where the workers of all generations find each other: here, because any worker may leave."""
+    from torch.distributed import TCPStore
+
+    return TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
+
+
+def _shell_code(code: int) -> int:
+    """As a shell has it: 128 and the signal. An end without a word is never success."""
+    return 128 - code if code < 0 else code or 1

@@ -1,0 +1,70 @@
+"""What an agent and its workers show each other at every step, in memory that all of them map.
+
+Words of 64 bits, each with one writer and written at once: no lock, and nothing to be torn. The first line of the
+board is the agent's; each worker has a line of its own, so that no step waits for another processor's cache.
+"""
+
+import mmap
+import os
+from dataclasses import dataclass
+
+#: Most workers of a job that live at the same time.
+N_SLOTS = 255
+
+_WORDS_PER_LINE = 8
+_N_BYTES = 8 * _WORDS_PER_LINE * (N_SLOTS + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet."""
+
+    n_steps: int
+    waiting: bool
+    stamp_ns: int
+
+
+class Board:
+    """The board in the file `fd`, which stays open while it is used."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._map = mmap.mmap(fd, _N_BYTES)
+        self._words = memoryview(self._map).cast("q")
+
+    @classmethod
+    def create(cls) -> "Board":
+        """A new board in memory; what is handed to other processes is its `fd`."""
+        fd = os.memfd_create("punctual-board")
+        os.truncate(fd, _N_BYTES)
+        return cls(fd)
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)
+
+    @property
+    def generation_wanted(self) -> int:
+        """The newest generation that is to be formed."""
+        return self._words[0]
+
+    @generation_wanted.setter
+    def generation_wanted(self, generation: int) -> None:
+        self._words[0] = generation
+
+    def show(self, i_slot: int, n_steps: int, waiting: bool, stamp_ns: int) -> None:
+        """Put up a worker's stamp. The hot path: twice a step."""
+        i = (i_slot + 1) * _WORDS_PER_LINE
+        self._words[i] = n_steps
+        self._words[i + 1] = waiting
+        self._words[i + 2] = stamp_ns
+
+    def stamp(self, i_slot: int) -> Stamp:
+        i = (i_slot + 1) * _WORDS_PER_LINE
+        n_steps, waiting, stamp_ns = self._words[i : i + 3]
+        return Stamp(n_steps, bool(waiting), stamp_ns)
+
+    def wipe(self, i_slot: int) -> None:
+        """Make the slot ready for another worker."""
+        self.show(i_slot, 0, False, 0)

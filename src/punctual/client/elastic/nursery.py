@@ -1,0 +1,108 @@
+"""Where workers come from: the agent's side of the forkserver."""
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from punctual.client.complaint import invalid
+from punctual.client.elastic.forkserver import Origin
+from punctual.client.elastic.membership import AgentLink
+from punctual.wire import PAGE_VARIABLE
+
+_MESSAGE_BYTES_MAX = 65_536
+#: `-P`: a file of the user's named like one of Python's must not be taken for it.
+_COMMAND = (sys.executable, "-P", "-m", "punctual.client.elastic.forkserver")
+
+
+class Nursery:
+    """A forkserver that is loading, and then forks workers.
+
+    Parameters
+    ----------
+    train
+        What a worker does with its link; found there by the name of its module and its own.
+    board_fd
+        Kept open in the workers.
+
+    Raises
+    ------
+    ValueError
+        The function cannot be found by its name.
+    """
+
+    def __init__(self, train: Callable[[AgentLink], object], board_fd: int) -> None:
+        self._train = _by_name(train)
+        self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
+            fds = (other_end.fileno(), board_fd)
+            command = [*_COMMAND, str(other_end.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
+        self.control.send(pickle.dumps(_origin(board_fd)))
+        self.is_ready = False
+
+    def hear(self) -> dict[str, Any] | None:
+        """The forkserver's next message; None: it has ended. Once it is ready, workers may be asked for."""
+        try:
+            text = self.control.recv(_MESSAGE_BYTES_MAX)
+        except OSError:
+            text = b""
+        if not text:
+            return None
+        words: dict[str, Any] = json.loads(text)
+        if words["said"] == "ready":
+            self.control.send(self._train)
+            self.is_ready = True
+        return words
+
+    def fork(self, i_slot: int) -> socket.socket:
+        """Ask for a worker; the agent's end of its link."""
+        link, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other_end:
+            socket.send_fds(self.control, [json.dumps({"fork": i_slot}).encode()], [other_end.fileno()])
+        return link
+
+    def kill(self, pid: int) -> None:
+        """End a worker at once."""
+        self.control.send(json.dumps({"kill": pid}).encode())
+
+    def close(self) -> None:
+        """Let go; what still runs is ended."""
+        self.control.close()
+        self._process.wait()
+
+
+def _by_name(train: Callable[[AgentLink], object]) -> bytes:
+    try:
+        return pickle.dumps(train)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise invalid(
+            "the training function must be found by its name in another process", f"{train!r} ({error})",
+            "`punctual.elastic`", "Define it with `def` at the top level of the script or of a module.",
+        ) from None  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    """The forkserver does not train: it makes no threads, and leaves the page alone."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop(PAGE_VARIABLE, None)
+    return environment
+
+
+def _origin(board_fd: int) -> Origin:
+    main: Any = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    path = getattr(main, "__file__", None)
+    return Origin(
+        agent_pid=os.getpid(),
+        argv=list(sys.argv),
+        python_path=list(sys.path),
+        environment=dict(os.environ),
+        main_name=None if spec is None else spec.name,
+        main_path=None if path is None else os.path.abspath(path),  # noqa: PTH100 -- pathlib would resolve links
+        board_fd=board_fd,
+    )
