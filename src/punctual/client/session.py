@@ -48,6 +48,10 @@ class Session:
         """Say nothing from here on: the page belongs to another process."""
         self._page = self._pacer = None
 
+    def inherit(self, phase: PhaseRecord) -> None:
+        """Go on with what another process of the job knew of a phase."""
+        self._phases.append(phase)
+
     # Declarations.
 
     def begin_loop(self, course: Course, plan: Plan, continues: bool = False) -> int:
@@ -253,6 +257,14 @@ def current() -> Session:
     if _session is None:
         _session = Session(connect())
     return _session
+
+
+def install(session: Session) -> None:
+    """Make `session` this process's own; the one before says nothing any more."""
+    global _session
+    if _session is not None and _session is not session:
+        _session.mute()
+    _session = session
 
 
 def _mute_child() -> None:

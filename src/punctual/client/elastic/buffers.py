@@ -1,0 +1,73 @@
+"""Buffers that training moves, such as BatchNorm's running averages: each virtual rank starts from the step's start."""
+
+import torch
+from torch import Tensor, nn
+
+from punctual.client.elastic.group import Group
+from punctual.client.elastic.reduction import total_over_workers
+from punctual.client.elastic.virtual_ranks import TreeSum
+
+
+class MovingBuffers:
+    """Buffers of a model through the virtual ranks of a step.
+
+    Floating-point buffers are averaged over the virtual ranks, each with the weight of its samples; others, such as
+    counters, advance once a step. Until `keep_to_moved` is called every buffer is taken to move.
+    """
+
+    def __init__(self, model: nn.Module, n_virtual_ranks: int) -> None:
+        self._buffers = list(model.buffers())
+        self._n_virtual_ranks = n_virtual_ranks
+        self._versions = [_version(buffer) for buffer in self._buffers]
+        self._start: list[Tensor] = []
+        self._begin_sum()
+
+    def keep_to_moved(self) -> bool:
+        """Look after those only that have been written to since this was made; whether there are any."""
+        watched = zip(self._buffers, self._versions, strict=True)
+        moved = [buffer for buffer, version in watched if _version(buffer) != version]
+        self._buffers, self._versions = moved, [_version(buffer) for buffer in moved]
+        return bool(moved)
+
+    def begin_step(self) -> None:
+        self._start = [buffer.clone() for buffer in self._buffers]
+        self._versions = [_version(buffer) for buffer in self._buffers]
+        self._begin_sum()
+
+    def _begin_sum(self) -> None:
+        self._tree: TreeSum[Tensor] = TreeSum(self._n_virtual_ranks, Tensor.add_)
+
+    @torch.no_grad()
+    def begin_rank(self) -> None:
+        """Back to the step's start, unless nothing has happened since."""
+        for buffer, start, version in zip(self._buffers, self._start, self._versions, strict=True):
+            if _version(buffer) != version:
+                buffer.copy_(start)
+
+    def end_rank(self, virtual_rank: int, weight: float) -> None:
+        """A virtual rank of this weight, 0 if it has no samples, has gone through the model."""
+        floating = [buffer.detach().reshape(-1).double() * weight for buffer in self._floating()]
+        if floating:
+            self._tree.put_leaf(virtual_rank, torch.cat(floating))
+
+    def _floating(self) -> list[Tensor]:
+        return [buffer for buffer in self._buffers if buffer.is_floating_point()]
+
+    @torch.no_grad()
+    def end_step(self, group: Group) -> None:
+        """Take the average over all virtual ranks."""
+        floating = self._floating()
+        if not floating:
+            return
+        total = total_over_workers(group, self._tree, self._n_virtual_ranks)
+        for buffer, mean in zip(floating, total.split([buffer.numel() for buffer in floating]), strict=True):
+            buffer.copy_(mean.view_as(buffer))
+
+    def restore(self) -> None:
+        """The step is given up."""
+        self.begin_rank()
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor has been written to; torch keeps count for its own checks."""
+    return int(tensor._version)  # noqa: SLF001

@@ -1,0 +1,147 @@
+"""The workers of one generation, connected. Another generation is another group."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic, sleep
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from punctual.client.elastic.membership import Link, Roster
+
+#: A collective may have to wait as long as the slowest worker's step, phase or pause takes; who is hung is found out
+#: by the agent, which ends it, and then the connection breaks at once. With NCCL nothing breaks by itself.
+_GLOO_TIMEOUT_S = 1800.0
+_NCCL_TIMEOUT_S = 60.0
+
+#: All members are alive and about to form the group when they are told the roster.
+_FORMING_TIMEOUT_S = 10.0
+_FORMING_POLL_S = 0.0005
+
+
+class GroupFault(Exception):
+    """A collective failed: a member is gone."""
+
+
+@contextmanager
+def group_faults() -> Iterator[None]:
+    """Turn what a collective raises into `GroupFault`."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise GroupFault(str(error)) from error
+
+
+class Group:
+    """This worker's place among the others, and what they do together. A worker that is alone needs no connection.
+
+    Attributes
+    ----------
+    rank, n_workers
+        Which worker this is, and of how many.
+    device
+        Where tensors must be that are sent.
+    """
+
+    def __init__(self, roster: Roster, device: torch.device) -> None:
+        self.roster = roster
+        self.rank = roster.rank
+        self.n_workers = roster.n_workers
+        self.device = device
+
+    @classmethod
+    def form(cls, roster: Roster, link: Link) -> "Group":
+        """Connect with the other members.
+
+        Raises
+        ------
+        GroupFault
+            One of them did not come, or a newer generation is wanted already.
+        """
+        device = torch.device("cpu") if roster.i_device is None else torch.device("cuda", roster.i_device)
+        group = cls(roster, device)
+        if roster.n_workers > 1:
+            with group_faults():
+                group._connect(link)
+        return group
+
+    def _connect(self, link: Link) -> None:
+        roster = self.roster
+        store = dist.PrefixStore(f"{roster.generation}", dist.TCPStore(roster.store_host, roster.store_port))
+        self._await_all(store, link)
+        is_on_gpu = self.device.type == "cuda"
+        if is_on_gpu:
+            torch.cuda.set_device(self.device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if is_on_gpu else "gloo", store=store, rank=roster.rank, world_size=roster.n_workers,
+            timeout=timedelta(seconds=_NCCL_TIMEOUT_S if is_on_gpu else _GLOO_TIMEOUT_S),
+        )  # fmt: skip
+
+    def _await_all(self, store: dist.Store, link: Link) -> None:
+        """Wait until all members are here: forming the group would wait half an hour for one that has died."""
+        store.set(f"here/{self.rank}", "")
+        all_here = [f"here/{rank}" for rank in range(self.n_workers)]
+        give_up_at = monotonic() + _FORMING_TIMEOUT_S
+        while not store.check(all_here):
+            if monotonic() > give_up_at or link.generation_wanted > self.roster.generation:
+                raise RuntimeError(f"a member of generation {self.roster.generation} did not come")
+            sleep(_FORMING_POLL_S)
+
+    def drop(self, *, after_fault: bool = False) -> None:
+        """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
+        if not dist.is_initialized():
+            return
+        if after_fault and self.device.type == "cuda":
+            dist.distributed_c10d._abort_process_group()  # noqa: SLF001 -- torch has no public way to end NCCL's waiting
+        else:
+            dist.destroy_process_group()
+
+    def begin_sum(self, tensor: Tensor) -> dist.Work | None:
+        """Begin to replace `tensor` by its sum over all members."""
+        with group_faults():
+            return dist.all_reduce(tensor, async_op=True)
+
+    def end_sum(self, work: dist.Work | None) -> None:
+        if work is not None:
+            with group_faults():
+                work.wait()
+
+    def send_from(self, source: int, tensor: Tensor) -> None:
+        """Replace `tensor` by that of the member `source`."""
+        if self.n_workers > 1:
+            with group_faults():
+                dist.broadcast(tensor, source)
+
+    def exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
+        """Send each member its tensor of `outgoing`, and receive one of each into `incoming`; all are flat."""
+        with group_faults():
+            sizes_in, sizes_out = [part.numel() for part in incoming], [part.numel() for part in outgoing]
+            received = torch.empty(sum(sizes_in), dtype=outgoing[0].dtype, device=outgoing[0].device)
+            dist.all_to_all_single(received, torch.cat(list(outgoing)), sizes_in, sizes_out)
+            torch._foreach_copy_(list(incoming), list(received.split(sizes_in)))  # noqa: SLF001 -- one call for all
+
+    def collect(self, tensor: Tensor) -> Tensor:
+        """The flat tensors of all members, equally long, one behind the other."""
+        with group_faults():
+            collected = torch.empty(len(tensor) * self.n_workers, dtype=tensor.dtype, device=tensor.device)
+            dist.all_gather_into_tensor(collected, tensor)
+        return collected
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each member gave, by rank. Anything JSON can carry, and a float comes out as it went in."""
+        if self.n_workers == 1:
+            return [value]
+        mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        with group_faults():
+            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.n_workers)]
+            dist.all_gather(sizes, torch.tensor([len(mine)]))
+            longest = max(int(size) for size in sizes)
+            padded = torch.zeros(longest, dtype=torch.uint8)
+            padded[: len(mine)] = mine
+            theirs = [torch.empty_like(padded) for _ in range(self.n_workers)]
+            dist.all_gather(theirs, padded)
+        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(theirs, sizes, strict=True)]

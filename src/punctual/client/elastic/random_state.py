@@ -1,0 +1,32 @@
+"""Randomness that belongs to a virtual rank at a step, not to the worker that happens to have it."""
+
+import random
+import sys
+
+import torch
+
+_BITS_64 = 0xFFFF_FFFF_FFFF_FFFF
+
+
+def mixed(*numbers: int) -> int:
+    """One seed of 63 bits made of several numbers; nearby numbers give seeds that have nothing in common."""
+    state = 0
+    for number in numbers:
+        # The finaliser of splitmix64: each bit of the sum changes half of the bits of the result.
+        state = (state + number + 0x9E37_79B9_7F4A_7C15) & _BITS_64
+        state = ((state ^ (state >> 30)) * 0xBF58_476D_1CE4_E5B9) & _BITS_64
+        state = ((state ^ (state >> 27)) * 0x94D0_49BB_1331_11EB) & _BITS_64
+        state ^= state >> 31
+    return state >> 1
+
+
+def seed_all(*numbers: int) -> None:
+    """Seed torch on all devices, Python, and numpy if the script uses it."""
+    seed = mixed(*numbers)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed & 0xFFFF_FFFF)

@@ -1,0 +1,316 @@
+"""Gradients of a step, summed over parts, virtual ranks and workers, and a few numbers that travel with them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.virtual_ranks import Node, TreeSum, cut, roots_of
+
+#: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
+_FIRST_BUCKET_BYTES = 1 << 20
+_BUCKET_BYTES = 25 << 20
+
+#: Their sums are read as numbers, so whatever type the gradients have, these have enough digits.
+_NOTES_TYPE = torch.float32
+
+
+class Reduction(Protocol):
+    """Each parameter's `grad` is summed up over the parts of a step; `finish` leaves the sum over all workers in it."""
+
+    def await_last(self) -> None:
+        """The next gradients are the last of this worker's share."""
+        ...
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        """The gradients of a virtual rank are complete, its weighted loss included."""
+        ...
+
+    def finish(self, notes: Sequence[float]) -> list[float]:
+        """Sum up over all workers; the sums of `notes`, and of the losses as the last.
+
+        Raises
+        ------
+        GroupFault
+            A worker is gone; the gradients are of no use.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Give up the step under way."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the model."""
+        ...
+
+
+def clear(params: Sequence[nn.Parameter]) -> None:
+    for param in params:
+        param.grad = None
+
+
+class AloneSum:
+    """The only worker: its gradients are the step's."""
+
+    def __init__(self, params: Sequence[nn.Parameter]) -> None:
+        self._params = params
+        self._loss = 0.0
+
+    def await_last(self) -> None:
+        """Nothing is sent."""
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        self._loss += loss
+
+    def finish(self, notes: Sequence[float]) -> list[float]:
+        loss, self._loss = self._loss, 0.0
+        return [*notes, loss]
+
+    def forget(self) -> None:
+        self._loss = 0.0
+        clear(self._params)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Flat:
+    """Parameters of one type side by side in flat memory; behind them room for notes, if asked for."""
+
+    def __init__(self, params: Sequence[nn.Parameter], numbers: Sequence[int], n_notes: int = 0) -> None:
+        self.numbers = tuple(numbers)
+        self.sizes = [params[i].numel() for i in numbers]
+        self.shapes = [params[i].shape for i in numbers]
+        self.length = sum(self.sizes) + n_notes
+        first = params[numbers[0]]
+        self.dtype, self.device = first.dtype, first.device
+
+    def empty(self, n_padding: int = 0) -> Tensor:
+        return torch.zeros(self.length + n_padding, dtype=self.dtype, device=self.device)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """The places of the parameters in `flat`, in their shapes."""
+        parts = flat[: sum(self.sizes)].split(self.sizes)
+        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+
+def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
+    """Numbers of the parameters of each type, in the order in which backward comes to them: the last first."""
+    kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
+    for i in reversed(range(len(params))):
+        kinds.setdefault((params[i].dtype, params[i].device), []).append(i)
+    return list(kinds.values())
+
+
+def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
+    buckets: list[list[int]] = []
+    for numbers in _by_type(params):
+        n_bytes, bytes_max = 0, _FIRST_BUCKET_BYTES if not buckets else _BUCKET_BYTES
+        buckets.append([])
+        for i in numbers:
+            if n_bytes >= bytes_max:
+                buckets.append([])
+                n_bytes, bytes_max = 0, _BUCKET_BYTES
+            buckets[-1].append(i)
+            n_bytes += params[i].numel() * params[i].element_size()
+    return buckets
+
+
+class BucketedSum:
+    """Sums in whatever order is fastest, each bucket sent while the rest of backward is still under way.
+
+    With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
+    none, and the optimiser leaves it alone as it would in one process.
+    """
+
+    def __init__(self, params: Sequence[nn.Parameter], group: Group, n_notes: int) -> None:
+        self._params = params
+        self._group = group
+        self._flats = [_Flat(params, numbers) for numbers in _in_buckets(params)]
+        self._n_notes = n_notes + 1
+        self._buffers = [flat.empty() for flat in self._flats]
+        self._notes = torch.zeros(self._n_notes + len(params), dtype=_NOTES_TYPE, device=group.device)
+        self._join_notes()
+        self._views: list[Tensor] = [torch.empty(0)] * len(params)
+        self._i_bucket = [0] * len(params)
+        for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=True)):
+            for i, view in zip(flat.numbers, flat.views(buffer), strict=True):
+                self._views[i], self._i_bucket[i] = view, i_bucket
+        self._hooks = [
+            param.register_post_accumulate_grad_hook(partial(self._take, i)) for i, param in enumerate(params)
+        ]
+        self._begin()
+
+    def _join_notes(self) -> None:
+        """Notes travel in the last bucket if it is of their type, else in one of their own."""
+        last = self._buffers[-1]
+        if (last.dtype, last.device) == (self._notes.dtype, self._notes.device):
+            self._buffers[-1] = torch.cat([last, self._notes])
+            self._notes = self._buffers[-1][len(last) :]
+        else:
+            self._buffers.append(self._notes)
+
+    def _begin(self) -> None:
+        self._is_last = False
+        self._loss = 0.0
+        self._fault: GroupFault | None = None
+        self._is_taken = [False] * len(self._params)
+        self._n_missing = [len(flat.numbers) for flat in self._flats]
+        self._works: list[dist.Work | None] = []
+
+    def await_last(self) -> None:
+        self._is_last = True
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        self._loss += loss
+
+    def _take(self, i: int, param: nn.Parameter) -> None:
+        """Backward has finished a gradient."""
+        if not self._is_last or param.grad is None:
+            return
+        if not self._is_taken[i]:
+            self._is_taken[i] = True
+            self._n_missing[self._i_bucket[i]] -= 1
+        self._views[i].copy_(param.grad)
+        self._send(self._n_ready())
+
+    def _n_ready(self) -> int:
+        """Buckets complete, counted from the first: all workers send in the same order. The last waits for the notes."""
+        n_ready = len(self._works)
+        while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
+            n_ready += 1
+        return n_ready
+
+    def _send(self, n_buckets: int) -> None:
+        try:
+            while self._fault is None and len(self._works) < n_buckets:
+                self._works.append(self._group.begin_sum(self._buffers[len(self._works)]))
+        except GroupFault as fault:  # raised through backward it would look like a fault of the user's
+            self._fault = fault
+
+    def finish(self, notes: Sequence[float]) -> list[float]:
+        for i, param in enumerate(self._params):
+            if not self._is_taken[i]:
+                self._fill(i, param)
+        had = [float(param.grad is not None) for param in self._params]
+        self._notes.copy_(torch.tensor([*notes, self._loss, *had]))
+        self._send(len(self._buffers))
+        if self._fault is not None:
+            raise self._fault
+        for work in self._works:
+            self._group.end_sum(work)
+        sums = self._notes.tolist()
+        for param, view, n_had in zip(self._params, self._views, sums[self._n_notes :], strict=True):
+            param.grad = view if n_had else None
+        self._begin()
+        return sums[: self._n_notes]
+
+    def _fill(self, i: int, param: nn.Parameter) -> None:
+        """Put in a gradient that the last backward had no part in."""
+        if param.grad is None:
+            self._views[i].zero_()
+        else:
+            self._views[i].copy_(param.grad)
+
+    def forget(self) -> None:
+        self._begin()
+        clear(self._params)
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._works.clear()
+
+
+class TreeTotal:
+    """Sums in the order of a binary tree whose leaves are the virtual ranks: the same bits for any number of workers.
+
+    Each worker adds up what it has of the tree. Then each is sent a part of all that is left, adds up the rest of the
+    tree for that part, and sends it to all.
+    """
+
+    def __init__(self, params: Sequence[nn.Parameter], group: Group, n_notes: int, n_virtual_ranks: int) -> None:
+        self._params = params
+        self._group = group
+        self._n_virtual_ranks = n_virtual_ranks
+        self._n_notes = n_notes + 1
+        self._flats = [_Flat(params, numbers) for numbers in _by_type(params)]
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tree: TreeSum[list[Tensor]] = TreeSum(self._n_virtual_ranks, _add)
+
+    def await_last(self) -> None:
+        """Nothing is sent before the end."""
+
+    def end_rank(self, virtual_rank: int, loss: float) -> None:
+        leaf = [self._leaf(flat) for flat in self._flats]
+        had = [float(param.grad is not None) for param in self._params]
+        leaf.append(torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64).to(self._group.device))
+        self._tree.put_leaf(virtual_rank, leaf)
+        clear(self._params)
+
+    def _leaf(self, flat: _Flat) -> Tensor:
+        grads = [self._params[i].grad for i in flat.numbers]
+        parts = [
+            torch.zeros(size, dtype=flat.dtype, device=flat.device) if grad is None else grad.reshape(-1)
+            for grad, size in zip(grads, flat.sizes, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def finish(self, notes: Sequence[float]) -> list[float]:
+        mine = self._tree.roots[0].total[-1]
+        mine[: len(notes)] += torch.tensor(notes, dtype=mine.dtype).to(mine.device)
+        totals = self._tree.total if self._group.n_workers == 1 else self._over_workers()
+        sums = totals[-1].tolist()
+        for flat, total in zip(self._flats, totals, strict=False):
+            for i, view in zip(flat.numbers, flat.views(total), strict=True):
+                self._params[i].grad = view if sums[self._n_notes + i] else None
+        self._begin()
+        return sums[: self._n_notes]
+
+    def _over_workers(self) -> list[Tensor]:
+        roots = self._tree.roots
+        return [
+            total_of([Node(root.level, root.index, root.total[i]) for root in roots], self._group, self._n_virtual_ranks)
+            for i in range(len(roots[0].total))
+        ]
+
+    def forget(self) -> None:
+        self._begin()
+        clear(self._params)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def total_over_workers(group: Group, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:
+    """The total of a tree whose leaves are equally long flat tensors, each worker having put in its virtual ranks'."""
+    return tree.total if group.n_workers == 1 else total_of(tree.roots, group, n_virtual_ranks)
+
+
+def total_of(roots: Sequence[Node[Tensor]], group: Group, n_virtual_ranks: int) -> Tensor:
+    """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
+    n_workers, length = group.n_workers, len(roots[0].total)
+    n_each = -(-length // n_workers)
+    padded = [nn.functional.pad(root.total, (0, n_each * n_workers - length)) for root in roots]
+    outgoing = [torch.cat([root[to * n_each : (to + 1) * n_each] for root in padded]) for to in range(n_workers)]
+    places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]
+    incoming = [padded[0].new_empty(len(theirs) * n_each) for theirs in places]
+    group.exchange(outgoing, incoming)
+    tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
+    for theirs, tensors in zip(places, incoming, strict=True):
+        for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
+            tree.put(Node(level, index, part))
+    return group.collect(tree.total)[:length]
+
+
+def _add(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
+    for mine, other in zip(left, right, strict=True):
+        mine.add_(other)
+    return left

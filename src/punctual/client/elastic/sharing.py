@@ -1,0 +1,107 @@
+"""A state on its way from one worker to others, and the proof that all have the same."""
+
+import json
+from collections.abc import Iterator, Mapping
+from zlib import crc32
+
+import torch
+from torch import Tensor
+
+from punctual.client.elastic.group import Group
+from punctual.client.elastic.replica import State
+
+#: Small tensors are sent together; one as large as this goes alone, without being copied.
+_PARCEL_BYTES = 8 << 20
+
+
+def share(group: Group, source: int, state: State | None, *, wants: bool) -> State | None:
+    """Send the source's state to all members.
+
+    Parameters
+    ----------
+    state
+        That of the source; the others give None.
+    wants
+        Whether this member needs the state; if not, what it receives is thrown away.
+
+    Returns
+    -------
+    State | None
+        The state received, in memory of its own; None if it was not wanted.
+    """
+    header = group.gather(_header(state) if state is not None else None)[source]
+    entries = [_Entry(*entry) for entry in header["tensors"]]
+    tensors = state.tensors if state is not None else {}
+    received = {}
+    for parcel in _parcels(entries):
+        packed = _packed(parcel, tensors, group.device) if tensors else _room(parcel, group.device)
+        group.send_from(source, packed)
+        if wants:
+            received.update(_unpacked(parcel, packed))
+    return State(received, header["values"]) if wants else None
+
+
+class _Entry:
+    """A tensor as the header describes it."""
+
+    def __init__(self, name: str, kind: str, shape: list[int], device: str) -> None:
+        self.name = name
+        self.dtype: torch.dtype = getattr(torch, kind)
+        self.shape = torch.Size(shape)
+        self.device = device
+        self.n_bytes = self.shape.numel() * self.dtype.itemsize
+
+
+def _header(state: State) -> dict[str, object]:
+    entries = [
+        (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type)
+        for name, tensor in state.tensors.items()
+    ]
+    return {"values": state.values, "tensors": entries}
+
+
+def _parcels(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    parcel: list[_Entry] = []
+    for entry in entries:
+        if entry.n_bytes >= _PARCEL_BYTES:
+            yield [entry]
+            continue
+        if sum(other.n_bytes for other in parcel) + entry.n_bytes > _PARCEL_BYTES:
+            yield parcel
+            parcel = []
+        parcel.append(entry)
+    if parcel:
+        yield parcel
+
+
+def _packed(parcel: list[_Entry], tensors: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    bytes_of_each = [_as_bytes(tensors[entry.name].to(device)) for entry in parcel]
+    return bytes_of_each[0] if len(parcel) == 1 else torch.cat(bytes_of_each)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _room(parcel: list[_Entry], device: torch.device) -> Tensor:
+    return torch.empty(sum(entry.n_bytes for entry in parcel), dtype=torch.uint8, device=device)
+
+
+def _unpacked(parcel: list[_Entry], packed: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for entry, part in zip(parcel, packed.split([entry.n_bytes for entry in parcel]), strict=True):
+        # A copy of what came with others: their places in the parcel need not be multiples of their size.
+        mine = part if len(parcel) == 1 else part.clone()
+        tensor = mine.view(entry.dtype).view(entry.shape)
+        yield entry.name, tensor.cpu() if entry.device == "cpu" else tensor
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> int:
+    """A number that equal tensors share, and unequal ones do not but for a chance of one in four thousand million."""
+    sums = [_bits(tensor).sum(dtype=torch.int64).cpu() for tensor in tensors.values()]
+    return crc32(torch.stack(sums).numpy().tobytes()) if sums else 0
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The same memory as whole numbers, as wide as they fit."""
+    flat = _as_bytes(tensor)
+    return flat.view(torch.int32) if tensor.element_size() % 4 == 0 else flat

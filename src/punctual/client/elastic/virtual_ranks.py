@@ -1,0 +1,178 @@
+"""The parts into which a step is cut, however many workers there are: virtual ranks, dealt to the workers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def cut(n_items: int, n_parts: int) -> list[range]:
+    """`n_items` in `n_parts` contiguous ranges whose lengths differ by one at most, the longer ones first."""
+    length, n_longer = divmod(n_items, n_parts)
+    ends = [length * (i + 1) + min(i + 1, n_longer) for i in range(n_parts)]
+    return [range(end - length - (i < n_longer), end) for i, end in enumerate(ends)]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Samples of one virtual rank that go through the model together.
+
+    Attributes
+    ----------
+    i_piece
+        Which piece of its virtual rank: 0 unless a rank is larger than a micro-batch.
+    places
+        The samples' places in the step's global batch.
+    """
+
+    virtual_rank: int
+    i_piece: int
+    places: range
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What goes through the model at once: pieces of one or several virtual ranks.
+
+    Attributes
+    ----------
+    weight
+        Part of the step's global batch, 0..1; 0: samples of others, so that an idle worker does what all do.
+    ends_rank
+        Whether the last piece is the last of its virtual rank.
+    is_last
+        Whether it is the last of the worker's share.
+    """
+
+    pieces: tuple[Piece, ...]
+    weight: float
+    ends_rank: bool = True
+    is_last: bool = False
+
+    @property
+    def n_samples(self) -> int:
+        return sum(len(piece.places) for piece in self.pieces)
+
+    @property
+    def places(self) -> range:
+        """Places in the global batch of all its samples."""
+        return range(self.pieces[0].places.start, self.pieces[-1].places.stop)
+
+
+def share(
+    n_samples: int, virtual_ranks: range, n_virtual_ranks: int, *, is_fused: bool, n_samples_max: int | None = None
+) -> list[Part]:
+    """A worker's share of a step of `n_samples` samples, part by part.
+
+    Parameters
+    ----------
+    virtual_ranks
+        Those that the worker has.
+    is_fused
+        Whether several virtual ranks may go through the model together.
+    n_samples_max
+        Samples that go through the model at once, at most; a larger virtual rank is cut. None: no limit.
+    """
+    places = cut(n_samples, n_virtual_ranks)
+    pieces = [piece for i in virtual_ranks for piece in _pieces(i, places[i], n_samples_max)]
+    if not pieces:
+        return [Part((Piece(0, 0, range(1)),), weight=0.0, is_last=True)]
+    groups = _fused(pieces, n_samples_max) if is_fused else [(piece,) for piece in pieces]
+    return [
+        Part(
+            group,
+            weight=sum(len(piece.places) for piece in group) / n_samples,
+            ends_rank=group[-1].places.stop == places[group[-1].virtual_rank].stop,
+            is_last=i == len(groups) - 1,
+        )
+        for i, group in enumerate(groups)
+    ]
+
+
+def _pieces(virtual_rank: int, places: range, n_samples_max: int | None) -> list[Piece]:
+    if not places:
+        return []
+    n_pieces = -(-len(places) // (n_samples_max or len(places)))
+    cuts = cut(len(places), n_pieces)
+    return [Piece(virtual_rank, i, places[part.start : part.stop]) for i, part in enumerate(cuts)]
+
+
+def _fused(pieces: Sequence[Piece], n_samples_max: int | None) -> list[tuple[Piece, ...]]:
+    """Neighbours together, as many as fit."""
+    groups: list[tuple[Piece, ...]] = []
+    n_samples = 0
+    for piece in pieces:
+        n_samples += len(piece.places)
+        if not groups or (n_samples_max and n_samples > n_samples_max):
+            groups.append((piece,))
+            n_samples = len(piece.places)
+        else:
+            groups[-1] = (*groups[-1], piece)
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Node(Generic[T]):
+    """The sum over an aligned subtree: leaves `index << level` to ``(index + 1) << level``."""
+
+    level: int
+    index: int
+    total: T
+
+
+class TreeSum(Generic[T]):
+    """A sum in an order that depends on the number of leaves only.
+
+    The leaves of a fixed binary tree are put in from left to right, by one or by several workers; whoever has both
+    halves of a subtree adds them up. What is left at the end are the roots of the largest subtrees in the range put
+    in, and they can be put into another sum in their turn.
+
+    Parameters
+    ----------
+    n_leaves
+        Leaves of the whole tree.
+    add
+        The sum of a left and a right part; it may change the left one.
+    """
+
+    def __init__(self, n_leaves: int, add: Callable[[T, T], T]) -> None:
+        self._n_leaves = n_leaves
+        self._add = add
+        self.roots: list[Node[T]] = []
+
+    def put_leaf(self, i_leaf: int, value: T) -> None:
+        self.put(Node(0, i_leaf, value))
+
+    def put(self, node: Node[T]) -> None:
+        """Add the root of a subtree, the next to the right of those put in before."""
+        while node.level < self._depth:
+            if node.index % 2 and self.roots and self._is_left_of(node):
+                left = self.roots.pop()
+                node = Node(node.level + 1, node.index // 2, self._add(left.total, node.total))
+            elif node.index % 2 == 0 and (node.index + 1) << node.level >= self._n_leaves:
+                node = Node(node.level + 1, node.index // 2, node.total)  # there is nothing on its right
+            else:
+                break
+        self.roots.append(node)
+
+    @property
+    def total(self) -> T:
+        """The sum, when all leaves are in."""
+        (root,) = self.roots
+        return root.total
+
+    @property
+    def _depth(self) -> int:
+        return (self._n_leaves - 1).bit_length()
+
+    def _is_left_of(self, node: Node[T]) -> bool:
+        return (self.roots[-1].level, self.roots[-1].index) == (node.level, node.index - 1)
+
+
+def roots_of(leaves: range, n_leaves: int) -> list[tuple[int, int]]:
+    """Level and index of the roots that a worker with these leaves is left with."""
+    tree: TreeSum[None] = TreeSum(n_leaves, lambda left, right: None)
+    for i in leaves:
+        tree.put_leaf(i, None)
+    return [(root.level, root.index) for root in tree.roots]

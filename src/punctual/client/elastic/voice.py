@@ -1,0 +1,94 @@
+"""What the first worker tells Punctual; the others are silent."""
+
+import os
+from dataclasses import replace
+
+from punctual.client import stop
+from punctual.client.declaration import Phases, by_name
+from punctual.client.record import Course, PhaseRecord
+from punctual.client.session import Session, current, install
+from punctual.wire import PAGE_VARIABLE, Page, PageError
+
+
+class Voice:
+    """The session of this worker, which speaks while the worker is the first one."""
+
+    def __init__(self) -> None:
+        self._course: Course | None = None
+        self._phases: Phases = ()
+        self._session: Session | None = None
+        self._speaks = False
+
+    def take(self, *, is_first: bool, is_beginning: bool, n_steps: int) -> None:
+        """Speak or be silent from here on.
+
+        Parameters
+        ----------
+        is_beginning
+            The training begins: nobody has spoken for this job before, unless another process of the script has.
+        """
+        if self._session is None or is_first != self._speaks:
+            self._session = _speaking(is_beginning) if is_first else Session()
+            install(self._session)
+            self._speaks = is_first
+            if self._course is not None:
+                self._begin(self._session, self._course, n_steps)
+        self._session.n_steps = n_steps if self._course else self._session.n_steps
+
+    @property
+    def session(self) -> Session:
+        assert self._session is not None, "take() comes first"
+        return self._session
+
+    def declare(self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, stops: bool) -> None:
+        """Say what is planned, once: the steps of the whole job, those of an epoch, those done already.
+
+        Parameters
+        ----------
+        stops
+            Whether a request to stop will be heeded.
+        """
+        if self._course is None:
+            self._course, self._phases = Course(n_steps, total_steps, n_steps_per_epoch), phases
+            self._begin(self.session, self._course, n_steps)
+            if stops:
+                self.session.allow_stop()
+
+    def _begin(self, session: Session, course: Course, n_steps: int) -> None:
+        plan = {name: (phase, phase.count) for name, phase in by_name(self._phases).items()}
+        session.begin_loop(replace(course, start_step=n_steps), plan)
+        session.start_training()
+
+    def step_begins(self) -> None:
+        self.session.step_open = True
+
+    def step_ends(self) -> None:
+        """The body of a step has been gone through; waits if the pacing line says so."""
+        if self.session.step_open:
+            self.session.step_done()
+
+    def stop(self) -> None:
+        """End the process as Punctual asked; the first worker calls the script's hooks."""
+        if self._speaks:
+            stop.obey()
+        raise SystemExit(stop.EXIT_STOPPED)
+
+
+def _speaking(is_beginning: bool) -> Session:
+    """A session with the page; it is taken over from another worker, which may be too dead to let go of it."""
+    path = os.environ.get(PAGE_VARIABLE)
+    if is_beginning or not path:
+        return current()
+    try:
+        page = Page.open(path)
+    except (OSError, PageError):
+        return Session()
+    session = Session(page)
+    for entry in page.phases():
+        session.inherit(
+            PhaseRecord(
+                entry.name, n_units_done=entry.n_units_done, n_units_measured=entry.n_units_measured,
+                cpu_ns=entry.cpu_ns, wall_ns=entry.wall_ns, cost_steps=entry.cost_steps,
+            )
+        )  # fmt: skip
+    return session
