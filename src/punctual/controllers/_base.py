@@ -6,7 +6,7 @@ from math import isfinite, isnan
 from punctual.core.control import Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
-from punctual.core.resources import Resources
+from punctual.core.resources import TOLERANCE, Resources
 from punctual.core.story import Reason
 
 #: A demand of nothing would suspend the job, so a controller of a running job never goes below this.
@@ -25,8 +25,39 @@ def core_bounds(spec: JobSpec, reading: Reading) -> tuple[float, float]:
 
 
 def wanted(spec: JobSpec, reading: Reading, cores: float) -> Resources:
-    """The amount to demand: `cores` within the bounds, everything that is not steered at its ceiling."""
-    return replace(spec.ceiling.at_most(reading.ceiling), cores=clamp(cores, *core_bounds(spec, reading)))
+    """The amount to demand: `cores` within the bounds, everything that is not steered at its ceiling.
+
+    A job made of workers gets the least number of them that has so many cores.
+    """
+    cores = clamp(cores, *core_bounds(spec, reading))
+    if spec.worker is not None:
+        counts, worker_cores = counts_within(spec, reading), spec.worker.cores
+        enough = (n for n in counts if worker_cores and n * worker_cores >= cores - TOLERANCE)
+        return workers(spec, reading, next(enough, counts[-1]))
+    return replace(spec.ceiling.at_most(reading.ceiling), cores=cores)
+
+
+def counts_within(spec: JobSpec, reading: Reading) -> tuple[int, ...]:
+    """The numbers of workers that may be demanded at this reading, ascending; a job without workers has the number 1.
+
+    Where even the smallest is more than there is, it stands alone: less the job cannot use.
+    """
+    counts, worker = spec.worker_counts() or (1,), spec.worker
+    if worker is None:
+        return counts
+    return tuple(n for n in counts if (worker * n).fits_in(reading.ceiling)) or counts[:1]
+
+
+def count_held(spec: JobSpec, reading: Reading) -> int:
+    """How many workers the job holds."""
+    if spec.worker is None:
+        return 1
+    return reading.shape.n_workers if reading.shape is not None else 0
+
+
+def workers(spec: JobSpec, reading: Reading, n: int) -> Resources:
+    """What `n` workers hold; the ceiling of a job without workers."""
+    return spec.ceiling.at_most(reading.ceiling) if spec.worker is None else spec.worker * n
 
 
 def reason_to_run_free(reading: Reading) -> Reason | None:

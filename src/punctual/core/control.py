@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from punctual.core.job import RateCurve
 from punctual.core.resources import Resources
+from punctual.core.speed import Shape
 from punctual.core.story import Reason
 
 
@@ -69,6 +71,10 @@ class Reading:
         Whether the training process can be told to pace itself.
     can_cap
         Whether a grant is enforced: if not, the job takes what it finds and only pacing slows it.
+    shape
+        What of the grant the job's speed depends on, its number of workers among it; None: the job holds nothing.
+    curve
+        What is known of its speed in other shapes; None: it has no performance model.
     """
 
     elapsed_s: float
@@ -85,6 +91,8 @@ class Reading:
     landed: bool = False
     can_pace: bool = False
     can_cap: bool = True
+    shape: Shape | None = None
+    curve: RateCurve | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

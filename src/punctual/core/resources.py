@@ -72,6 +72,11 @@ class Resources:
             and self.memory_bytes <= other.memory_bytes
         )
 
+    def n_times(self, part: "Resources") -> int:
+        """How many times `part`, which holds something, fits."""
+        pairs = ((self.gpus, part.gpus), (self.memory_bytes, part.memory_bytes), (self.cores + TOLERANCE, part.cores))
+        return min(int(have // one) for have, one in pairs if one > 0)
+
     def at_least(self, other: "Resources") -> "Resources":
         """The larger amount, kind by kind."""
         return Resources(

@@ -11,7 +11,7 @@ Three rules hold here, each for a failure that was seen without it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
@@ -78,6 +78,8 @@ class Periods:
         Before a failed command is asked again.
     answer_s
         After which a command without an answer is taken as lost.
+    learn_s
+        Least time over which a speed is measured.
     grace_s, grace_frac
         A job that reports no progress is pointed out after the first, or this share of its deadline if that is later.
     """
@@ -86,6 +88,7 @@ class Periods:
     idle_tick_s: float = 1.0
     retry_s: float = 1.0
     answer_s: float = 10.0
+    learn_s: float = 1.0
     grace_s: float = 30.0
     grace_frac: float = 0.2
 
@@ -121,6 +124,8 @@ class _Job:
     launched_again: bool = False
     progress: ProgressReported | None = None
     phases: tuple[PhaseProgress, ...] = ()
+    #: Where the next speed is learned from.
+    mark: "_Mark | None" = None
     can_pace: bool = False
     can_cap: bool = True
     #: What the ledger says the job holds, added up, and the shape it gives the job.
@@ -161,6 +166,21 @@ class _Job:
         wanted = self.demand.reason if self.demand else _QUEUED
         satisfied = self.wanted().fits_in(total(self.target.values()))
         return wanted if satisfied or self.target_reason is None else self.target_reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A report from which a speed may be learned: when its last unit was done, and whether nothing held the job back."""
+
+    begun_at: float
+    steps_done: float
+    phases: tuple[PhaseProgress, ...]
+    runs_free: bool
+
+    def is_alike_until(self, event: ProgressReported, job: _Job) -> bool:
+        """Whether the job has only done steps since, unpaced, and not while a change of its grant was in flight."""
+        unchanged = job.applied is not None or event.unit_at <= job.asked_at
+        return self.runs_free and unchanged and self.phases == job.phases
 
 
 class Scheduler:
@@ -385,14 +405,23 @@ class Scheduler:
             self._changed[event.job] = job
 
     def _learn(self, job: _Job, event: ProgressReported) -> None:
-        """Show the model the speed between the last two reports, if the job held the same all the time."""
-        before = job.progress
-        if job.curve is None or job.shape is None or before is None or before.at < job.granted_at:
+        """Show the model the speed since the mark, if the job held the same and did nothing but steps all the time.
+
+        A paced job shows how fast it may be, not how fast it is.
+        """
+        if job.curve is None or job.shape is None:
             return
-        steps, over_s = event.steps_done - before.steps_done, event.at - before.at
-        if over_s > 0 and steps >= 0:
-            seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
-            job.curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
+        mark = job.mark
+        if mark is not None and mark.begun_at >= job.granted_at and mark.is_alike_until(event, job):
+            steps, over_s = event.steps_done - mark.steps_done, event.unit_at - mark.begun_at
+            if 0 <= over_s < self._periods.learn_s:
+                return
+            if steps > 0 and over_s > 0:
+                seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
+                job.curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
+        begun_at = event.unit_at if event.steps_done else event.at  # the first step is no unit of time before it
+        runs_free = job.applied is not None and job.applied[1] is None
+        job.mark = _Mark(begun_at, event.steps_done, job.phases, runs_free)
 
     def _phase_reported(self, event: PhaseReported) -> None:
         job = self._active.get(event.job)
@@ -439,7 +468,7 @@ class Scheduler:
         self._hold(job, at)
         self._become(job, "queued")
         job.applied, job.asked = None, None
-        job.progress, job.phases = None, ()  # the next process counts for itself
+        job.progress, job.phases, job.mark = None, (), None  # the next process counts for itself
         self._unsettle(job)
         job.n_requests += 1  # answers to what was asked before are about a process that is gone
         self._plan_due = True
@@ -568,6 +597,8 @@ class Scheduler:
     def _next_demand(self, job: _Job, at: float) -> Demand:
         idle_s = self._periods.idle_tick_s
         if job.progress is not None and job.progress.landed:
+            if job.spec.worker is not None and job.demand is not None:  # starting workers would only delay the others
+                return replace(job.demand, next_tick_s=idle_s, reason=_LANDED, pacing=None)
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_LANDED)
         if job.spec.deadline_s is None or job.controller is None:
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_NO_DEADLINE)
@@ -591,9 +622,15 @@ class Scheduler:
             landed=progress.landed if progress else False,
             can_pace=job.can_pace,
             can_cap=job.can_cap,
+            shape=job.shape,
+            curve=job.curve,
         )
 
     def _ceiling(self, job: _Job) -> Resources:
+        worker = job.spec.worker
+        if worker is not None and job.spec.server is None:  # workers may lie on several nodes
+            n_workers = sum(capacity.n_times(worker) for capacity in self._ledger.nodes.values())
+            return job.spec.ceiling.at_most(worker * n_workers).at_least(job.spec.floor)
         largest = NOTHING
         for capacity in self._ledger.nodes.values():
             largest = largest.at_least(capacity)

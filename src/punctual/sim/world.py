@@ -269,9 +269,8 @@ class World:
         if life.resume_at > at:
             return []
         life.resume_at = inf
-        progress = self._progress(life, at)
         self._train(life, at)
-        return [progress]
+        return [self._progress(life, at)]
 
     def _routine(self, life: Life, at: float) -> list[Event]:
         if life.report_at > at:

@@ -1,0 +1,238 @@
+"""Seconds of a step by number of workers: what was measured, and what it says about numbers that were never held.
+
+The logarithm of a step's seconds is a *level*, which drifts with the machine and is common to all numbers, and an
+*offset* of each number, which stays. A scalar Kalman gain splits what was not expected between the two: after a change
+of the number the offset is what is least known and takes nearly all, later the level does.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from math import exp, inf, log, log2, sqrt
+
+#: Standard deviation of one step's time, as a share of it, and of what all steps of a sample share.
+STEP_NOISE_FRAC = 0.06
+SAMPLE_NOISE_FRAC = 0.01
+#: Random walk of the level per second, as a share.
+DRIFT_FRAC = 0.012
+#: Innovations beyond this many standard deviations, twice in a row and in the same direction, mean a change.
+SURPRISE_SIGMAS = 3.0
+#: Time over which a passing deviation of the level decays, and over which its mean is taken, seconds.
+REVERSION_S = 5.0
+MEAN_S = 25.0
+#: How far off an extrapolation is, for each doubling: from one number alone, from two or more, by a fitted model.
+ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
+#: Share of a step that more workers do not shorten, believed until a second number was held.
+UNDIVIDED_FRAC = 0.1
+
+#: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.
+Model = Callable[[int], tuple[float, float] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Of one number of workers, to the first that was held: logarithm of the ratio of times, and its variance."""
+
+    log_frac: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What is believed.
+
+    Attributes
+    ----------
+    level, variance
+        Logarithm of a step's seconds with the first number of workers, now.
+    mean
+        Slow mean of the level.
+    spread
+        Standard deviation of the level around it.
+    seen_s
+        Wall seconds over which samples were seen.
+    surprise
+        Sign of the last innovation if it was beyond `SURPRISE_SIGMAS`, otherwise 0.
+    offsets
+        Of each number that was held.
+    """
+
+    level: float
+    variance: float
+    mean: float
+    spread: float = 0.05
+    seen_s: float = 0.0
+    surprise: int = 0
+    offsets: Mapping[int, Offset] = field(default_factory=dict)
+
+    def now_s(self, n_workers: int) -> float:
+        """Seconds a step now, with a number that was held."""
+        offset = self.offsets.get(n_workers)
+        return _exp(self.level + (offset.log_frac if offset else 0.0))
+
+    def risk_frac(self, horizon_s: float) -> float:
+        """Standard deviation of the mean level over the next `horizon_s` seconds."""
+        return sqrt(self.spread**2 * min(1.0, 2.0 * REVERSION_S / max(horizon_s, 1e-6)) + self.variance)
+
+    def forecast(self, horizon_s: float) -> float:
+        """Mean level over that time: a deviation from the slow mean is expected to decay with `REVERSION_S`."""
+        ratio = max(horizon_s, 1e-6) / REVERSION_S
+        return self.mean + (self.level - self.mean) * (1.0 - exp(-ratio)) / ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Of one number of workers.
+
+    Attributes
+    ----------
+    step_s
+        Seconds a step, expected.
+    std_frac
+        Its relative standard deviation.
+    bound_s
+        No more than this, since fewer workers waste no more of their time than many do; infinite: nothing is known.
+    is_seen
+        Whether it was measured.
+    """
+
+    step_s: float
+    std_frac: float
+    bound_s: float
+    is_seen: bool
+
+    def safe_s(self, sigmas: float) -> float:
+        """Seconds a step that are exceeded only by more than `sigmas` standard deviations."""
+        return min(self.step_s * exp(sigmas * self.std_frac), self.bound_s)
+
+
+def first(n_workers: int, sample_s: float, n_steps: float, over_s: float) -> StepTime:
+    """The belief after the first sample: `sample_s` seconds a step over `n_steps` steps, `over_s` seconds."""
+    level = log(sample_s)
+    variance = 0.03**2 + STEP_NOISE_FRAC**2 / max(n_steps, 1.0)
+    return StepTime(level, variance, level, seen_s=over_s, offsets={n_workers: Offset(0.0, 0.0)})
+
+
+def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, over_s: float, model: Model) -> StepTime:
+    """The belief after one more sample; `model` tells what to expect of a number that is held for the first time."""
+    offset = _offset(belief, n_workers, model)
+    level_variance = belief.variance + DRIFT_FRAC**2 * over_s
+    noise = STEP_NOISE_FRAC**2 / max(n_steps, 1.0) + SAMPLE_NOISE_FRAC**2
+    innovation = log(sample_s) - belief.level - offset.log_frac
+    surprise = _surprise(innovation, level_variance + offset.variance + noise)
+    changed = surprise != 0 and surprise == belief.surprise
+    if changed:
+        level_variance = 0.5**2
+    total = level_variance + offset.variance + noise
+    level = belief.level + level_variance / total * innovation
+    learned = Offset(
+        offset.log_frac + offset.variance / total * innovation, offset.variance * (1.0 - offset.variance / total)
+    )
+    return replace(
+        _drifted(belief, level, over_s),
+        level=level,
+        variance=level_variance * (1.0 - level_variance / total),
+        surprise=0 if changed else surprise,
+        offsets={**belief.offsets, n_workers: learned},
+    )
+
+
+def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: Model) -> dict[int, Speed]:
+    """What to expect of each number in `counts` over the next `horizon_s` seconds."""
+    level, risk_frac = belief.forecast(horizon_s), belief.risk_frac(horizon_s)
+    offsets = {n: _offset(belief, n, model) for n in {*counts, *belief.offsets}}
+    made = {}
+    for n in counts:
+        more = min((m for m in belief.offsets if m > n), default=None)
+        bound_s = inf
+        if more is not None and n not in belief.offsets:
+            bound_s = _exp(level + offsets[more].log_frac + risk_frac) * more / n
+        made[n] = Speed(
+            step_s=_exp(level + offsets[n].log_frac),
+            std_frac=sqrt(risk_frac**2 + offsets[n].variance),
+            bound_s=bound_s,
+            is_seen=n in belief.offsets,
+        )
+    return made
+
+
+def _surprise(innovation: float, variance: float) -> int:
+    if innovation * innovation <= SURPRISE_SIGMAS**2 * variance:
+        return 0
+    return 1 if innovation > 0 else -1
+
+
+def _drifted(belief: StepTime, level: float, over_s: float) -> StepTime:
+    """The slow mean and the spread around it, averaged over what was seen and at most `MEAN_S`."""
+    seen_s = belief.seen_s + over_s
+    deviation = level - belief.mean
+    spread_share = min(1.0, over_s / MEAN_S)
+    return replace(
+        belief,
+        mean=belief.mean + min(1.0, over_s / min(MEAN_S, seen_s)) * deviation,
+        spread=sqrt((1.0 - spread_share) * belief.spread**2 + spread_share * deviation**2),
+        seen_s=seen_s,
+    )
+
+
+def _offset(belief: StepTime, n: int, model: Model) -> Offset:
+    """Measured, or from the nearest numbers that were."""
+    if n in belief.offsets:
+        return belief.offsets[n]
+    nearest = sorted(belief.offsets, key=lambda m: (abs(log2(m / n)), m))[:2]
+    nearest_one, doublings = nearest[0], abs(log2(nearest[0] / n))
+    modelled = _by_model(belief, n, nearest, model)
+    if modelled is not None:
+        log_frac, frac = modelled
+    elif len(nearest) == 1:
+        divided = 1.0 - UNDIVIDED_FRAC
+        log_frac = belief.offsets[nearest_one].log_frac + log(UNDIVIDED_FRAC + divided * nearest_one / n)
+        frac = ALONE_FRAC * doublings
+    else:
+        log_frac, frac = _along(belief, n, nearest), ALONG_FRAC * doublings
+    log_frac = _within_perfect_scaling(belief, n, log_frac)
+    return Offset(log_frac, belief.offsets[nearest_one].variance + frac**2)
+
+
+def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tuple[float, float] | None:
+    """The model's time, times measured over modelled at the nearest numbers held; and how far off that may be."""
+    mine = model(n)
+    if mine is None or not 0.0 < mine[0] < inf:
+        return None
+    corrections = []
+    for m in nearest:
+        other = model(m)
+        if other is not None and 0.0 < other[0] < inf:
+            corrections.append((1.0 / abs(log2(m / n)), belief.offsets[m].log_frac - log(other[0])))
+    if not corrections:
+        return None
+    weight = sum(one for one, _ in corrections)
+    correction = sum(one * each for one, each in corrections) / weight
+    frac = max(min(mine[1], ALONE_FRAC * 2.0), MODEL_FRAC * abs(log2(nearest[0] / n)))
+    return log(mine[0]) + correction, frac
+
+
+def _along(belief: StepTime, n: int, nearest: list[int]) -> float:
+    """On the curve undivided + divided / n through two measured numbers, both parts zero or above."""
+    one, other = nearest
+    one_s, other_s = exp(belief.offsets[one].log_frac), exp(belief.offsets[other].log_frac)
+    divided_s = max(0.0, (one_s - other_s) / (1.0 / one - 1.0 / other))
+    undivided_s = one_s - divided_s / one
+    if undivided_s < 0.0:
+        undivided_s, divided_s = 0.0, one_s * one
+    return log(undivided_s + divided_s / n)
+
+
+def _within_perfect_scaling(belief: StepTime, n: int, log_frac: float) -> float:
+    """A step never takes fewer worker-seconds with more workers: bounded by the nearest measured on either side."""
+    fewer = max((m for m in belief.offsets if m < n), default=None)
+    more = min((m for m in belief.offsets if m > n), default=None)
+    if fewer is not None:
+        log_frac = max(log_frac, belief.offsets[fewer].log_frac + log(fewer / n))
+    if more is not None:
+        log_frac = min(log_frac, belief.offsets[more].log_frac + log(more / n))
+    return log_frac
+
+
+def _exp(power: float) -> float:
+    """No overflow: what a torn report says may be any number."""
+    return exp(min(max(power, -600.0), 600.0))

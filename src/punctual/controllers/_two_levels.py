@@ -1,0 +1,141 @@
+"""Two numbers of workers, one after the other, that do an amount of work in a given time at least cost."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from punctual.controllers._step_time import Speed
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`first` workers for `first_s` seconds, then `second`; equal: one number to the end.
+
+    Attributes
+    ----------
+    cost_s
+        Worker-seconds from now to the end, those of stopped training and the price of each change included.
+    """
+
+    first: int
+    second: int
+    first_s: float
+    cost_s: float
+
+    @property
+    def is_level(self) -> bool:
+        return self.first == self.second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is to be done, and what is known of how fast it can be.
+
+    Attributes
+    ----------
+    steps
+        Work left, in steps.
+    time_s
+        Seconds until it should be done.
+    held
+        Number of workers now.
+    speeds
+        By number of workers.
+    stop_s
+        Training time lost by one change of the number, seconds.
+    price_s
+        Worker-seconds that a change must save besides what it costs.
+    sigmas_kept, sigmas_changed
+        How many standard deviations of a step's time a number must make room for: one that is held, and one that is
+        changed to for the rest.
+    """
+
+    steps: float
+    time_s: float
+    held: int
+    speeds: Mapping[int, Speed]
+    stop_s: float
+    price_s: float
+    sigmas_kept: float
+    sigmas_changed: float
+
+    def end_s(self, n: int) -> float:
+        """Seconds expected until all is done with `n` workers, a change to them included."""
+        return self.steps * self.speeds[n].step_s + (self.stop_s if n != self.held else 0.0)
+
+
+def level(outlook: Outlook, n: int) -> Plan | None:
+    """`n` workers to the end; None: not enough."""
+    kept = n == outlook.held
+    step_s = outlook.speeds[n].safe_s(outlook.sigmas_kept if kept else outlook.sigmas_changed)
+    stop_s = 0.0 if kept else outlook.stop_s
+    if outlook.steps * step_s + stop_s > outlook.time_s:
+        return None
+    changed_s = 0.0 if kept else outlook.price_s + stop_s * max(outlook.held - n, 0)
+    return Plan(n, n, outlook.time_s, n * outlook.time_s + changed_s)
+
+
+def more_first(outlook: Outlook, more: int, fewer: int) -> Plan | None:
+    """`more` workers until `fewer` are enough for the rest; None: not enough, or no better than one number."""
+    kept = more == outlook.held
+    n_changes = 1 if kept else 2
+    more_s = outlook.speeds[more].safe_s(0.0 if kept else outlook.sigmas_kept)
+    fewer_s = outlook.speeds[fewer].safe_s(outlook.sigmas_changed)
+    usable_s = outlook.time_s - n_changes * outlook.stop_s
+    at_more_s = _at_more_s(outlook.steps, usable_s, more_s, fewer_s)
+    if at_more_s is None:
+        return None
+    cost_s = more * at_more_s + fewer * (usable_s - at_more_s) + n_changes * (outlook.stop_s * more + outlook.price_s)
+    return Plan(more, fewer, at_more_s, cost_s)
+
+
+def more_later(outlook: Outlook, more: int, wait_frac: float) -> Plan | None:
+    """What is held until `more` workers are needed for `wait_frac` of the time left; None: they are already."""
+    held_s, more_s = outlook.speeds[outlook.held].step_s, outlook.speeds[more].safe_s(outlook.sigmas_kept)
+    usable_s = outlook.time_s - outlook.stop_s
+    at_more_s = _at_more_s(outlook.steps, usable_s, more_s, outlook.speeds[outlook.held].safe_s(outlook.sigmas_kept))
+    if at_more_s is None or more_s >= held_s or at_more_s > wait_frac * usable_s:
+        return None
+    at_held_s = usable_s - at_more_s
+    cost_s = more * at_more_s + outlook.held * at_held_s + outlook.stop_s * more + outlook.price_s
+    return Plan(outlook.held, more, at_held_s, cost_s)
+
+
+def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> float | None:
+    """Seconds with the larger number so that the smaller does the rest; None: never enough, or it is no faster."""
+    if usable_s <= 0.0 or more_s >= fewer_s:
+        return None
+    at_more_s = max(0.0, (steps - usable_s / fewer_s) / (1.0 / more_s - 1.0 / fewer_s))
+    return at_more_s if at_more_s < usable_s else None
+
+
+def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> Plan | None:
+    """The cheapest plan, beginning with what is held or with one of `allowed`; None: nothing is enough."""
+    allowed, held = set(allowed), outlook.held
+    hull = lower_hull(outlook.speeds)
+    plans = [level(outlook, n) for n in sorted({held, *allowed})]
+    plans += [more_first(outlook, held, n) for n in outlook.speeds if n < held]
+    plans += [more_first(outlook, more, fewer) for fewer, more in pairwise(hull) if more in allowed]
+    plans += [more_later(outlook, n, wait_frac) for n in outlook.speeds if n > held]
+    return min((plan for plan in plans if plan is not None), key=lambda plan: (plan.cost_s, plan.first), default=None)
+
+
+def lower_hull(speeds: Mapping[int, Speed]) -> list[int]:
+    """Numbers on the lower convex hull of workers over rate, ascending; the others are beaten by mixing two of these.
+
+    Numbers that are no faster than a smaller one are left out: they cost more and do less.
+    """
+    hull: list[int] = []
+    for n in sorted(speeds):
+        if hull and speeds[n].step_s >= speeds[hull[-1]].step_s:
+            continue
+        while len(hull) > 1 and _is_beaten(speeds, hull[-2], hull[-1], n):
+            hull.pop()
+        hull.append(n)
+    return hull
+
+
+def _is_beaten(speeds: Mapping[int, Speed], low: int, middle: int, high: int) -> bool:
+    """Whether mixing `low` and `high` costs no more than `middle`."""
+    low_sps, middle_sps, high_sps = (1.0 / speeds[n].step_s for n in (low, middle, high))
+    return (middle - low) * (high_sps - low_sps) >= (high - low) * (middle_sps - low_sps)

@@ -1,0 +1,433 @@
+"""Whole workers: at most two numbers of them, one after the other, and pacing for the landing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import isfinite
+
+from punctual.controllers import _step_time, _two_levels
+from punctual.controllers._base import (
+    check_above_zero,
+    check_fraction,
+    count_held,
+    counts_within,
+    reason_to_run_free,
+    workers,
+)
+from punctual.controllers._step_time import Model, StepTime
+from punctual.controllers._two_levels import Outlook, Plan
+from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
+from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.job import JobSpec
+from punctual.core.story import Reason
+
+#: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.
+_SAMPLE_S = 0.25
+_FIRST_SAMPLE_STEPS = 8
+#: First steps that are no sample, after the start and after each change; where one takes so long, one is enough.
+_SKIPPED_STEPS = 2
+_LONG_STEP_S = 0.5
+#: A paced job may be ahead by this share of the time left.
+_LEAD_FRAC = 0.1
+#: Ahead of its line by more than this the job waits for it.
+_HELD_S = 0.02
+#: Seconds for which a slightly infeasible forecast must last before it is believed, and of training it must rest on.
+_DOUBT_S = 3.0
+_FIRST_LOOK_S = 1.0
+#: Seconds for which a number is held at least to see what it does, or this share of the time left.
+_TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the controller remembers between two readings.
+
+    Attributes
+    ----------
+    held
+        Number of workers at the last reading.
+    mark
+        The reading from which the next sample is taken.
+    warm
+        Whether what happened since the mark is a sample.
+    is_tried
+        Whether a sample was taken with the number that is held now.
+    times
+        Seconds of a step by number of workers; None until the first sample.
+    phase_steps
+        Cost of one unit of each phase, in steps.
+    stop_s
+        Training time lost by a change of the number, as measured; None: none was yet.
+    wanted, wanted_at_s
+        The number demanded last, and since when.
+    before
+        The reading on which the last change was demanded, until that change was measured.
+    """
+
+    held: int = 0
+    mark: Reading | None = None
+    warm: bool = False
+    is_tried: bool = False
+    times: StepTime | None = None
+    phase_steps: Mapping[str, float] = field(default_factory=dict)
+    stop_s: float | None = None
+    wanted: int = 0
+    wanted_at_s: float = 0.0
+    before: Reading | None = None
+    line: PacingLine | None = None
+    feasible: bool = True
+    doubt_since_s: float | None = None
+    deadline_s: float = 0.0
+
+    def is_changing(self) -> bool:
+        """Whether another number was demanded than is held."""
+        return self.wanted not in (0, self.held)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoLevel:
+    """Give the job a whole number of workers that lands it on its deadline, and change it as rarely as possible.
+
+    Use it for a job made of equal workers, each with a device or a fixed share of cores of its own. A job that is not
+    made of workers is taken as one worker that holds its ceiling: only pacing steers it then, and `remaining-cost`
+    does better.
+
+    Parameters
+    ----------
+    margin_frac, margin_least_s
+        Share of the deadline to land early when pacing lands the job, and the least, seconds. `JobSpec.margin_frac`
+        overrides the share.
+    margin_unpaced_frac
+        The same share where nothing can pace the job.
+    sigmas_changed, sigmas_kept
+        How many standard deviations of the time of a step a number of workers must make room for: to be changed to
+        for the rest of the job, and to be kept.
+    price_frac
+        Least gain of a change, as a share of the worker-seconds that are left.
+    wait_frac
+        A job that holds too few workers waits with taking more until it needs them for this share of the time left.
+    stop_s
+        Training time lost by a change until one was measured, seconds, where the job declares none.
+    landing_s, landing_frac
+        The job is paced from this long before the end on, or this share of the deadline if that is longer; earlier if
+        it is to hold one number to the end.
+    answer_s
+        After this long without the number that was demanded the controller counts with what there is.
+    tick_s, tick_least_s, tick_long_s
+        Control period as with `remaining-cost`.
+
+    Raises
+    ------
+    InvalidSpec
+        If a parameter is out of its range.
+
+    Notes
+    -----
+    *Symbols.* W work left in steps, a unit of a phase counted as so many steps; T time left to the aim; t(n) seconds a
+    step with n workers and sigma(n) its relative standard deviation; delta training time lost by a change; pi the
+    least gain of a change in worker-seconds; m workers held.
+
+    *Formula.* Of the plans "n to the end", "h until l is enough" and "m until h is needed" the cheapest in
+    worker-seconds, where h then l takes ``s = (W - T' / t(l)) / (1 / t(h) - 1 / t(l))`` seconds with h, T' = T less
+    delta for each change, and each change costs ``pi`` besides. For the last number of a plan
+    ``t(l) exp(k sigma(l))`` stands for t(l), bounded by ``t(m) m / l`` from any m > l that was measured.
+
+    *Source.* Own; docs/explanation/controllers/two-level.md.
+
+    *Properties.* Deterministic; O(counts) a step. With exact rates it makes at most two changes, and its cost is that
+    of the best mix of any numbers plus two stops.
+
+    *Fails when* the speed depends on something else that changes faster than the job can be resized.
+    """
+
+    margin_frac: float = 0.0004
+    margin_least_s: float = 0.05
+    margin_unpaced_frac: float = 0.005
+    sigmas_changed: float = 2.0
+    sigmas_kept: float = 1.0
+    price_frac: float = 0.01
+    wait_frac: float = 0.5
+    stop_s: float = 0.5
+    landing_s: float = 2.0
+    landing_frac: float = 0.05
+    answer_s: float = 10.0
+    tick_s: float = 0.5
+    tick_least_s: float = 0.1
+    tick_long_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        where = "controller 'two-level'"
+        check_above_zero(
+            where, margin_least_s=self.margin_least_s, sigmas_changed=self.sigmas_changed, sigmas_kept=self.sigmas_kept,
+            stop_s=self.stop_s, landing_s=self.landing_s, answer_s=self.answer_s, tick_s=self.tick_s,
+            tick_least_s=self.tick_least_s, tick_long_s=self.tick_long_s,
+        )  # fmt: skip
+        check_fraction(
+            where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
+            price_frac=self.price_frac, wait_frac=self.wait_frac, landing_frac=self.landing_frac,
+        )  # fmt: skip
+
+    def init(self, spec: JobSpec) -> State:
+        return State()
+
+    def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
+        """The demand after `reading`, and the state for the next one."""
+        counts, held = counts_within(spec, reading), count_held(spec, reading)
+        model = _model(reading)
+        state = _learn(state, reading, held, model)
+        free = reason_to_run_free(reading)
+        if free is not None or state.times is None:
+            return self._run_free(spec, state, reading, counts, free)
+        outlook = self._outlook(spec, state, reading, state.times, counts, model)
+        state = replace(self._judge(state, reading, outlook), deadline_s=reading.deadline_s)
+        plan = None if self._must_wait(state, reading, outlook) else self._plan(state, outlook)
+        n_workers, reason = self._number(state, outlook, plan)
+        state = self._demanded(replace(state, line=self._line(state, reading, outlook, plan)), reading, n_workers)
+        forecast = self._forecast(spec, state, reading, outlook)
+        demand = Demand(
+            resources=workers(spec, reading, n_workers),
+            next_tick_s=self._period_s(state, outlook, plan),
+            reason=replace(reason, facts={**reason.facts, "finish_s": forecast.finish_s}),
+            pacing=state.line,
+            forecast=forecast,
+        )
+        return demand, state
+
+    def _run_free(
+        self, spec: JobSpec, state: State, reading: Reading, counts: tuple[int, ...], reason: Reason | None
+    ) -> tuple[Demand, State]:
+        """Before there is anything to steer by the job has its ceiling; once it has landed nothing is changed."""
+        n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
+        reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
+        demand = Demand(resources=workers(spec, reading, n_workers), next_tick_s=2.0 * self.tick_least_s, reason=reason)
+        return demand, self._demanded(replace(state, line=None), reading, n_workers)
+
+    def _demanded(self, state: State, reading: Reading, n_workers: int) -> State:
+        if n_workers == state.wanted:
+            return state
+        before = reading if n_workers != state.held else None
+        return replace(state, wanted=n_workers, wanted_at_s=reading.elapsed_s, before=before)
+
+    def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
+        if spec.margin_frac is not None:
+            return spec.margin_frac * reading.deadline_s
+        frac = self.margin_frac if reading.can_pace else self.margin_unpaced_frac
+        return max(frac * reading.deadline_s, self.margin_least_s)
+
+    def _aim_s(self, spec: JobSpec, reading: Reading) -> float:
+        return reading.deadline_s - self._margin_s(spec, reading)
+
+    def _outlook(
+        self, spec: JobSpec, state: State, reading: Reading, times: StepTime, counts: tuple[int, ...], model: Model
+    ) -> Outlook:
+        time_s = self._aim_s(spec, reading) - reading.elapsed_s
+        held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
+        speeds = _step_time.speeds(times, counts, time_s, model)
+        total, done = work(state.phase_steps, reading)
+        credit = (reading.elapsed_s - reading.unit_at_s) / speeds[held].step_s
+        steps = max(0.0, total - done - min(max(credit, 0.0), largest_unit_steps(state.phase_steps)))
+        stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
+        return Outlook(
+            steps=steps, time_s=time_s, held=held, speeds=speeds, stop_s=stop_s,
+            price_s=self.price_frac * held * max(time_s, 0.0),
+            sigmas_kept=self.sigmas_kept, sigmas_changed=self.sigmas_changed,
+        )  # fmt: skip
+
+    def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
+        """Whether a change is under way, or what it has brought is not known yet."""
+        since_s = reading.elapsed_s - state.wanted_at_s
+        if state.is_changing():
+            return since_s < self.answer_s
+        return not state.is_tried and since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
+
+    def _plan(self, state: State, outlook: Outlook) -> Plan | None:
+        if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
+            return None
+        allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
+        return _two_levels.best(outlook, allowed, self.wait_frac)
+
+    def _number(self, state: State, outlook: Outlook, plan: Plan | None) -> tuple[int, Reason]:
+        """The number to demand now, and why."""
+        if plan is None and state.is_changing() and state.wanted in outlook.speeds:
+            return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
+        if plan is None:
+            return self._number_without_plan(state, outlook)
+        now = plan.second if plan.first_s <= 0.0 else plan.first
+        if plan.is_level:
+            return now, _reason("level", f"{_named(now)} to the end", outlook)
+        text = f"{_named(plan.first)} for {plan.first_s:.1f} s, then {plan.second}"
+        return now, _reason("two-level", text, outlook)
+
+    def _number_without_plan(self, state: State, outlook: Outlook) -> tuple[int, Reason]:
+        if not state.is_tried and state.feasible:
+            return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
+        if outlook.steps <= 0.0 or (state.feasible and outlook.time_s <= 0.0):
+            return outlook.held, Reason("end", "the last unit of work is under way")
+        fastest = min(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
+        if state.feasible:
+            return fastest, _reason("catch-up", f"no plan has room for doubt: {_named(fastest)}", outlook)
+        return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
+
+    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: Plan | None) -> PacingLine | None:
+        """The line to pace on; the one in force as long as it leads to the end of the work."""
+        if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
+            return state.line
+        if not reading.can_pace or not state.feasible:
+            return None
+        unit_s = largest_unit_steps(state.phase_steps) * outlook.speeds[outlook.held].step_s
+        landing = outlook.time_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * unit_s)
+        settled = plan is not None and plan.is_level and plan.first == outlook.held
+        ahead_first = plan is not None and plan.second < outlook.held
+        if not landing and (ahead_first or not (settled or state.line)):
+            return None
+        end_s = reading.elapsed_s + outlook.time_s
+        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and ends_with_work(state.line, reading):
+            return state.line
+        costs = {phase.name: state.phase_steps.get(phase.name, 0.0) for phase in reading.phases}
+        end_work, done = work(costs, reading)
+        s_per_step = (1.0 + _LEAD_FRAC) * outlook.time_s / max(end_work - done, 1e-9)
+        return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=costs)
+
+    def _judge(self, state: State, reading: Reading, outlook: Outlook) -> State:
+        """Whether the deadline can be met; far beyond doubt at once, less far only after it has lasted."""
+        late_s = _earliest_s(reading, outlook) - reading.deadline_s
+        speed = outlook.speeds[outlook.held]
+        doubt_s = speed.std_frac * max(outlook.time_s, 0.0) + 0.5 * speed.step_s
+        if late_s <= max(doubt_s, 0.003 * reading.deadline_s):
+            clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
+            return replace(state, feasible=clear, doubt_since_s=None)
+        since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
+        seen_s = state.times.seen_s if state.times else 0.0
+        certain = (late_s > 2.0 * doubt_s and seen_s >= _FIRST_LOOK_S) or reading.elapsed_s - since_s >= _DOUBT_S
+        return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
+
+    def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: Outlook) -> Forecast:
+        earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
+        finish_s = earliest_s if not state.feasible else max(self._aim_s(spec, reading), earliest_s)
+        # While there is room the plan corrects what the times do, and a unit is the finest it can land on.
+        std_s = speed.step_s if state.feasible else speed.std_frac * max(outlook.time_s, 0.0)
+        return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
+
+    def _period_s(self, state: State, outlook: Outlook, plan: Plan | None) -> float:
+        longest_s = max(self.tick_s, min(0.001 * outlook.time_s, self.tick_long_s))
+        if state.is_changing() or not state.is_tried:
+            longest_s = 2.0 * self.tick_least_s
+        if plan is not None and not plan.is_level:
+            longest_s = min(longest_s, max(plan.first_s, self.tick_least_s))
+        return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
+
+
+def _model(reading: Reading) -> Model:
+    """What the job's performance model says, on nodes like those that the job has."""
+
+    def step_time(n_workers: int) -> tuple[float, float] | None:
+        if reading.curve is None or reading.shape is None or reading.shape.n_workers < 1:
+            return None
+        now = reading.shape
+        shape = replace(
+            now, n_workers=n_workers, n_nodes=min(now.n_nodes, n_workers), cores=now.cores * n_workers / now.n_workers
+        )
+        rate_sps, std_sps = reading.curve.rate_sps(shape), reading.curve.std_sps(shape)
+        if not (rate_sps > 0.0 and isfinite(rate_sps) and isfinite(std_sps)):
+            return None
+        return 1.0 / rate_sps, std_sps / rate_sps
+
+    return step_time
+
+
+def _may_be_tried(outlook: Outlook, n: int) -> bool:
+    """Whether a number that was never held can be given up again in time, should it be no better than it must be."""
+    known = [m for m, speed in outlook.speeds.items() if speed.is_seen]
+    if outlook.speeds[n].is_seen or not known:
+        return True
+    trial_s = max(_TRIAL_S, _TRIAL_FRAC * outlook.time_s)
+    done = trial_s / outlook.speeds[n].safe_s(outlook.sigmas_changed)
+    fastest_s = min(outlook.speeds[m].step_s for m in known)
+    return 2.0 * outlook.stop_s + trial_s + max(0.0, outlook.steps - done) * fastest_s <= outlook.time_s
+
+
+def _earliest_s(reading: Reading, outlook: Outlook) -> float:
+    return reading.elapsed_s + min(outlook.end_s(n) for n in outlook.speeds)
+
+
+def _named(n_workers: int) -> str:
+    return f"{n_workers} worker{'s' * (n_workers != 1)}"
+
+
+def _reason(code: str, text: str, outlook: Outlook) -> Reason:
+    facts = {"work_left_steps": outlook.steps, "time_left_s": outlook.time_s, "stop_s": outlook.stop_s}
+    return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {outlook.time_s:.1f} s)", facts)
+
+
+# What a reading teaches.
+
+
+def _learn(state: State, reading: Reading, held: int, model: Model) -> State:
+    """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
+    mark = state.mark
+    if mark is None or held != state.held or reading.steps_done < mark.steps_done or reading.steps_done <= 0:
+        # Another number, or another training in the same job: what is under way belongs to neither.
+        is_tried = state.is_tried and held == state.held
+        return replace(state, held=held, mark=reading, warm=False, is_tried=is_tried)
+    steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
+    if not state.warm:
+        skipped = 1 if steps > 0 and over_s >= _LONG_STEP_S * steps else _SKIPPED_STEPS
+        return replace(state, mark=reading, warm=True) if steps >= skipped else state
+    if units_done(reading) != units_done(mark):
+        return replace(_learn_phases(state, reading, mark, held), mark=reading)
+    # A paced job shows how fast it may be, not how fast it is; and one that is being resized, when it last stood still.
+    if state.is_changing() or _waits(state.line, mark) or _waits(state.line, reading):
+        return replace(state, mark=reading)
+    if steps <= 0 or over_s <= 0.0 or over_s < _least_sample_s(state, over_s / steps):
+        return state
+    return replace(_learn_time(state, reading, mark, held, model), mark=reading, is_tried=True)
+
+
+def _least_sample_s(state: State, step_s: float) -> float:
+    """The first sample with each number spans half a second, but no more than eight steps where these are long."""
+    return _SAMPLE_S if state.is_tried else min(2.0 * _SAMPLE_S, max(_FIRST_SAMPLE_STEPS * step_s, _SAMPLE_S))
+
+
+def _waits(line: PacingLine | None, reading: Reading) -> bool:
+    """Whether the last unit was held back by the pacing line."""
+    if line is None:
+        return False
+    _, done = work(line.phase_cost_steps, reading)
+    due_s = line.end_s - (line.end_work - done) * line.s_per_step
+    return reading.unit_at_s < due_s + _HELD_S
+
+
+def _learn_time(state: State, reading: Reading, mark: Reading, held: int, model: Model) -> State:
+    steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
+    if state.times is None:
+        times = _step_time.first(held, over_s / steps, steps, over_s)
+        return _learn_phases(replace(state, times=times), reading, None, held)
+    times = _step_time.updated(state.times, held, over_s / steps, steps, over_s, model)
+    state = replace(state, times=times)
+    return state if state.before is None else _learn_stop(state, state.before, mark, held)
+
+
+def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> State:
+    """Training time lost between the last unit before a change and the mark after it."""
+    state = replace(state, before=None)
+    if units_done(before) != units_done(mark) or state.times is None:
+        return state
+    step_s = state.times.now_s(held)
+    lost_s = mark.unit_at_s - before.unit_at_s - (mark.steps_done - before.steps_done) * step_s
+    seen_s = max(0.0, lost_s)
+    return replace(state, stop_s=seen_s if state.stop_s is None else 0.5 * (state.stop_s + seen_s))
+
+
+def _learn_phases(state: State, reading: Reading, mark: Reading | None, held: int) -> State:
+    """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
+    steps = dict(state.phase_steps)
+    before = {phase.name: phase for phase in mark.phases} if mark else {}
+    for phase in reading.phases:
+        if phase.cost_steps is not None:
+            steps.setdefault(phase.name, phase.cost_steps)
+        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
+        n_units = phase.units_measured - old.units_measured
+        if n_units <= 0 or state.times is None or state.line is not None:  # a paced unit waits because it was told to
+            continue
+        unit_steps = (phase.wall_s - old.wall_s) / n_units / state.times.now_s(held)
+        steps[phase.name] = blend(steps, phase, unit_steps, n_units)
+    return replace(state, phase_steps=steps)
