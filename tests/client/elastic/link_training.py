@@ -1,0 +1,84 @@
+"""A training that uses nothing but its link: at each step its members count each other. A program of its own."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch import distributed
+
+from punctual.client.elastic.agent import Agent
+from punctual.client.elastic.membership import AgentLink, Roster
+from punctual.wire import PAGE_VARIABLE, Page
+
+STEP_S = 0.005
+
+
+def train(link: AgentLink, n_steps_total: int) -> None:
+    n_steps, after_fault = 0, False
+    while n_steps < n_steps_total:
+        roster = link.join(n_steps=n_steps, after_fault=after_fault)
+        if roster is None:
+            return
+        after_fault = False
+        _enter(roster)
+        try:
+            n_steps = _share(n_steps, roster)
+            while n_steps < n_steps_total and not _step(link, roster, n_steps):
+                n_steps += 1
+            n_steps += n_steps < n_steps_total
+        except RuntimeError:
+            after_fault = True
+        distributed.destroy_process_group()
+
+
+def _enter(roster: Roster) -> None:
+    store = distributed.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False)
+    prefixed = distributed.PrefixStore(str(roster.generation), store)
+    distributed.init_process_group("gloo", store=prefixed, rank=roster.rank, world_size=roster.n_workers)
+
+
+def _share(n_steps: int, roster: Roster) -> int:
+    """The steps that the source has behind it."""
+    if roster.source in (None, -1):
+        return n_steps
+    shared = torch.tensor([n_steps])
+    distributed.broadcast(shared, roster.source)
+    return int(shared)
+
+
+def _step(link: AgentLink, roster: Roster, n_steps: int) -> bool:
+    """One step; whether the members leave their group after it."""
+    time.sleep(STEP_S)
+    link.stamp(n_steps, waiting=True)
+    counts = torch.tensor([1.0, float(link.generation_wanted > roster.generation)])
+    distributed.all_reduce(counts)
+    assert counts[0] == roster.n_workers
+    link.stamp(n_steps + 1, waiting=False)
+    return bool(counts[1])
+
+
+def for_ever(link: AgentLink) -> None:
+    train(link, 10**9)
+
+
+def briefly(link: AgentLink) -> None:
+    """Also says how many threads it has, and the page."""
+    train(link, 20)
+    sys.stdout.write(f"trained with {torch.get_num_threads()} threads, {os.environ[PAGE_VARIABLE]}\n")
+
+
+def fail(link: AgentLink) -> None:
+    link.join(n_steps=0)
+    raise LookupError("no such layer")
+
+
+def crash(link: AgentLink) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    with Agent(globals()[sys.argv[1]], Page.open(os.environ[PAGE_VARIABLE]), hang_s=1.0) as agent:
+        code = agent.run()
+    sys.exit(code)

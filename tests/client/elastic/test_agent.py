@@ -1,0 +1,188 @@
+"""The agent and real workers: a script of its own, its crew watched and hurt from outside."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from punctual.wire import PAGE_VARIABLE, Crew, CrewWish, Page
+
+SCRIPT = Path(__file__).parent / "link_training.py"
+PATIENCE_S = 50.0
+
+
+class Stage:
+    """A script under an agent, and Punctual's side of its page."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "page"
+        self._output = folder / "output"
+        self.page = Page.create(str(self._path))
+        self._n_requests = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *argv: str, n_workers: int = 1) -> None:
+        self.wish(n_workers)
+        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3"}
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def wish(self, n_workers: int) -> int:
+        self._n_requests += 1
+        self.page.wish_for(CrewWish(self._n_requests, n_workers))
+        return self._n_requests
+
+    def resize(self, n_workers: int) -> Crew:
+        request = self.wish(n_workers)
+        return self.await_crew(lambda crew: crew.request == request)
+
+    def await_crew(self, holds: Callable[[Crew], bool]) -> Crew:
+        until = time.monotonic() + PATIENCE_S
+        while not holds(crew := self.page.crew()):
+            assert self._process.poll() is None, self.output()
+            assert time.monotonic() < until, f"{crew}\n{self.output()}"
+            time.sleep(0.005)
+        return crew
+
+    def exit_code(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def agent_pid(self) -> int:
+        return self._process.pid
+
+    def workers(self) -> list[int]:
+        """Process ids in order of their start."""
+        return sorted(pid for parent in _children(self.agent_pid) for pid in _children(parent))
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.page.close()
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def _footprint(pid: int) -> tuple[int, int]:
+    """Descriptors and threads."""
+    process = Path(f"/proc/{pid}")
+    return len([*(process / "fd").iterdir()]), len([*(process / "task").iterdir()])
+
+
+def _settled_footprint(pid: int) -> tuple[int, int]:
+    """The same, once what belongs to a worker that has just left has gone too."""
+    seen = [_footprint(pid)]
+    while len(seen) < 25 or len(set(seen[-25:])) > 1:
+        assert len(seen) < PATIENCE_S / 0.01, seen[-25:]
+        time.sleep(0.01)
+        seen.append(_footprint(pid))
+    return seen[-1]
+
+
+def _are_gone(pids: list[int]) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_crew_grows_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "for_ever")
+    crew = stage.await_crew(lambda crew: crew.request == 1)
+    assert (crew.agent_pid, crew.n_workers, crew.generation) == (stage.agent_pid, 1, 1)
+
+    # The oldest stay; nobody is asked to leave but the one that is too many.
+    first = stage.workers()
+    assert stage.resize(3).n_workers == 3
+    assert stage.workers()[:1] == first
+    three = stage.workers()
+    crew = stage.resize(2)
+    assert (crew.n_workers, crew.n_resizes, crew.n_steps_redone, crew.n_workers_lost) == (2, 2, 0, 0)
+    assert _are_gone(three[2:])
+    assert stage.workers() == three[:2]
+
+    # A killed worker is replaced, and its survivor keeps what it has done.
+    os.kill(three[0], signal.SIGKILL)
+    crew = stage.await_crew(lambda crew: crew.n_workers_lost == 1 and crew.n_workers == 2 and crew.n_steps_redone == 1)
+    assert stage.workers()[0] == three[1]
+    assert "an end by SIGKILL" in stage.output()
+
+    # So is one that only stands still.
+    hanging = stage.workers()[1]
+    os.kill(hanging, signal.SIGSTOP)
+    stage.await_crew(lambda crew: crew.n_workers_lost == 2 and crew.n_workers == 2)
+    assert _are_gone([hanging])
+    assert "stood still" in stage.output()
+
+    # Nothing is left behind by changes of size.
+    stage.resize(1)
+    before = _settled_footprint(stage.agent_pid)
+    for n_workers in [2, 1] * 10:
+        assert stage.resize(n_workers).n_workers == n_workers
+    assert _settled_footprint(stage.agent_pid) == before
+    assert stage.page.crew().n_steps_redone == 2  # those of the two faults
+    assert 0 < stage.page.crew().last_stop_ns <= stage.page.crew().longest_stop_ns
+
+    # With all workers lost, others begin from what was saved.
+    stage.resize(2)
+    generation = stage.page.crew().generation
+    for pid in stage.workers():
+        os.kill(pid, signal.SIGKILL)
+    stage.await_crew(lambda crew: crew.n_workers == 2 and crew.generation > generation)
+
+    # Whatever becomes of the agent becomes of its workers, even of one that cannot know.
+    alive = stage.workers()
+    os.kill(alive[0], signal.SIGSTOP)
+    os.kill(stage.agent_pid, signal.SIGKILL)
+    stage.exit_code()
+    assert _are_gone(alive)
+
+
+def test_a_training_that_ends_ends_its_agent(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "briefly", n_workers=2)
+    assert stage.exit_code() == 0
+    assert stage.output().count("trained with 3 threads") == 2
+    assert stage.page.crew().n_workers == 0
+
+
+def test_an_exception_is_shown_once(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "fail", n_workers=2)
+    assert stage.exit_code() == 1
+    assert stage.output().count("LookupError: no such layer") == 1
+    assert stage.output().count("Traceback") == 1
+
+
+def test_workers_that_die_at_once_are_not_started_for_ever(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "crash")
+    assert stage.exit_code() == 128 + signal.SIGKILL
+    assert "3 workers in a row ended before their first step" in stage.output()
