@@ -10,7 +10,6 @@ rest        the tensors, those with the largest elements first, so that each lie
 =========== ==========================================================================================================
 """
 
-import ctypes
 import json
 import os
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor
 
 from punctual.client.complaint import invalid
+from punctual.client.elastic._memory import memory_of
 from punctual.client.elastic.replica import State
 
 _VERSION = 1
@@ -83,7 +83,7 @@ def write(path: Path, content: Image) -> None:
     """Make the file at `path`, which must not exist, and have it on the disk when this returns."""
     digest = sha256(content.header[:_DIGITS_AT])
     digest.update(content.header[_DIGITS_AT + _N_DIGITS :])
-    memory = _memory(content.block)
+    memory = memory_of(content.block)
     digest.update(memory)
     header = bytearray(content.header)
     header[_DIGITS_AT : _DIGITS_AT + _N_DIGITS] = digest.hexdigest().encode()
@@ -121,7 +121,7 @@ def read(path: Path) -> State:
         entries = json.loads(file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little")))
         ours = json.loads(entries.pop("__metadata__")["punctual"])
         block = torch.empty(max((one["data_offsets"][1] for one in entries.values()), default=0), dtype=torch.uint8)
-        _read_all(file, _memory(block))
+        _read_all(file, memory_of(block))
     if ours["format"] != _VERSION:
         raise Damaged(f"it has format {ours['format']}, and this version of Punctual reads format {_VERSION}")
     tensors = {name: _view(block, entry) for name, entry in entries.items()}
@@ -196,11 +196,6 @@ def _view(block: Tensor, entry: Mapping[str, Any]) -> Tensor:
 
 
 # Bytes.
-
-
-def _memory(block: Tensor) -> memoryview:
-    """The block's own memory, valid as long as the block lives."""
-    return memoryview((ctypes.c_ubyte * block.numel()).from_address(block.data_ptr()))
 
 
 def _verify(file: FileIO) -> None:

@@ -1,0 +1,218 @@
+"""Training with parameter servers: as good as a plain loop, and no process is left waiting for one that has gone."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from punctual.client.elastic._shares import shared_out
+from punctual.client.elastic.parameter_server import Context, PeerLost, launch
+from punctual.optim.server_balance import balance
+
+N_STEPS, BATCH = 12, 24
+
+Trained = tuple[list[Tensor], list[float]]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the processes: the bits of a product depend on the number of threads."""
+    n_before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_before)
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(7, 33), nn.Tanh(), nn.Linear(33, 5), nn.Linear(5, 1))
+
+
+def make_optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
+    if kind == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+    first, *others = model.parameters()
+    groups: list[dict[str, object]] = [{"params": [first], "lr": 0.003}, {"params": others}]
+    return torch.optim.AdamW(groups, lr=0.01)
+
+
+def batch(step: int) -> tuple[Tensor, Tensor]:
+    drawn = torch.Generator().manual_seed(step)
+    inputs = torch.randn(BATCH, 7, generator=drawn)
+    return inputs, inputs.sum(1, keepdim=True).sin()
+
+
+def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.mse_loss(model(inputs), targets)
+
+
+def plainly(kind: str) -> Trained:
+    """The same training without servers."""
+    model = make_model()
+    optimizer = make_optimizer(kind, model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    losses = []
+    for step in range(N_STEPS):
+        loss = loss_of(model, *batch(step))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+        losses.append(loss.item())
+    return [one.detach() for one in model.parameters()], losses
+
+
+def train(kind: str, context: Context) -> Trained:
+    """Each worker takes its part of every batch; the parts are of unequal size."""
+    torch.set_num_threads(1)
+    model = make_model()
+    if context.rank:
+        nn.init.zeros_(next(model.parameters()))  # the first worker's parameters count
+    optimizer = make_optimizer(kind, model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    losses = []
+    start, end = BATCH * context.rank // 3, BATCH if context.rank == context.n_workers - 1 else BATCH // 3
+    with context.elastic(model=model, optimizer=optimizer) as run:
+        for step in range(N_STEPS):
+            inputs, targets = batch(step)
+            loss = loss_of(model, inputs[start:end], targets[start:end])
+            loss.backward()
+            run.step(weight=end - start)
+            scheduler.step()
+            losses.append(loss.item())
+    return [one.detach() for one in model.parameters()], losses
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_one_worker_trains_exactly_as_without_servers(kind: str) -> None:
+    (found,) = launch(partial(train, kind), n_workers=1, n_servers=2)
+    expected = plainly(kind)
+    assert found[1] == expected[1]
+    assert all(torch.equal(one, other) for one, other in zip(found[0], expected[0], strict=True))
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_two_workers_train_as_one_would(kind: str) -> None:
+    one, other = launch(partial(train, kind), n_workers=2, n_servers=2)
+    expected, _ = plainly(kind)
+    assert all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(one[0], expected, strict=True))
+
+
+def regress(context: Context) -> tuple[float, int, int]:
+    """Least squares with a gradient a sample at a time; the second worker is slow."""
+    torch.set_num_threads(1)
+    drawn = torch.Generator().manual_seed(context.rank)
+    model = nn.Linear(4, 1)
+    n_steps, staleness_max = 150 if context.rank == 0 else 50, 0
+    truth = torch.tensor([[1.0, -2.0, 3.0, 0.5]])
+    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.05)) as run:
+        for _ in range(n_steps):
+            inputs = torch.randn(8, 4, generator=drawn)
+            nn.functional.mse_loss(model(inputs), inputs @ truth.t()).backward()
+            time.sleep(0.002 * context.rank)
+            run.step()
+            staleness_max = max(staleness_max, run.staleness)
+    return (model.weight.detach() - truth).abs().max().item(), run.n_steps, staleness_max
+
+
+def test_asynchronous_training_converges_though_gradients_are_stale() -> None:
+    found = launch(regress, n_workers=2, n_servers=2, is_synchronous=False)
+    assert [one[1] for one in found] == [150, 50]
+    assert max(one[2] for one in found) > 0
+    assert min(one[0] for one in found) < 0.02
+
+
+def test_a_synchronous_step_is_never_stale_and_those_who_stay_go_on() -> None:
+    found = launch(regress, n_workers=2, n_servers=2)
+    assert [one[1:] for one in found] == [(150, 0), (50, 0)]
+
+
+def die(role: str, number: int, victim: str) -> None:
+    """End the process `victim`, a moment after its start."""
+    if f"{role} {number}" == victim:
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+
+
+def train_on_and_on(context: Context) -> None:
+    model = nn.Linear(4, 1)
+    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0)) as run:
+        while True:
+            model(torch.ones(1, 4)).sum().backward()
+            run.step()
+
+
+@pytest.mark.parametrize("victim", ["server 1", "worker 1"])
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_whoever_is_lost_ends_the_training_with_its_name(victim: str, is_synchronous: bool) -> None:
+    with pytest.raises(PeerLost, match=f"must stay until the training ends: got exit code -9 for {victim}"):
+        launch(
+            train_on_and_on,
+            n_workers=2,
+            n_servers=2,
+            is_synchronous=is_synchronous,
+            at_start=partial(die, victim=victim),
+        )
+
+
+def fail(context: Context) -> None:
+    if context.rank == 1:
+        raise ZeroDivisionError("in the script")
+    train_on_and_on(context)
+
+
+def test_an_error_in_the_script_is_shown() -> None:
+    with pytest.raises(RuntimeError, match=r"worker 1 has failed:(.|\n)*ZeroDivisionError: in the script"):
+        launch(fail, n_workers=2, n_servers=1)
+
+
+def mix(context: Context) -> None:
+    model = nn.ParameterList([torch.ones(2), torch.ones(2, dtype=torch.float64)])
+    context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters()))
+
+
+def test_parameters_of_two_types_are_refused() -> None:
+    with pytest.raises(RuntimeError, match=r"must be of one type.*float32 on cpu; torch.float64 on cpu"):
+        launch(mix, n_workers=1, n_servers=1)
+
+
+@pytest.mark.parametrize(("n_workers", "n_servers"), [(0, 1), (1, 0)])
+def test_there_must_be_workers_and_servers(n_workers: int, n_servers: int) -> None:
+    with pytest.raises(ValueError, match="must be 1 or more"):
+        launch(mix, n_workers=n_workers, n_servers=n_servers)
+
+
+# Who keeps what.
+
+
+def test_every_element_has_one_server() -> None:
+    drawn = random.Random(1)
+    for _ in range(200):
+        sizes = [drawn.choice([0, 1, 5, 100, 999, 20_000]) for _ in range(drawn.randrange(1, 12))]
+        kept = sorted(
+            (one.i_parameter, one.start, one.end)
+            for server in shared_out(sizes, drawn.randrange(1, 9))
+            for one in server
+        )
+        for i, size in enumerate(sizes):
+            bounds = [(start, end) for j, start, end in kept if j == i]
+            assert [start for start, _ in bounds] == [0, *(end for _, end in bounds)][: len(bounds)]
+            assert bounds[-1][1] == size
+
+
+def test_servers_are_balanced_by_the_rule_of_the_scheduler() -> None:
+    drawn = random.Random(2)
+    for _ in range(200):
+        n_servers = drawn.randrange(1, 6)
+        # Multiples of what parameters may be cut into, so that both cut into the same sizes.
+        sizes = [2520 * drawn.choice([1, 2, 3, 10, 400]) for _ in range(drawn.randrange(1, 10))]
+        mine = [[one.n_elements for one in server] for server in shared_out(sizes, n_servers)]
+        theirs = [[round(piece.size) for piece in server] for server in balance(sizes, n_servers)]
+        assert [sorted(server) for server in mine] == [sorted(server) for server in theirs]
