@@ -93,9 +93,20 @@ class Session:
     def start_training(self) -> None:
         """The first step is about to begin: what came before was start-up."""
         if self._claim.state == State.STARTING:
+            self._warn_without_agent()
             self._declare(replace(self._claim, state=State.TRAINING))
             self._pulse()
             self._settle()
+
+    def _warn_without_agent(self) -> None:
+        """A job made of workers whose program does not know of them."""
+        if self._page is not None and self._page.wish().n_workers and not self._page.crew().agent_pid:
+            warn(
+                "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
+                f"process {os.getpid()}",
+                "It goes on as one process, with the cores of as many workers as it is granted; write "
+                "`punctual.elastic(train)`, or leave the option out.",
+            )  # fmt: skip
 
     def step_done(self) -> None:
         """Count the step under way. The hot path."""

@@ -16,8 +16,9 @@ def job_environment(
 ) -> dict[str, str]:
     """The variables of the job's process.
 
-    The number of threads follows the ceiling and not the grant: it stays the same for the whole run, and with it the
-    order in which numbers are added up. What training computes must not depend on how fast it was let go.
+    The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
+    stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
+    not depend on how fast it was let go.
     """
     n_threads = str(max(1, math.ceil(ceiling_cores)))
     chosen = {

@@ -38,6 +38,7 @@ from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.program import Program
 from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, Progress
 from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.workers import Answer, Workers, n_workers_in
 from punctual.wire import Page
 
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ _LOG = logging.getLogger(__name__)
 #: How long the last of the output may take to arrive once all that wrote it have ended.
 _OUTPUT_S_MAX = 5.0
 _LOOK_S = 0.05
+_WORKERS_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ class JobRun:
         self._stop_cause: str | None = None
         self._stop_timer: threading.Timer | None = None
         self._page_path: Path | None = None
+        self._workers: Workers | None = None
         self._progress: Progress = self._make_progress()
         self._relay = Relay(self._receive) if program.is_read else None
         self._link: KeeperLink | None = None
@@ -120,12 +123,14 @@ class JobRun:
             self._request = command.request
             self._grant = _grant_on(command.grant, self._place.node)
             try:
-                self._apply(self._group, command)
+                answered = self._apply(self._group, command)
             except OSError as error:
                 sink(self._grant_failed(f"'{error.filename}': {error.strerror}"))
                 return
-            at = self._place.clock.now()
-            sink(GrantApplied(at=at, job=command.job, request=command.request, granted=self._granted()))
+            if answered:
+                sink(self._grant_applied())
+            else:
+                self._await_workers(command.request, sink)
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job runs."""
@@ -185,6 +190,9 @@ class JobRun:
         if pattern is not None:
             return OutputProgress(ProgressText(pattern), self._launch.spec.work_steps)
         self._page_path, page = _new_page(self._place.runtime_dir, f"{group_name(self._launch.job)}.page")
+        if self._launch.spec.worker is not None:
+            self._workers = Workers(page, self._launch.spec.worker)
+            self._workers.wish_for(n_workers_in(self._launch.spec, self._grant))
         return PageProgress(page, self._program.submitted_at)
 
     def _live(self) -> None:
@@ -231,7 +239,8 @@ class JobRun:
     def _errand(self, group: Group) -> Errand:
         program, launch, footprint = self._program, self._launch, group.footprint
         page = None if self._page_path is None else str(self._page_path)
-        environment = job_environment(program, launch.job, launch.spec.ceiling.cores, page, os.environ)
+        ceiling = launch.spec.ceiling if self._workers is None else launch.spec.worker or launch.spec.ceiling
+        environment = job_environment(program, launch.job, ceiling.cores, page, os.environ)
         return Errand(
             argv=list(program.argv),
             cwd=program.cwd,
@@ -264,12 +273,59 @@ class JobRun:
             self._sink(self._job_started())
         return self._link.read()
 
-    def _apply(self, group: Group, command: ResizeJob) -> None:
+    def _apply(self, group: Group, command: ResizeJob) -> bool:
+        """Put the grant in force; False: its workers take a while."""
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
-            return
-        self._granted_cores = group.grant(self._grant.cores)
+            return True
+        answered = self._wish_for_workers()
+        # Newcomers need theirs before they come, and those that leave theirs until they have.
+        cores = self._grant.cores if answered else max(self._grant.cores, self._granted_cores)
+        self._granted_cores = group.grant(cores)
         self._progress.pace(command.pacing)
         self._progress.beat()
+        return answered
+
+    # Workers.
+
+    def _wish_for_workers(self) -> bool:
+        """Have the agent bring about the workers granted; whether they are there already."""
+        if self._workers is None:
+            return True
+        n_workers = n_workers_in(self._launch.spec, self._grant)
+        answer = self._workers.answer()
+        if n_workers == self._workers.n_wished and (answer is None or not answer.cause):
+            return answer is not None
+        self._workers.wish_for(n_workers)
+        return False
+
+    def _await_workers(self, request: int, sink: Sink) -> None:
+        """Answer command `request` once its workers are there, from another thread."""
+        name = f"punctual-workers-{self._launch.job}"
+        threading.Thread(target=self._answer_workers, args=(request, sink), name=name, daemon=True).start()
+
+    def _answer_workers(self, request: int, sink: Sink) -> None:
+        while True:
+            with self._lock:
+                # A newer command is answered in place of this one.
+                if self._ended or request != self._request or self._workers is None:
+                    return
+                answer = self._workers.answer()
+                if answer is not None:
+                    sink(self._settle_workers(answer))
+                    return
+            time.sleep(_WORKERS_LOOK_S)
+
+    def _settle_workers(self, answer: Answer) -> GrantApplied | GrantFailed:
+        """Bring the quota to what the workers that there are may use."""
+        worker = self._launch.spec.worker
+        try:
+            if answer.cause and worker is not None:
+                self._grant = worker * max(1, answer.n_workers)
+            if self._group is not None and self._stop_cause is None:
+                self._granted_cores = self._group.grant(self._grant.cores)
+        except OSError as error:
+            return self._grant_failed(f"'{error.filename}': {error.strerror}")
+        return self._grant_failed(answer.cause) if answer.cause else self._grant_applied()
 
     def _report(self, at: float, sink: Sink) -> None:
         phases = self._progress.new_phases()
@@ -374,6 +430,10 @@ class JobRun:
             can_pace=self._program.progress_pattern is None,
             can_cap=self._place.actuator.can_cap,
         )
+
+    def _grant_applied(self) -> GrantApplied:
+        at = self._place.clock.now()
+        return GrantApplied(at=at, job=self._launch.job, request=self._request, granted=self._granted())
 
     def _grant_failed(self, cause: str) -> GrantFailed:
         granted = {} if self._started_at is None else self._granted()

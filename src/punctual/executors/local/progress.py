@@ -92,7 +92,8 @@ class PageProgress:
             steps_done=pulse.n_steps,
             steps_total=claim.total_steps or None,
             unit_at=pulse.stamp_ns / 1e9,
-            in_flight_core_s=_in_flight_core_s(claim, pulse.cpu_ns),
+            # Of workers that train together one speaks, and each has done as much.
+            in_flight_core_s=_in_flight_core_s(claim, pulse.cpu_ns) * max(1, self._page.crew().n_workers),
             landed=claim.state == State.LANDED,
         )
 

@@ -1,0 +1,124 @@
+"""Jobs made of workers: what the executor asks of an agent, and what it makes of the answers."""
+
+import time
+
+import pytest
+from tests.executors.conftest import JOB, NODE, WHY, Stage
+
+from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.events import GrantApplied, GrantFailed, JobStarted
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.executors.local import workers
+from punctual.executors.local.workers import n_workers_in
+
+WORKER = Resources(cores=0.25)
+SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
+
+#: Plays an agent: `answer(wish)` says what becomes of each wish, after a while.
+AGENT = """
+import os, time
+from punctual.wire import Crew, Page, PAGE_VARIABLE
+
+page = Page.open(os.environ[PAGE_VARIABLE])
+page.muster(Crew(os.getpid()))
+answered = 0
+while True:
+    wish = page.wish()
+    if wish.request != answered:
+        time.sleep(0.05)
+        answered = wish.request
+        page.muster({crew})
+    time.sleep(0.005)
+"""
+OBEYS = AGENT.format(crew="Crew(os.getpid(), wish.request, wish.n_workers)")
+KEEPS_ONE = AGENT.format(crew='Crew(os.getpid(), wish.request, 1, cause="" if wish.n_workers == 1 else "no room")')
+PLAIN = """
+import time, punctual
+for batch in punctual.track(range(100000), epochs=1):
+    time.sleep(0.01)
+"""
+
+
+def launch(stage: Stage, code: str, n_workers: int = 1, spec: JobSpec = SPEC) -> None:
+    stage.prepare(code)
+    grant = {NODE: WORKER * n_workers}
+    command = LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=spec, grant=grant, reason=WHY)
+    stage.executor.perform(command, stage.sink)
+    stage.wait(JobStarted)
+
+
+def resize(stage: Stage, n_workers: int) -> None:
+    grant = {NODE: WORKER * n_workers}
+    command = ResizeJob(at=0.0, job=JOB, request=stage._next(), grant=grant, reason=WHY)
+    stage.executor.perform(command, stage.sink)
+
+
+def test_a_change_is_answered_when_the_workers_are_there(stage: Stage) -> None:
+    launch(stage, OBEYS)
+    resize(stage, 3)
+    assert not [event for event in stage.events if isinstance(event, GrantApplied)]
+    applied = stage.wait(GrantApplied)
+    assert (applied.granted, applied.request) == ({NODE: WORKER * 3}, 2)
+    resize(stage, 2)
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+
+
+def test_the_same_number_again_is_answered_at_once(stage: Stage) -> None:
+    launch(stage, OBEYS)
+    resize(stage, 1)
+    stage.wait(GrantApplied)
+    resize(stage, 1)
+    assert stage.events[-1].request == 3
+
+
+def test_of_two_wishes_the_newer_one_is_answered(stage: Stage) -> None:
+    launch(stage, OBEYS)
+    resize(stage, 3)
+    resize(stage, 2)
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+    time.sleep(0.1)
+    assert [event.request for event in stage.events if isinstance(event, GrantApplied)] == [3]
+
+
+def test_a_change_that_failed_says_what_is_held(stage: Stage) -> None:
+    launch(stage, KEEPS_ONE)
+    resize(stage, 3)
+    failed = stage.wait(GrantFailed)
+    assert (failed.granted, failed.cause) == ({NODE: WORKER}, "no room")
+    resize(stage, 1)
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER}
+
+
+def test_an_agent_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_CHANGE_S_MAX", 0.2)
+    launch(stage, AGENT.format(crew="Crew(os.getpid())"))
+    resize(stage, 2)
+    assert "not ready within 0.2 s" in stage.wait(GrantFailed).cause
+
+
+def test_a_program_without_an_agent_has_the_cores_of_its_workers(
+    stage: Stage, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launch(stage, PLAIN)
+    stage.look_until(lambda report: report.steps_done > 0)
+    resize(stage, 2)
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+    stage.executor.close()
+    assert "must train through `punctual.elastic`" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("amount", [WORKER * 3, Resources(cores=0.7496)])
+def test_an_amount_as_read_back_is_the_same_number_of_workers(amount: Resources) -> None:
+    assert n_workers_in(SPEC, amount) == 3
+
+
+def test_threads_are_those_of_one_worker(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+    spec = JobSpec(id=JOB, ceiling=Resources(8), worker=Resources(2), counts=(1, 2, 3, 4))
+    stage.prepare("import os; print(os.environ['OMP_NUM_THREADS'])", environment={})
+    grant = {NODE: Resources(2)}
+    stage.executor.perform(
+        LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=spec, grant=grant, reason=WHY), stage.sink
+    )
+    stage.ended()
+    assert capfd.readouterr().out == "2\n"
