@@ -19,8 +19,6 @@ from punctual.traces.generators.modelarts_like import ModelartsLike
 from punctual.traces.load import rescaled
 from punctual.traces.order import normalized
 
-#: Of these many jobs each slice of a trace consists.
-N_JOBS = 300
 #: Deadlines where the trace has none, or made-up ones that half of the jobs can only meet with more devices.
 _SLACK = UniformSlack(low=1.2, high=4.0, share_frac=0.5)
 
@@ -85,7 +83,7 @@ class Setting:
         return f"{self.world}/{self.load:g}/{self.restart_s:g}/{self.error:g}/{self.seed}"
 
 
-def jobs_of(setting: Setting, data: Path | None, n_jobs: int = N_JOBS) -> list[SimJob]:
+def jobs_of(setting: Setting, data: Path | None, n_jobs: int) -> list[SimJob]:
     """The jobs of one setting, always the same."""
     world = WORLDS[setting.world]
     n_devices = world.n_nodes * world.devices_per_node

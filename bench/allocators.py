@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from _allocator_cells import deadline_bound, run, verdict
+from _allocator_cells import deadline_bound, jct_floor_s, run, verdict
 from _allocator_tables import markdown, show
 from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
 from _common import RESULTS, commit, parser, write_results
@@ -28,7 +28,7 @@ OURS_OUTSIDE = "promises-first:caution=0"
 LEFT_OUT = {"proportional"}
 #: Rigid policies also with the smallest number of workers, so that they are not judged by their size alone.
 EXTRA = ("shortest-remaining:size=smallest", "earliest-deadline:size=smallest")
-LOADS = (0.8, 1.0, 1.2, 1.5)
+LOADS = (0.8, 1.0, 1.2, 1.5, 3.0)
 #: Share of settings with load up to 1.2 in which ours must win in all three respects.
 TARGET_FRAC = 0.9
 
@@ -52,7 +52,8 @@ def cell(setting: Setting, policy: str, n_jobs: int) -> tuple[str, str, dict[str
     world = WORLDS[setting.world]
     jobs = jobs_of(setting, folder(), n_jobs)
     if policy == "bound":
-        return setting.key, policy, {"n": deadline_bound(jobs, world.n_nodes * world.devices_per_node)}
+        n_devices = world.n_nodes * world.devices_per_node
+        return setting.key, policy, {"n": deadline_bound(jobs, n_devices), "jct_floor_s": jct_floor_s(jobs, n_devices)}
     try:
         return setting.key, policy, run(policy, jobs, nodes(world.n_nodes, world.devices_per_node))
     except Exception as error:  # noqa: BLE001 -- of somebody's policy: the others are still compared
@@ -73,6 +74,8 @@ def main() -> int:
     options = _options()
     out = RESULTS / f"allocators{'-quick' if options.quick else ''}.json"
     kept = json.loads(out.read_text()) if options.resume and out.exists() else {}
+    if kept.get("n_jobs") != options.jobs:  # slices of another length are other settings
+        kept = {}
     cells: dict[str, dict[str, Any]] = kept.get("cells", {})
     outside: dict[str, dict[str, Any]] = kept.get("outside", {})
     begun_s = time.monotonic()
@@ -86,7 +89,6 @@ def main() -> int:
         [(one, name, options.jobs) for one in wanted for name in (*names, "bound")],
         options,
         begun_s,
-        cells,
         outside,
         out,
     )
@@ -98,7 +100,7 @@ def main() -> int:
             ):
                 if policy not in outside.get(name, {}):
                     outside.setdefault(name, {})[policy] = _tried(name, policy)
-    return _report(out, cells, outside, time.monotonic() - begun_s)
+    return _report(out, cells, outside, options.jobs, time.monotonic() - begun_s)
 
 
 _QUICK = [OURS, "greedy", "max-min", "shortest-remaining:size=smallest"]
@@ -114,15 +116,22 @@ def _tried(name: str, policy: str) -> dict[str, Any]:
 def _options() -> Any:
     made = parser(__doc__ or "")
     made.add_argument("--resume", action="store_true", help="keep the cells that are there")
-    made.add_argument("--seeds", type=int, default=2)
-    made.add_argument("--jobs", type=int, default=200)
+    made.add_argument("--seeds", type=int, default=1)
+    made.add_argument("--jobs", type=int, default=500, help="in each slice of a trace")
     made.add_argument("--processes", type=int, default=2)
     made.add_argument("--worlds", nargs="*", help="only these")
     made.add_argument("--limit", type=float, default=1e9, help="seconds after which no new cell is begun")
     return made.parse_args()
 
 
-def _fill(cells: dict[str, dict[str, Any]], wanted: list[Any], options: Any, begun_s: float, *state: Any) -> None:
+def _fill(
+    cells: dict[str, dict[str, Any]],
+    wanted: list[Any],
+    options: Any,
+    begun_s: float,
+    outside: dict[str, Any],
+    out: Path,
+) -> None:
     """Run the cells that are missing; results are written now and then."""
     missing = [(one, name, n) for one, name, n in wanted if name not in cells.get(one.key, {})]
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
@@ -134,25 +143,25 @@ def _fill(cells: dict[str, dict[str, Any]], wanted: list[Any], options: Any, beg
                 cells.setdefault(key, {})[name] = numbers
             if i % 200 == 0:
                 print(f"{i} of {len(waiting)} cells, {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
-                _write(*state)
+                _write(cells, outside, out, options.jobs)
 
 
 def _cell_in_time(setting: Setting, policy: str, n_jobs: int, until_s: float) -> tuple[str, str, dict[str, Any]] | None:
     return cell(setting, policy, n_jobs) if time.monotonic() < until_s else None
 
 
-def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path) -> None:
-    write_results(out.stem, {"commit": commit(), "cells": cells, "outside": outside})
+def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path, n_jobs: int) -> None:
+    write_results(out.stem, {"commit": commit(), "n_jobs": n_jobs, "cells": cells, "outside": outside})
 
 
-def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], took_s: float) -> int:
-    _write(cells, outside, out)
+def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], n_jobs: int, took_s: float) -> int:
+    _write(cells, outside, out, n_jobs)
     verdicts = {}
     for key, row in cells.items():
-        bound = row.get("bound", {}).get("n")
+        bound, floor_s = row.get("bound", {}).get("n"), row.get("bound", {}).get("jct_floor_s", 0.0)
         valid = {name: one for name, one in row.items() if name != "bound" and one.get("jct_mean_s")}
         if bound is not None and OURS in valid and len(valid) > 1:
-            verdicts[key] = verdict(valid, OURS, bound)
+            verdicts[key] = verdict(valid, OURS, bound, floor_s)
     text = markdown(cells, verdicts, outside, OURS)
     out.with_suffix(".md").write_text(text)
     return show(cells, verdicts, outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
