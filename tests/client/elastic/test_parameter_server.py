@@ -6,16 +6,19 @@ import signal
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 from punctual.client.elastic._shares import shared_out
+from punctual.client.elastic.order import Order
 from punctual.client.elastic.parameter_server import Context, PeerLost, launch
 from punctual.optim.server_balance import balance
 
-N_STEPS, BATCH = 12, 24
+BATCH = 23
 
 Trained = tuple[list[Tensor], list[float]]
 
@@ -42,10 +45,10 @@ def make_optimizer(kind: str, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=0.01)
 
 
-def batch(step: int) -> tuple[Tensor, Tensor]:
-    drawn = torch.Generator().manual_seed(step)
-    inputs = torch.randn(BATCH, 7, generator=drawn)
-    return inputs, inputs.sum(1, keepdim=True).sin()
+def dataset() -> TensorDataset:
+    """One sample more than six batches have: in the last batch of an epoch there is none for the second worker."""
+    inputs = torch.randn(6 * BATCH + 1, 7, generator=torch.Generator().manual_seed(1))
+    return TensorDataset(inputs, inputs.sum(1, keepdim=True).sin())
 
 
 def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -58,8 +61,9 @@ def plainly(kind: str) -> Trained:
     optimizer = make_optimizer(kind, model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     losses = []
-    for step in range(N_STEPS):
-        loss = loss_of(model, *batch(step))
+    order = Order(len(dataset()), BATCH, seed=3)
+    for epoch, i_batch in product(range(2), range(order.n_steps)):
+        loss = loss_of(model, *dataset()[order.samples(epoch, i_batch)])
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -69,7 +73,6 @@ def plainly(kind: str) -> Trained:
 
 
 def train(kind: str, context: Context) -> Trained:
-    """Each worker takes its part of every batch; the parts are of unequal size."""
     torch.set_num_threads(1)
     model = make_model()
     if context.rank:
@@ -77,15 +80,14 @@ def train(kind: str, context: Context) -> Trained:
     optimizer = make_optimizer(kind, model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     losses = []
-    start, end = BATCH * context.rank // 3, BATCH if context.rank == context.n_workers - 1 else BATCH // 3
     with context.elastic(model=model, optimizer=optimizer) as run:
-        for step in range(N_STEPS):
-            inputs, targets = batch(step)
-            loss = loss_of(model, inputs[start:end], targets[start:end])
-            loss.backward()
-            run.step(weight=end - start)
-            scheduler.step()
-            losses.append(loss.item())
+        for _ in run.epochs(2):
+            for inputs, targets in run.batches(dataset(), global_batch_size=BATCH, seed=3):
+                loss = loss_of(run.model, inputs, targets)
+                run.backward(loss)
+                run.step()
+                scheduler.step()
+                losses.append(loss.item())
     return [one.detach() for one in model.parameters()], losses
 
 
@@ -119,7 +121,7 @@ def regress(context: Context) -> tuple[float, int, int]:
             time.sleep(0.002 * context.rank)
             run.step()
             staleness_max = max(staleness_max, run.staleness)
-    return (model.weight.detach() - truth).abs().max().item(), run.n_steps, staleness_max
+    return (model.weight.detach() - truth).abs().max().item(), run.step_number, staleness_max
 
 
 def test_asynchronous_training_converges_though_gradients_are_stale() -> None:

@@ -29,6 +29,9 @@ from punctual.client.elastic._frames import Channel, Gone, Head, Kind
 from punctual.client.elastic._memory import memory_of
 from punctual.client.elastic._server import TOKEN_BYTES, Hello, Server
 from punctual.client.elastic._shares import Slice, shared_out
+from punctual.client.elastic.fetching import Collate, Fetch
+from punctual.client.elastic.order import Order
+from punctual.client.elastic.virtual_ranks import cut
 
 #: Constructing the first optimiser imports `torch._dynamo`, which takes as long as torch itself.
 _PRELOAD = ["torch", "torch._dynamo", "punctual.client.elastic.parameter_server", "__main__"]
@@ -61,6 +64,7 @@ class Context:
     n_workers: int
     addresses: tuple[tuple[str, int], ...]
     token: bytes
+    is_synchronous: bool
     timeout_s: float
 
     def elastic(self, *, model: nn.Module, optimizer: Optimizer) -> "Run":
@@ -131,7 +135,7 @@ def launch(
                 addresses.append(listener.getsockname())
                 crew.start("server", i, partial(_serve, listener, token, n_workers, is_synchronous, timeout_s))
         for rank in range(n_workers):
-            context = Context(rank, n_workers, tuple(addresses), token, timeout_s)
+            context = Context(rank, n_workers, tuple(addresses), token, is_synchronous, timeout_s)
             crew.start("worker", rank, partial(train, context))
         return crew.results()
     finally:
@@ -195,7 +199,7 @@ class Run:
     ----------
     rank, n_workers
         Which worker this is, and of how many.
-    n_steps
+    step_number
         How often this worker has pushed.
     staleness
         Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
@@ -204,8 +208,11 @@ class Run:
     def __init__(self, context: "Context", model: nn.Module, optimizer: Optimizer) -> None:
         self.rank, self.n_workers = context.rank, context.n_workers
         self.model = model
-        self.n_steps = 0
+        self.step_number = 0
         self.staleness = 0
+        self._epoch = 0
+        self._weight = 1.0
+        self._is_synchronous = context.is_synchronous
         self._optimizer = optimizer
         self._parameters = [one for group in optimizer.param_groups for one in group["params"]]
         _check(self._parameters)
@@ -223,15 +230,48 @@ class Run:
                 remote.send(Head(Kind.GOODBYE))
             remote.channel.close()
 
-    def step(self, weight: float = 1.0) -> None:
-        """Push the gradients, pull the parameters, and clear the gradients.
+    def epochs(self, n_epochs: int) -> Iterator[int]:
+        """Numbers of the epochs."""
+        for self._epoch in range(n_epochs):
+            yield self._epoch
 
-        The settings of the first worker's optimiser count: what a scheduler changes there reaches the servers.
+    def batches(
+        self,
+        dataset: Any,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        collate: Collate | None = None,
+    ) -> Iterator[Any]:
+        """Of each of the epoch's batches this worker's part; the parts of all workers are the whole batch.
 
         Parameters
         ----------
-        weight
-            Of this gradient in the mean over the workers: for a loss that is a mean over samples, their number.
+        dataset
+            Has a length, and a sample for each number.
+        global_batch_size
+            Samples over all workers; the last batch of an epoch takes what is left.
+        """
+        order, fetch = Order(len(dataset), global_batch_size, seed, shuffles=shuffle), Fetch(dataset, collate)
+        for i_batch in range(order.n_steps):
+            numbers = order.samples(self._epoch, i_batch)
+            mine = cut(len(numbers), self.n_workers)[self.rank]
+            self._weight = float(len(mine))
+            if mine:
+                yield fetch.together(numbers[mine.start : mine.stop])
+            elif self._is_synchronous:
+                self._exchange()  # the others wait for this worker too
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`, a mean over the samples of a batch."""
+        loss.backward()
+
+    def step(self) -> bool:
+        """Push the gradients, pull the parameters, and clear the gradients; True.
+
+        Gradients of a step are weighted with the numbers of samples. The settings of the first worker's optimizer
+        count: what a scheduler changes there reaches the servers.
 
         Raises
         ------
@@ -239,12 +279,17 @@ class Run:
             A server or another worker has ended.
         """
         self._push_settings()
+        self._exchange()
+        self._optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001 -- schedulers would warn otherwise
+        self.step_number += 1
+        return True
+
+    def _exchange(self) -> None:
         gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._parameters]
         for remote in self._remotes:
-            remote.send(Head(Kind.PUSH, version=remote.version, weight=weight), memory_of(remote.gather(gradients)))
+            head = Head(Kind.PUSH, version=remote.version, weight=self._weight)
+            remote.send(head, memory_of(remote.gather(gradients)))
         self._pull()
-        self._optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001 -- schedulers would warn otherwise
-        self.n_steps += 1
         for parameter in self._parameters:
             parameter.grad = None
 
