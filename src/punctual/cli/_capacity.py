@@ -1,4 +1,4 @@
-"""How many cores this process may use: the default ceiling of a job, and the capacity of the node."""
+"""How many cores and GPUs this process may use: the default ceiling of a job, and the capacity of the node."""
 
 import os
 from collections.abc import Iterator
@@ -8,11 +8,21 @@ from pathlib import Path
 FLOOR_CORES = 0.05
 
 _CGROUPS = Path("/sys/fs/cgroup")
+_DEVICES = Path("/dev")
 
 
 def usable_cores() -> float:
     """CPUs of this process's affinity mask, or the quota of a group that it is in, whichever is less."""
     return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
+
+
+def usable_gpus(devices: Path = _DEVICES) -> int:
+    """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
+    n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return n_devices
+    return min(n_devices, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
 
 
 def _quotas(membership: str, root: Path) -> Iterator[float]:

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from punctual.cli._words import cores, short, steps
+from punctual.cli._picture import n_workers_of
+from punctual.cli._words import cores, holding, short, steps
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
@@ -17,6 +18,7 @@ from punctual.core.events import (
     SpecChanged,
 )
 from punctual.core.ids import JobId
+from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 
@@ -40,6 +42,7 @@ class _Teller:
     def __init__(self, every: bool) -> None:
         self._every = every
         self._submitted_at = 0.0
+        self._spec: JobSpec | None = None
         self._reading: ProgressReported | None = None
         self._asked: dict[int, Link] = {}
         self._asked_cores: float | None = None
@@ -57,14 +60,14 @@ class _Teller:
                 JobStarted(request=request, granted=granted, at=at)
                 | GrantApplied(request=request, granted=granted, at=at)
             ):
-                self._answer(request, f"given {cores(total(granted.values()).cores)}", at)
+                self._answer(request, f"given {self._amount(granted)}", at)
             case GrantFailed(request=request, cause=cause, at=at):
                 self._answer(request, f"not given ({cause})", at)
             case _:
                 self._tell_event(message)
 
     def _submitted(self, event: JobSubmitted) -> None:
-        self._submitted_at = event.at
+        self._submitted_at, self._spec = event.at, event.spec
         deadline_s = event.spec.deadline_s
         goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
         ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
@@ -76,10 +79,14 @@ class _Teller:
             return
         self._asked_cores = wanted
         verb = "launch with" if isinstance(command, LaunchJob) else "resize to"
-        text = f"{self._read()}{command.reason.text}: asked to {verb} {cores(wanted)}"
+        text = f"{self._read()}{command.reason.text}: asked to {verb} {self._amount(command.grant)}"
         facts = {"code": command.reason.code, "asked_cores": wanted, "facts": dict(command.reason.facts)}
         link = self._add(command.at, "grant", text, **facts)
         self._asked[command.request] = link
+
+    def _amount(self, grant: Allocation) -> str:
+        n_workers = n_workers_of(self._spec, grant) if self._spec is not None else 0
+        return holding(total(grant.values()).cores, n_workers)
 
     def _read(self) -> str:
         reading = self._reading

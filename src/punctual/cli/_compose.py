@@ -13,9 +13,10 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from punctual import registry
-from punctual.cli._capacity import FLOOR_CORES, usable_cores
+from punctual.cli._capacity import FLOOR_CORES, usable_cores, usable_gpus
 from punctual.cli._door import Door
 from punctual.cli._picture import Picture
+from punctual.cli._workers import WorkerWishes, worker_in
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, StopRequested, TimerFired
 from punctual.core.ids import JobId, NodeId
@@ -32,6 +33,9 @@ from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
 
 DEFAULT_CONTROLLER = "remaining-cost"
+#: The same for a job made of workers, and what learns how fast it is with how many.
+DEFAULT_WORKER_CONTROLLER = "two-level"
+WORKER_MODEL = "all-reduce"
 
 _HERE = NodeId("local")
 
@@ -54,6 +58,10 @@ class Wishes:
         Instant from which the deadline counts.
     deadline_s
         Seconds from `started_at`; None: no deadline.
+    workers
+        How many workers the job may have; None: it is not made of workers, and holds cores.
+    controller
+        None: the default for such a job.
     on_output
         Gets what the job writes; None: the job writes where this process does.
     """
@@ -63,7 +71,8 @@ class Wishes:
     deadline_s: float | None = None
     floor_cores: float | None = None
     ceiling_cores: float | None = None
-    controller: str = DEFAULT_CONTROLLER
+    workers: WorkerWishes | None = None
+    controller: str | None = None
     margin_frac: float | None = None
     actuator: str = "auto"
     progress_pattern: str | None = None
@@ -86,14 +95,16 @@ class LiveRun:
         self._submitted = False
         #: CPU time that steering the job took, without starting this program and reading its journal at the end.
         self.controller_cpu_s = 0.0
-        capacity_cores = usable_cores()
-        self._capacity = Resources(capacity_cores)
+        self._capacity = Resources(usable_cores(), usable_gpus())
         self.job = JobId(_new_name(wishes.argv) if wishes.name is None else wishes.name)
         self.picture = Picture(
-            spec=_spec(wishes, self.job, capacity_cores), submitted_at=wishes.started_at, steps_total=wishes.n_steps
+            spec=_spec(wishes, self.job, self._capacity), submitted_at=wishes.started_at, steps_total=wishes.n_steps
         )
-        controller = registry.load("controllers", wishes.controller)()
-        self._scheduler = Scheduler({wishes.controller: controller})
+        self._controller, model = self.picture.spec.controller or DEFAULT_CONTROLLER, self.picture.spec.model
+        self._scheduler = Scheduler(
+            {self._controller: registry.load("controllers", self._controller)()},
+            models={model: registry.load("models", model)()} if model is not None else {},
+        )
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
@@ -150,16 +161,16 @@ class LiveRun:
 
     def facts(self) -> dict[str, Any]:
         """What does not change while the job runs."""
-        return {"controller": self._wishes.controller, "actuator": self._actuator_name()}
+        return {"controller": self._controller, "actuator": self._actuator_name()}
 
     def steered_by(self) -> str:
         """Controller and actuator, in words."""
-        return f"controller {self._wishes.controller}, actuator {self._actuator_name()}{self._but()}"
+        return f"controller {self._controller}, actuator {self._actuator_name()}{self._but()}"
 
     def steered_by_and_why(self) -> str:
         """The same, and why it is this actuator."""
         reason = self.executor.actuator_reason(self.job).rstrip(".")
-        return f"controller {self._wishes.controller}, actuator {self._actuator_name()}: {reason}{self._but()}"
+        return f"controller {self._controller}, actuator {self._actuator_name()}: {reason}{self._but()}"
 
     def _actuator_name(self) -> str:
         return self.executor.actuator_name(self.job)
@@ -213,7 +224,31 @@ def _new_name(argv: Sequence[str]) -> str:
     return f"{cleaned[:40]}-{secrets.token_hex(2)}"
 
 
-def _spec(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec:
+def _spec(wishes: Wishes, job: JobId, capacity: Resources) -> JobSpec:
+    return (
+        _spec_of_cores(wishes, job, capacity.cores)
+        if wishes.workers is None
+        else _spec_of_workers(wishes, job, wishes.workers, capacity)
+    )
+
+
+def _spec_of_workers(wishes: Wishes, job: JobId, workers: WorkerWishes, capacity: Resources) -> JobSpec:
+    worker = worker_in(workers, capacity)
+    return JobSpec(
+        id=job,
+        ceiling=worker * workers.n_most,
+        floor=worker * workers.n_least,
+        worker=worker,
+        counts=workers.counts,
+        work_steps=wishes.n_steps,
+        deadline_s=wishes.deadline_s,
+        controller=wishes.controller or DEFAULT_WORKER_CONTROLLER,
+        model=WORKER_MODEL,
+        margin_frac=wishes.margin_frac,
+    )
+
+
+def _spec_of_cores(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec:
     ceiling_cores = capacity_cores if wishes.ceiling_cores is None else wishes.ceiling_cores
     if ceiling_cores > capacity_cores:
         raise InvalidSpec(
@@ -228,7 +263,7 @@ def _spec(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec:
         floor=Resources(floor_cores),
         work_steps=wishes.n_steps,
         deadline_s=wishes.deadline_s,
-        controller=wishes.controller,
+        controller=wishes.controller or DEFAULT_CONTROLLER,
         margin_frac=wishes.margin_frac,
     )
 

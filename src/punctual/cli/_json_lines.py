@@ -41,7 +41,8 @@ class JsonLines:
                 write("progress", {"elapsed_s": elapsed_s, **standing(picture)})
             case GrantApplied(granted=granted):
                 why = {"reason": picture.reason.text, "code": picture.reason.code} if picture.reason else {}
-                write("grant", {"elapsed_s": elapsed_s, "grant_cores": total(granted.values()).cores, **why})
+                held = {"grant_cores": total(granted.values()).cores, "n_workers": picture.n_workers or None}
+                write("grant", {"elapsed_s": elapsed_s, **held, **why})
             case SpecChanged(spec=spec):
                 write("deadline", {"elapsed_s": elapsed_s, "deadline_s": spec.deadline_s})
             case WarnUser(reason=reason):
@@ -58,6 +59,7 @@ def standing(picture: Picture) -> dict[str, Any]:
         "progress_frac": picture.done_frac,
         "landed": picture.landed,
         "grant_cores": picture.granted_cores,
+        "n_workers": picture.n_workers or None,
         "usage_cores": picture.usage_cores,
         "used_core_s": picture.used_core_s,
         "deadline_s": picture.spec.deadline_s,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from punctual.cli._picture import Picture
 from punctual.cli._when import Now
-from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.cli._words import against_deadline, clock, holding, short, steps
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.events import GrantApplied, GrantFailed, JobStarted, ProgressReported, SpecChanged
 from punctual.core.protocols import Message
@@ -90,7 +90,7 @@ class Lines:
         self._told_cores, self._told_at = granted, at
         reason = self._picture.reason.text if self._picture.reason else ""
         done = f"{steps(self._picture.steps_done, self._picture.steps_total)}, " if self._picture.steps_done else ""
-        return f"{done}grant {cores(granted)}: {reason}"
+        return f"{done}grant {holding(granted, self._picture.n_workers)}: {reason}"
 
     def _landed(self) -> str:
         if self._told_landed:

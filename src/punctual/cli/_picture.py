@@ -8,6 +8,7 @@ from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, War
 from punctual.core.control import Forecast
 from punctual.core.events import (
     GrantApplied,
+    GrantFailed,
     JobFailed,
     JobFinished,
     JobStarted,
@@ -15,7 +16,7 @@ from punctual.core.events import (
     ProgressReported,
     SpecChanged,
 )
-from punctual.core.job import Allocation, JobSpec, JobStatus
+from punctual.core.job import Allocation, JobSpec, JobStatus, shape_of
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.story import Reason
@@ -30,6 +31,8 @@ class Picture:
 
     Attributes
     ----------
+    n_workers
+        Workers that the job holds; 0: it is not made of workers.
     usage_cores
         CPU time used over the last second or more of it, per second.
     forecast
@@ -46,6 +49,7 @@ class Picture:
     steps_total: float | None = None
     unit_at: float | None = None
     granted_cores: float = 0.0
+    n_workers: int = 0
     used_core_s: float = 0.0
     usage_cores: float = 0.0
     reason: Reason | None = None
@@ -98,7 +102,7 @@ def picture_of(event: JobSubmitted) -> Picture:
 
 def _started(picture: Picture, event: JobStarted) -> None:
     picture.status = "running"
-    picture.granted_cores = _cores(event.granted)
+    _hold(picture, event.granted)
 
 
 def _progressed(picture: Picture, event: ProgressReported) -> None:
@@ -124,8 +128,8 @@ def _measure_usage(picture: Picture, event: ProgressReported) -> None:
         picture.window = (event.at, event.used_core_s)
 
 
-def _granted(picture: Picture, event: GrantApplied) -> None:
-    picture.granted_cores = _cores(event.granted)
+def _granted(picture: Picture, event: GrantApplied | GrantFailed) -> None:
+    _hold(picture, event.granted)
 
 
 def _spec_changed(picture: Picture, event: SpecChanged) -> None:
@@ -164,14 +168,21 @@ def _failed(picture: Picture, event: JobFailed) -> None:
     picture.granted_cores = 0.0
 
 
-def _cores(grant: Allocation) -> float:
-    return total(grant.values()).cores
+def _hold(picture: Picture, grant: Allocation) -> None:
+    picture.granted_cores = total(grant.values()).cores
+    picture.n_workers = n_workers_of(picture.spec, grant)
+
+
+def n_workers_of(spec: JobSpec, grant: Allocation) -> int:
+    """How many workers `grant` is; 0 for a job that is not made of them."""
+    return shape_of(spec, grant, {}).n_workers if spec.worker is not None and grant else 0
 
 
 _CHANGES: dict[type, Callable[[Picture, Any], None]] = {
     JobStarted: _started,
     ProgressReported: _progressed,
     GrantApplied: _granted,
+    GrantFailed: _granted,
     SpecChanged: _spec_changed,
     LaunchJob: _asked,
     ResizeJob: _asked,

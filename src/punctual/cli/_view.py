@@ -100,7 +100,8 @@ def _forecast(picture: Picture, now: Now) -> Text:
 def _grant(picture: Picture) -> str:
     ceiling = picture.spec.ceiling.cores
     used = f"{picture.used_core_s:.1f} core-seconds used"
-    return f"{picture.granted_cores:.2f} of {cores(ceiling)}, using {picture.usage_cores:.2f}; {used}"
+    workers = f"{picture.n_workers} workers, " if picture.n_workers else ""
+    return f"{workers}{picture.granted_cores:.2f} of {cores(ceiling)}, using {picture.usage_cores:.2f}; {used}"
 
 
 class View:

@@ -16,6 +16,13 @@ def cores(amount: float) -> str:
     return f"{amount:.2f} cores" if f"{amount:.2f}" != "1.00" else "1 core"
 
 
+def holding(amount_cores: float, n_workers: int) -> str:
+    """`0.62 cores`; `2 workers of 0.50 cores` for a job made of workers (`n_workers` above 0)."""
+    if not n_workers:
+        return cores(amount_cores)
+    return f"{n_workers} worker{'s' * (n_workers != 1)} of {cores(amount_cores / n_workers)}"
+
+
 def against_deadline(deviation_s: float) -> str:
     """`67 ms before the deadline`, `2.1s after the deadline`."""
     side = "after" if deviation_s > 0 else "before"
@@ -32,3 +39,8 @@ def short(seconds: float) -> str:
 def steps(count: float, total_steps: float | None) -> str:
     """`step 1,240 of 3,000`."""
     return f"step {count:,.0f} of {total_steps:,.0f}" if total_steps else f"step {count:,.0f}"
+
+
+def proven(gap_frac: float | None) -> str:
+    """How good the plan behind a decision is known to be; empty if nothing is proven of it."""
+    return "" if gap_frac is None else f", by a plan at most {100 * gap_frac:.2g} % below the best"

@@ -53,9 +53,14 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         "-" if left_s is None else clock(datetime.fromisoformat(standing["deadline_wall"])),
         "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
         _forecast(standing),
-        f"{standing['grant_cores']:.2f}",
+        _grant(standing),
         standing["actuator"],
     )
+
+
+def _grant(standing: dict[str, Any]) -> str:
+    n_workers = standing["n_workers"]
+    return f"{n_workers} worker{'s' * (n_workers != 1)}" if n_workers else f"{standing['grant_cores']:.2f}"
 
 
 def _forecast(standing: dict[str, Any]) -> str:

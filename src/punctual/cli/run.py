@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._compose import DEFAULT_CONTROLLER, Wishes
+from punctual.cli._compose import DEFAULT_CONTROLLER, DEFAULT_WORKER_CONTROLLER, Wishes
 from punctual.cli._drive import Manner, drive
 from punctual.cli._when import Now, deadline_s, process_started_at
+from punctual.cli._workers import WorkerWishes, worker_wishes
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import parse_cores_range
+from punctual.core.units import parse_cores, parse_cores_range
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
@@ -31,7 +32,22 @@ def run(
     cores: Annotated[
         str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
     ] = None,
-    controller: Annotated[str, typer.Option(help="See `punctual controllers`.")] = DEFAULT_CONTROLLER,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."),
+    ] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="A..B", help="The same with a GPU for each worker.")] = None,
+    cores_per_worker: Annotated[
+        str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            help="See `punctual controllers`. "
+            f"[default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+            show_default=False,
+        ),
+    ] = None,
     margin: Annotated[
         str | None,
         typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"),
@@ -54,12 +70,17 @@ def run(
     started_at = process_started_at()
     # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
     floor_cores, ceiling_cores = parse_cores_range(cores) if cores is not None else (None, None)
+    cores_each = parse_cores(cores_per_worker) if cores_per_worker is not None else None
+    workers_wished = worker_wishes(workers, gpus, cores_each)
+    if workers_wished is not None:
+        _check_fits_workers(workers_wished, cores, progress_regex)
     wishes = Wishes(
         argv=_found(program),
         started_at=started_at,
         deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline is not None else None,
         floor_cores=floor_cores,
         ceiling_cores=ceiling_cores,
+        workers=workers_wished,
         controller=controller,
         margin_frac=_share(margin) if margin is not None else None,
         actuator=actuator,
@@ -68,6 +89,20 @@ def run(
         name=name,
     )
     raise typer.Exit(drive(wishes, Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
+
+
+def _check_fits_workers(workers: WorkerWishes, cores: str | None, progress_regex: str | None) -> None:
+    """Options for jobs that are not made of workers."""
+    if cores is not None:
+        raise InvalidSpec(
+            f"`--cores` must not go with `{workers.option}`", repr(cores), "`punctual run`",
+            "Say what one worker holds: `--cores-per-worker 0.5`.",
+        )  # fmt: skip
+    if progress_regex is not None:
+        raise InvalidSpec(
+            f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
+            "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
+        )  # fmt: skip
 
 
 def _share(text: str) -> float:
