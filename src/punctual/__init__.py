@@ -1,16 +1,17 @@
 """Neural-network training that finishes on time, on no more hardware than it needs.
 
-A training script needs `track` for its loop and `phase` for work that is not a step; a notebook that compares policies
-needs `simulate`. They are loaded on first use, so that importing the package costs next to nothing.
+A training script needs `track` for its loop and `phase` for work that is not a step, or `elastic` to be trained by a
+number of workers that changes; a notebook that compares policies needs `simulate`. They are loaded on first use, so that importing the package costs next to nothing.
 """
 
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
     from punctual.client import Phase, Run, on_stop, phase, track
+    from punctual.client.elastic.entry import elastic
     from punctual.sim.api import simulate
 
 __version__ = "0.1.0"
-__all__ = ["Phase", "Run", "__version__", "on_stop", "phase", "simulate", "track"]
+__all__ = ["Phase", "Run", "__version__", "elastic", "on_stop", "phase", "simulate", "track"]
 
 
 def __getattr__(name: str) -> object:
@@ -20,6 +21,10 @@ def __getattr__(name: str) -> object:
         from punctual.sim import api
 
         return api.simulate
+    if name == "elastic":
+        from punctual.client.elastic import entry
+
+        return entry.elastic
     from punctual import client
 
     return getattr(client, name)

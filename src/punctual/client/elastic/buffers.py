@@ -1,5 +1,7 @@
 """Buffers that training moves, such as BatchNorm's running averages: each virtual rank starts from the step's start."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -12,22 +14,27 @@ class MovingBuffers:
     """Buffers of a model through the virtual ranks of a step.
 
     Floating-point buffers are averaged over the virtual ranks, each with the weight of its samples; others, such as
-    counters, advance once a step. Until `keep_to_moved` is called every buffer is taken to move.
+    counters, advance once a step.
+
+    Parameters
+    ----------
+    names
+        Buffers that move; None: any may, and `moved` tells which did.
     """
 
-    def __init__(self, model: nn.Module, n_virtual_ranks: int) -> None:
-        self._buffers = list(model.buffers())
+    def __init__(self, model: nn.Module, n_virtual_ranks: int, names: Sequence[str] | None) -> None:
+        named = dict(model.named_buffers())
+        self._names = list(named if names is None else names)
+        self._buffers = [named[name] for name in self._names]
         self._n_virtual_ranks = n_virtual_ranks
         self._versions = [_version(buffer) for buffer in self._buffers]
         self._start: list[Tensor] = []
         self._begin_sum()
 
-    def keep_to_moved(self) -> bool:
-        """Look after those only that have been written to since this was made; whether there are any."""
-        watched = zip(self._buffers, self._versions, strict=True)
-        moved = [buffer for buffer, version in watched if _version(buffer) != version]
-        self._buffers, self._versions = moved, [_version(buffer) for buffer in moved]
-        return bool(moved)
+    def moved(self) -> list[str]:
+        """Buffers that have been written to since the step began."""
+        watched = zip(self._names, self._buffers, self._versions, strict=True)
+        return [name for name, buffer, version in watched if _version(buffer) != version]
 
     def begin_step(self) -> None:
         self._start = [buffer.clone() for buffer in self._buffers]

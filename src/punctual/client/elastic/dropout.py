@@ -1,8 +1,7 @@
 """Dropout whose masks belong to the virtual ranks, also where several go through the model together."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ _dropout = functional.dropout
 _attention = functional.scaled_dot_product_attention
 
 #: A seed is drawn from this many numbers.
-_SEED_MAX = 2**62
+SEED_MAX = 2**62
 
 
 class RankDropout:
@@ -43,16 +42,15 @@ class RankDropout:
         """What goes through the model from now on; no pieces: leave dropout alone."""
         self._pieces, self._n_samples = pieces, n_samples
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Every dropout of the process goes through this one."""
+    def install(self) -> None:
+        """Every dropout of the process goes through this one from here on."""
         functional.dropout = self._dropout
         functional.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            functional.dropout = _dropout
-            functional.scaled_dot_product_attention = _attention
+
+    def uninstall(self) -> None:
+        """Give torch its own back."""
+        functional.dropout = _dropout
+        functional.scaled_dot_product_attention = _attention
 
     def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or not 0 < p < 1 or not self._can_tell(input):
@@ -91,7 +89,7 @@ class RankDropout:
 
     def _mask(self, like: Tensor, p: float) -> Tensor:
         """What to multiply by: 0 with probability `p`, else 1 / (1 - p)."""
-        seed = int(torch.randint(_SEED_MAX, ()))
+        seed = int(torch.randint(SEED_MAX, ()))
         self.n_draws += 1
         if self._generator.device != like.device:
             self._generator = torch.Generator(like.device)
@@ -104,5 +102,3 @@ class RankDropout:
             mask[first : first + n_rows].bernoulli_(1 - p, generator=self._generator)
             first += n_rows
         return mask.div_(1 - p)
-
-

@@ -37,7 +37,7 @@ def group_faults() -> Iterator[None]:
 
 
 class Group:
-    """This worker's place among the others, and what they do together. A worker that is alone needs no connection.
+    """A worker's place among the others, and what they do together. A worker that is alone needs no connection.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class Group:
         self.device = device
 
     @classmethod
-    def form(cls, roster: Roster, link: Link) -> "Group":
+    def form(cls, roster: Roster, link: Link, device: torch.device) -> "Group":
         """Connect with the other members.
 
         Raises
@@ -62,7 +62,6 @@ class Group:
         GroupFault
             One of them did not come, or a newer generation is wanted already.
         """
-        device = torch.device("cpu") if roster.i_device is None else torch.device("cuda", roster.i_device)
         group = cls(roster, device)
         if roster.n_workers > 1:
             with group_faults():
@@ -122,7 +121,7 @@ class Group:
             sizes_in, sizes_out = [part.numel() for part in incoming], [part.numel() for part in outgoing]
             received = torch.empty(sum(sizes_in), dtype=outgoing[0].dtype, device=outgoing[0].device)
             dist.all_to_all_single(received, torch.cat(list(outgoing)), sizes_in, sizes_out)
-            torch._foreach_copy_(list(incoming), list(received.split(sizes_in)))  # noqa: SLF001 -- one call for all
+            torch._foreach_copy_(list(incoming), list(received.split(sizes_in)))
 
     def collect(self, tensor: Tensor) -> Tensor:
         """The flat tensors of all members, equally long, one behind the other."""

@@ -251,7 +251,9 @@ class TreeTotal:
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         leaf = [self._leaf(flat) for flat in self._flats]
         had = [float(param.grad is not None) for param in self._params]
-        leaf.append(torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64).to(self._group.device))
+        leaf.append(
+            torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64).to(self._group.device)
+        )
         self._tree.put_leaf(virtual_rank, leaf)
         clear(self._params)
 
@@ -277,7 +279,9 @@ class TreeTotal:
     def _over_workers(self) -> list[Tensor]:
         roots = self._tree.roots
         return [
-            total_of([Node(root.level, root.index, root.total[i]) for root in roots], self._group, self._n_virtual_ranks)
+            total_of(
+                [Node(root.level, root.index, root.total[i]) for root in roots], self._group, self._n_virtual_ranks
+            )
             for i in range(len(roots[0].total))
         ]
 

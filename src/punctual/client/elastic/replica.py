@@ -40,6 +40,10 @@ class Keeper(Protocol):
         """Keep `state`. Its tensors may change as soon as this returns."""
         ...
 
+    def is_due(self) -> bool:
+        """Whether it is time to save; asked after each step."""
+        ...
+
 
 class Stateful(Protocol):
     """What `extra` may hold besides tensors and plain values: a scheduler, an average of weights, a meter."""

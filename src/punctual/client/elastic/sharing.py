@@ -1,6 +1,5 @@
 """A state on its way from one worker to others, and the proof that all have the same."""
 
-import json
 from collections.abc import Iterator, Mapping
 from zlib import crc32
 

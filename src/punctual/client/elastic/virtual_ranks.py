@@ -172,7 +172,7 @@ class TreeSum(Generic[T]):
 
 def roots_of(leaves: range, n_leaves: int) -> list[tuple[int, int]]:
     """Level and index of the roots that a worker with these leaves is left with."""
-    tree: TreeSum[None] = TreeSum(n_leaves, lambda left, right: None)
+    tree: TreeSum[None] = TreeSum(n_leaves, lambda _left, _right: None)
     for i in leaves:
         tree.put_leaf(i, None)
     return [(root.level, root.index) for root in tree.roots]

@@ -17,7 +17,7 @@ class Voice:
         self._course: Course | None = None
         self._phases: Phases = ()
         self._session: Session | None = None
-        self._speaks = False
+        self._speaks = self._can_stop = False
 
     def take(self, *, is_first: bool, is_beginning: bool, n_steps: int) -> None:
         """Speak or be silent from here on.
@@ -33,31 +33,43 @@ class Voice:
             self._speaks = is_first
             if self._course is not None:
                 self._begin(self._session, self._course, n_steps)
-        self._session.n_steps = n_steps if self._course else self._session.n_steps
+        if self._course is not None:
+            self._session.n_steps = n_steps
 
     @property
     def session(self) -> Session:
         assert self._session is not None, "take() comes first"
         return self._session
 
-    def declare(self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, stops: bool) -> None:
+    def declare(
+        self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, can_stop: bool
+    ) -> None:
         """Say what is planned, once: the steps of the whole job, those of an epoch, those done already.
 
         Parameters
         ----------
-        stops
-            Whether a request to stop will be heeded.
+        can_stop
+            Whether the training can be asked to stop.
         """
         if self._course is None:
-            self._course, self._phases = Course(n_steps, total_steps, n_steps_per_epoch), phases
+            self._course, self._phases, self._can_stop = (
+                Course(n_steps, total_steps, n_steps_per_epoch),
+                phases,
+                can_stop,
+            )
             self._begin(self.session, self._course, n_steps)
-            if stops:
-                self.session.allow_stop()
 
     def _begin(self, session: Session, course: Course, n_steps: int) -> None:
         plan = {name: (phase, phase.count) for name, phase in by_name(self._phases).items()}
         session.begin_loop(replace(course, start_step=n_steps), plan)
+        if self._can_stop:
+            session.allow_stop()
         session.start_training()
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether Punctual wants the training to stop, as far as this worker hears it."""
+        return self.session.stop_asked
 
     def step_begins(self) -> None:
         self.session.step_open = True
@@ -66,6 +78,10 @@ class Voice:
         """The body of a step has been gone through; waits if the pacing line says so."""
         if self.session.step_open:
             self.session.step_done()
+
+    def step_lost(self) -> None:
+        """The step under way is not done, and will not be counted."""
+        self.session.step_open = False
 
     def stop(self) -> None:
         """End the process as Punctual asked; the first worker calls the script's hooks."""

@@ -1,0 +1,229 @@
+"""A worker among the others: its group, its copy of the training, and how both are brought together again."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from punctual.client.complaint import invalid, warn
+from punctual.client.elastic import evaluation, sharing
+from punctual.client.elastic.evaluation import Totals
+from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.membership import Link, Roster
+from punctual.client.elastic.position import Place, Position
+from punctual.client.elastic.replica import Keeper, Replica, State
+from punctual.client.elastic.virtual_ranks import TreeSum
+
+
+class Leave(BaseException):
+    """The worker is not needed any more. No `Exception`: the script must not take it for one of its own."""
+
+
+class Member:
+    """A worker and its state, through all generations.
+
+    Attributes
+    ----------
+    fuses, moving
+        What has been found out about the model: whether virtual ranks may go through it together, and which buffers it
+        moves; None: not known, or to be found out anew.
+    can_fuse
+        Whether they are ever to go together.
+    place
+        Where in the script this worker is.
+    """
+
+    def __init__(
+        self, link: Link, replica: Replica, keeper: Keeper | None, n_virtual_ranks: int, *, can_fuse: bool
+    ) -> None:
+        self.link = link
+        self.replica = replica
+        self.keeper = keeper
+        self.n_virtual_ranks = n_virtual_ranks
+        self.can_fuse = can_fuse
+        self.fuses: bool | None = None
+        self.moving: list[str] | None = None
+        self.position = Position()
+        self.place: Place = "before"
+        self.device = torch.device("cpu")
+        self.group = Group(Roster(generation=-1, rank=0, n_workers=1), self.device)
+        self.is_beginning = False
+        self._is_new = True
+        self._boundary: State | None = None
+        #: Those who are in the midst of an evaluation after a fault; None: all.
+        self._evaluators: list[int] | None = None
+
+    # Generations.
+
+    def reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
+        """Become a member of the next generation, with the state that the training has.
+
+        Parameters
+        ----------
+        evaluates
+            This worker was in an evaluation when its group failed, and will go on with it.
+
+        Raises
+        ------
+        Leave
+            It is not wanted there.
+        """
+        while True:
+            self.group.drop(after_fault=after_fault)
+            roster = self.link.join(n_steps=self.position.n_steps, after_fault=after_fault)
+            if roster is None:
+                raise Leave
+            try:
+                return self._enter(roster, evaluates=evaluates)
+            except GroupFault:
+                after_fault = True
+
+    def _enter(self, roster: Roster, *, evaluates: bool) -> None:
+        if roster.n_workers > self.n_virtual_ranks:
+            raise invalid(
+                "`virtual_ranks` must be at least the number of workers", f"{self.n_virtual_ranks}",
+                f"{roster.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
+            )  # fmt: skip
+        if self._is_new:
+            self._go_to_device(roster)
+        self.group = Group.form(roster, self.link, self.device)
+        self._agree(evaluates=evaluates)
+
+    def _go_to_device(self, roster: Roster) -> None:
+        """The model has been built anywhere; now its worker's device is known."""
+        if roster.i_device is not None:
+            self.replica.model.to(torch.device("cuda", roster.i_device))
+        first = next(self.replica.model.parameters(), None)
+        self.device = torch.device("cpu") if first is None else first.device
+
+    def _agree(self, *, evaluates: bool) -> None:
+        """Have the state of the one that is furthest, whoever the agent takes for it: it cannot see evaluations."""
+        mine = {
+            "is_new": self._is_new, "evaluates": evaluates, "place": self.place,
+            "n_steps": self.position.n_steps, "results": self.position.values()["results"],
+        }  # fmt: skip
+        members = self.group.gather(mine)
+        source = max(range(len(members)), key=lambda rank: (*_progress(members[rank]), -rank))
+        furthest = members[source]
+        self.is_beginning = furthest["is_new"]
+        if self.is_beginning:
+            self._begin()
+        lacks = [self.is_beginning or _lacks_state(member, furthest) for member in members]
+        if any(lacks):
+            self.share(source, wants=lacks[self.group.rank])
+        if not self.is_beginning:
+            self.position.results = Position.of(furthest).results
+        self._is_new = False
+        self._compare()
+        self._help_evaluate(members, furthest)
+
+    def _begin(self) -> None:
+        """Nobody has a state: go on from the last checkpoint, or start."""
+        state = self.keeper.latest() if self.keeper is not None and self.group.rank == 0 else None
+        if state is not None:
+            self._become(state)
+
+    def share(self, source: int, *, wants: bool) -> None:
+        """Send the state of member `source` to those who want it."""
+        if self.group.n_workers == 1:
+            return
+        is_source = self.group.rank == source
+        received = sharing.share(self.group, source, self.state() if is_source else None, wants=wants and not is_source)
+        if received is not None:
+            self._become(received)
+
+    def _become(self, state: State) -> None:
+        self.replica.put_back(state)
+        self.position = Position.of(state.values["position"])
+        self.fuses, self.moving = state.values["fuses"], state.values["moving"]
+        self._boundary = None
+
+    def _compare(self) -> None:
+        """Make sure that all have the same. If not, the script has made it so, and the first worker's counts."""
+        sums: list[int] = []
+        for _ in range(2):
+            sums = self.group.gather(sharing.checksum(self._checked()))
+            if len(set(sums)) == 1:
+                return
+            if self.group.rank == 0:
+                warn("all workers must have the same model and optimizer", f"checksums {sums}",
+                     f"generation {self.group.roster.generation}",
+                     "The first worker's are taken. Change weights through the optimizer only.")  # fmt: skip
+            self.share(0, wants=True)
+        raise RuntimeError(
+            f"a state must be the same after it was copied: got checksums {sums} for generation "
+            f"{self.group.roster.generation}. Report it with the types of model and optimizer."
+        )
+
+    def _checked(self) -> dict[str, Tensor]:
+        tensors = self.replica.collect().tensors
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith("extra/")}
+
+    # The state as others may take it over.
+
+    def state(self) -> State:
+        """The training as of the last point from which the script can be gone on with."""
+        state = self.replica.collect()
+        values = {**state.values, **self._values()}
+        if self._boundary is None:
+            return State(state.tensors, values)
+        position = {**self._boundary.values["position"], "results": values["position"]["results"]}
+        return State({**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position})
+
+    def _values(self) -> dict[str, Any]:
+        return {"position": self.position.values(), "fuses": self.fuses, "moving": self.moving}
+
+    def mark_boundary(self) -> None:
+        """What the script does from here to the end of the next step, a newcomer will do too: it starts from here."""
+        state = self.replica.collect()
+        tensors = {name: tensor.clone() for name, tensor in state.tensors.items() if name.startswith("extra/")}
+        self._boundary = State(tensors, {**state.values, **self._values()})
+
+    def pass_boundary(self) -> None:
+        """A step is done: the next point to go on from is its end."""
+        self._boundary = None
+
+    # Evaluations.
+
+    @property
+    def evaluators(self) -> list[int]:
+        """Ranks of those who make the evaluation under way, or the next one."""
+        return list(range(self.group.n_workers)) if self._evaluators is None else self._evaluators
+
+    def sum_up(self, tree: TreeSum[Totals] | None, *, is_tuple: bool = False) -> dict[str, Any]:
+        """The evaluation's result, of what each evaluator has put in its tree; None: this one is none of them.
+
+        Raises
+        ------
+        GroupFault
+            A worker is gone.
+        """
+        roots = [] if tree is None else evaluation.plain_roots(tree)
+        everyones = self.group.gather({"roots": roots, "is_tuple": is_tuple})
+        whole: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, evaluation.add)
+        for rank in self.evaluators:
+            evaluation.put_roots(whole, everyones[rank]["roots"])
+        self._evaluators = None
+        return {"totals": evaluation.plain(whole.total), "is_tuple": any(one["is_tuple"] for one in everyones)}
+
+    def record(self, place: str, result: dict[str, Any]) -> None:
+        self.position.results.setdefault(place, []).append(result)
+
+    def _help_evaluate(self, members: list[dict[str, Any]], furthest: dict[str, Any]) -> None:
+        """Be there when others end an evaluation that this worker does not come to, or has yet to come to."""
+        making = [
+            rank for rank, member in enumerate(members)
+            if member["evaluates"] and _progress(member) == _progress(furthest)
+        ]  # fmt: skip
+        self._evaluators = making or None
+        if making and self.group.rank not in making:
+            self.record(members[making[0]]["place"], self.sum_up(None))
+
+
+def _progress(member: dict[str, Any]) -> tuple[bool, int, int]:
+    """What can be compared: newcomers have done nothing."""
+    return not member["is_new"], member["n_steps"], sum(len(made) for made in member["results"].values())
+
+
+def _lacks_state(member: dict[str, Any], furthest: dict[str, Any]) -> bool:
+    return _progress(member)[:2] < _progress(furthest)[:2]

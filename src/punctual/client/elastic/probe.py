@@ -1,0 +1,49 @@
+"""Finding out whether virtual ranks may go through a model together."""
+
+import random
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from punctual.client.elastic.dropout import SEED_MAX, RankDropout
+from punctual.client.elastic.random_state import mixed
+
+
+class Probe:
+    """Watches one pass through the model: whether it drew random numbers other than for dropout.
+
+    Parameters
+    ----------
+    seeds
+        What the pass was seeded with, just now.
+    """
+
+    def __init__(self, dropout: RankDropout, *seeds: int) -> None:
+        self._dropout = dropout
+        self._n_draws = dropout.n_draws
+        self._seed = mixed(*seeds)
+        self._others = _others()
+
+    def drew(self) -> bool:
+        """Whether the pass has changed a random state in another way than dropout does."""
+        return not torch.equal(self._expected(), torch.get_rng_state()) or self._others != _others()
+
+    def _expected(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self._seed)
+        for _ in range(self._dropout.n_draws - self._n_draws):
+            torch.randint(SEED_MAX, (), generator=generator)
+        return generator.get_state()
+
+
+def _others() -> list[Any]:
+    """Random states that dropout does not touch."""
+    numpy = sys.modules.get("numpy")
+    states = [random.getstate()]
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states.append((kind, keys.tobytes(), *rest))
+    if torch.cuda.is_initialized():
+        states += [state.numpy().tobytes() for state in torch.cuda.get_rng_state_all()]
+    return states

@@ -1,0 +1,406 @@
+"""An elastic training as the script sees it: `Context` makes a `Run`, which goes through epochs, batches and steps."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from punctual.client import span
+from punctual.client.complaint import invalid, whole
+from punctual.client.declaration import Phases
+from punctual.client.elastic import checkpoint
+from punctual.client.elastic.evaluation import Evaluation, result_of
+from punctual.client.elastic.fetching import Collate, Fetch, moved
+from punctual.client.elastic.group import GroupFault
+from punctual.client.elastic.member import Leave, Member
+from punctual.client.elastic.membership import Link
+from punctual.client.elastic.order import Order
+from punctual.client.elastic.random_state import seed_all
+from punctual.client.elastic.replica import Keeper, Replica, Stateful
+from punctual.client.elastic.step import Step, Stepper
+from punctual.client.elastic.virtual_ranks import Part, cut
+from punctual.client.elastic.voice import Voice
+
+_LOOP = "`run.batches`"
+
+
+def run_worker(train: Callable[["Context"], object], link: Link) -> None:
+    """Be one worker, from the begin of `train` to its end, or until the worker is let go."""
+    try:
+        train(Context(link))
+    except Leave:
+        return
+    link.finish()
+
+
+class Context:
+    """What a training function is given.
+
+    Parameters
+    ----------
+    keeper
+        Keeps checkpoints; None: as the script or the environment says.
+    """
+
+    def __init__(self, link: Link, keeper: Keeper | None = None) -> None:
+        self._link = link
+        self._keeper = keeper
+
+    def elastic(
+        self,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer,
+        extra: Mapping[str, Stateful] | None = None,
+        virtual_ranks: int = 8,
+        deterministic: bool = False,
+        fuse: bool = True,
+        checkpoint_dir: str | None = None,
+        checkpoint_every_s: float | None = None,
+    ) -> "Run":
+        """The training of `model`, for use in a ``with`` statement.
+
+        Parameters
+        ----------
+        extra
+            By name, what else must be alike in all workers and outlive them: schedulers, averages of weights; anything
+            with `state_dict` and `load_state_dict`.
+        virtual_ranks
+            Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
+            training: with another number it is another training.
+        deterministic
+            Whether weights must be the same to the last bit for any number of workers. Otherwise they differ by
+            rounding.
+        fuse
+            Whether virtual ranks may go through the model together where that makes no difference but for rounding.
+        checkpoint_dir
+            Folder of checkpoints, from which a training goes on that has lost all its workers or was stopped. None:
+            the one that the environment names, if any.
+        checkpoint_every_s
+            Seconds between checkpoints. None: so that they cost less than 1 % of the time.
+
+        Raises
+        ------
+        ValueError
+            An argument cannot be used.
+        """
+        n_virtual_ranks = whole(virtual_ranks, "virtual_ranks", "`context.elastic`", least=1)
+        keeper = self._keeper or checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
+        can_fuse = fuse and not deterministic
+        replica = Replica(model, optimizer, extra or {})
+        member = Member(self._link, replica, keeper, n_virtual_ranks, can_fuse=can_fuse)
+        return Run(member, Stepper(member, is_deterministic=deterministic))
+
+
+class Run:
+    """A training in this worker and, in step with it, in all others. Made by `Context.elastic`."""
+
+    def __init__(self, member: Member, stepper: Stepper) -> None:
+        self._member = member
+        self._stepper = stepper
+        self._voice = Voice()
+        self._opened = ExitStack()
+        self._step: Step | None = None
+        self._n_epochs = 1
+        self._phases: Phases = ()
+        #: Evaluations that the script has asked for, by place, since their results were last forgotten.
+        self._n_asked: dict[str, int] = {}
+
+    # Who and where.
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, as it was given."""
+        return self._member.replica.model
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the last step, over the whole global batch; not a number before the first."""
+        return self._stepper.loss
+
+    @property
+    def step_number(self) -> int:
+        """Steps done since the training began."""
+        return self._member.position.n_steps
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch under way, from 0."""
+        return self._member.position.epoch
+
+    @property
+    def rank(self) -> int:
+        """Number of this worker, from 0; it may change between two steps."""
+        return self._member.group.rank
+
+    @property
+    def n_workers(self) -> int:
+        """Workers there are. It may change between two steps, and nothing that is learned should depend on it."""
+        return self._member.group.n_workers
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the worker that speaks for all."""
+        return self.rank == 0
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and where the batches come."""
+        return self._member.device
+
+    def print(self, *values: object) -> None:
+        """Print in one worker only."""
+        if self.is_first:
+            print(*values, flush=True)  # noqa: T201 -- it is what the script asks for
+
+    def phase(self, name: str, *, units: int | None = None) -> span.PhaseSpan:
+        """Work that is not a step, as `punctual.phase`; only the first worker's is reported."""
+        return span.phase(name, units=units)
+
+    # Beginning and end.
+
+    def __enter__(self) -> Self:
+        self._opened.enter_context(self._stepper)
+        self._reform()
+        self._member.mark_boundary()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._opened:
+            if kind is None:
+                self._await_others()
+            self._stepper.disconnect()
+            self._member.group.drop(after_fault=kind is not None)
+
+    def _await_others(self) -> None:
+        """Leave together: one that has lost its group at the very end still needs the others' state."""
+        while True:
+            try:
+                self._member.group.gather(None)
+            except GroupFault:
+                self._reform(after_fault=True)
+            else:
+                return
+
+    def _reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
+        self._stepper.disconnect()
+        self._member.reform(after_fault=after_fault, evaluates=evaluates)
+        self._stepper.connect()
+        n_steps = self._member.position.n_steps
+        self._voice.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
+        self._member.link.stamp(n_steps, waiting=False)
+
+    # Loops.
+
+    def epochs(self, n_epochs: int, *, phases: Phases = ()) -> Iterator[int]:
+        """Numbers of the epochs to come, from the one under way.
+
+        Parameters
+        ----------
+        n_epochs
+            Epochs of the whole training.
+        phases
+            Names of phases that come after each epoch, as in `punctual.track`; those not named are learned.
+        """
+        self._n_epochs, self._phases = whole(n_epochs, "n_epochs", "`run.epochs`"), phases
+        position = self._member.position
+        for epoch in range(position.epoch, self._n_epochs):
+            position = self._member.position
+            if epoch > position.epoch:
+                position.epoch, position.i_step = epoch, 0
+            yield epoch
+
+    def batches(
+        self,
+        dataset: Any,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        collate: Collate | None = None,
+        micro_batch_size: int | None = None,
+    ) -> Iterator[Any]:
+        """The worker's parts of the epoch's steps, one by one, on the model's device.
+
+        The body of the loop computes the mean loss of the part and calls `backward` and `step`. Every sample comes
+        once an epoch, in an order that follows from `seed` and the epoch.
+
+        Parameters
+        ----------
+        dataset
+            Has a length, and a sample for each number.
+        global_batch_size
+            Samples of a step, over all workers; the last step of an epoch takes what is left.
+        collate
+            Makes a batch of a list of samples; None: torch's default. With one of your own, virtual ranks go through
+            the model one by one.
+        micro_batch_size
+            Samples of one part, at most: for models that have no memory for more.
+
+        Raises
+        ------
+        ValueError
+            An argument cannot be used, or the body has not called `backward` and `step`.
+        """
+        n_samples = self._checked_batch_size(global_batch_size)
+        order, fetch = Order(len(dataset), n_samples, seed, shuffles=shuffle), Fetch(dataset, collate)
+        self._declare(order.n_steps)
+        self._member.place = "top"
+        seed_all(seed, self.epoch)
+        while self._member.position.i_step < order.n_steps:
+            numbers = order.samples(self.epoch, self._member.position.i_step)
+            self._step = self._stepper.begin(len(numbers), seed, micro_batch_size, can_fuse=collate is None)
+            self._voice.step_begins()
+            for part in self._step.parts:
+                batch = self._fetched(fetch, numbers, part, seed)
+                self._stepper.begin_part(part)
+                yield batch
+                self._stepper.check_body(part)
+                if self._step.is_over:
+                    break
+            self._end_body()
+        self._member.place = "after"
+        self._member.mark_boundary()
+
+    def _checked_batch_size(self, global_batch_size: int) -> int:
+        n_samples, n_ranks = whole(global_batch_size, "global_batch_size", _LOOP, least=1), self._member.n_virtual_ranks
+        if n_samples < n_ranks:
+            raise invalid(
+                "`global_batch_size` must be at least the number of virtual ranks", f"{n_samples} samples",
+                f"{n_ranks} virtual ranks", "Give a larger batch, or fewer to context.elastic(virtual_ranks=...).",
+            )  # fmt: skip
+        return n_samples
+
+    def _declare(self, n_steps: int) -> None:
+        can_stop = self._member.keeper is not None
+        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, self._phases, can_stop=can_stop)
+
+    def _fetched(self, fetch: Fetch, numbers: Tensor, part: Part, seed: int) -> Any:
+        """The part's samples, each virtual rank's with random numbers of its own."""
+        if not fetch.draws:
+            return moved(fetch.together(numbers[part.places.start : part.places.stop]), self.device)
+        samples = []
+        for piece in part.pieces:
+            seed_all(seed, self.step_number, piece.virtual_rank, piece.i_piece)
+            samples += fetch.samples(numbers[piece.places.start : piece.places.stop])
+        return moved(fetch.collated(samples), self.device)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the part's gradients to the step's.
+
+        Parameters
+        ----------
+        loss
+            Mean over the samples of the part; one number.
+        """
+        self._stepper.backward(loss)
+
+    def step(self, *, clip_norm: float | None = None) -> bool:
+        """End the part; with the last one, learn.
+
+        Parameters
+        ----------
+        clip_norm
+            The gradients' norm is cut to this before the optimiser is called.
+
+        Returns
+        -------
+        bool
+            Whether a step was taken. What belongs to a step, such as a scheduler's, goes into ``if run.step():``.
+        """
+        link, voice = self._member.link, self._voice
+        try:
+            if not self._stepper.end_part(clip_norm=clip_norm, stops=voice.stop_asked):
+                return False
+        except GroupFault:
+            self._stepper.give_up()
+            self._reform(after_fault=True)
+            voice.step_lost()
+            return False
+        self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
+        self._member.place = "bottom"
+        link.stamp(self.step_number, waiting=False)
+        return True
+
+    def _end_body(self) -> None:
+        """The loop has come back: whatever the script does after a step is done."""
+        self._member.place = "top"
+        self._voice.step_ends()
+        if self._stepper.stops:
+            self._stop()
+        if self._stepper.leaves:
+            self._reform()
+        keeper = self._member.keeper
+        if keeper is not None and self.is_first and keeper.is_due():
+            self.checkpoint()
+
+    def _stop(self) -> None:
+        self.checkpoint()
+        self._voice.stop()
+
+    def checkpoint(self) -> None:
+        """Keep the training's state, if there is a place for it. Only the first worker does."""
+        keeper = self._member.keeper
+        if keeper is not None and self.is_first:
+            with span.phase("checkpoint"):
+                keeper.save(self._member.state())
+
+    # Evaluations.
+
+    def evaluate(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        *,
+        batch_size: int,
+        collate: Collate | None = None,
+        name: str = "evaluate",
+    ) -> Any:
+        """Sum up `function` over a dataset, each worker taking a part; the same sum for any number of workers.
+
+        A worker that starts from a point before an evaluation which has been made gets its result.
+
+        Parameters
+        ----------
+        function
+            Given the model and a batch, returns a number or a tensor to be summed, or a tuple of them; counts and sums,
+            not means. The model is in evaluation mode, and no gradients are kept.
+        batch_size
+            Samples of a batch, at most.
+        name
+            The phase that Punctual is told.
+
+        Returns
+        -------
+        Tensor | tuple[Tensor, ...]
+            The sums, on the CPU: float64, or int64 of whole numbers.
+        """
+        place = self._member.place
+        i_result = self._n_asked.get(place, 0)
+        self._n_asked[place] = i_result + 1
+        results = self._member.position.results
+        if i_result >= len(results.get(place, ())):
+            evaluation = Evaluation(
+                self.model, function, Fetch(dataset, collate), len(dataset), batch_size, self.device
+            )
+            with span.phase(name, units=self._member.n_virtual_ranks) as progress:
+                self._evaluate(evaluation, progress, place, i_result)
+        return result_of(self._member.position.results[place][i_result])
+
+    def _evaluate(self, evaluation: Evaluation, progress: span.PhaseSpan, place: str, i_result: int) -> None:
+        """Until there is the result: made with the others, or by them when this worker had lost its group."""
+        member = self._member
+        while i_result >= len(member.position.results.get(place, ())):
+            rank = member.evaluators.index(self.rank)
+            ranks = cut(member.n_virtual_ranks, len(member.evaluators))[rank]
+            tree = evaluation.over(ranks, member.n_virtual_ranks, progress.advance)
+            member.link.stamp(self.step_number, waiting=True)
+            try:
+                member.record(place, member.sum_up(tree, is_tuple=evaluation.is_tuple))
+            except GroupFault:
+                self._reform(after_fault=True, evaluates=True)
+            else:
+                member.link.stamp(self.step_number, waiting=False)

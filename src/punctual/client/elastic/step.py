@@ -1,0 +1,236 @@
+"""One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser learns."""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from punctual.client.complaint import invalid
+from punctual.client.elastic.buffers import MovingBuffers
+from punctual.client.elastic.dropout import RankDropout
+from punctual.client.elastic.member import Member
+from punctual.client.elastic.probe import Probe
+from punctual.client.elastic.random_state import seed_all
+from punctual.client.elastic.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
+from punctual.client.elastic.virtual_ranks import Part, cut, share
+
+#: What travels with the gradients besides the loss: wishes to leave, requests to stop, votes against fusing.
+_N_NOTES = 3
+
+#: Stands for all virtual ranks in a seed; and for none, in what comes after a step.
+_ALL, _NONE = -1, -2
+
+_BODY = "the body of `run.batches`"
+
+
+@dataclass(slots=True)
+class Step:
+    """The step under way.
+
+    Attributes
+    ----------
+    n_samples
+        Of the global batch.
+    parts
+        This worker's share.
+    is_over
+        It has been taken, or given up.
+    """
+
+    n_samples: int
+    seed: int
+    parts: list[Part]
+    is_over: bool = False
+
+
+class Stepper:
+    """Takes steps. A context manager: inside, dropout belongs to the virtual ranks.
+
+    Attributes
+    ----------
+    loss
+        Mean loss of the last step over its global batch.
+    leaves, stops
+        Since the last step it is known that this generation ends here, or the training.
+    """
+
+    def __init__(self, member: Member, *, is_deterministic: bool) -> None:
+        self.loss = float("nan")
+        self.leaves = self.stops = False
+        self._member = member
+        self._is_deterministic = is_deterministic
+        optimizer = member.replica.optimizer
+        self._params = [param for group in optimizer.param_groups for param in group["params"]]
+        self._reduction: Reduction = AloneSum(self._params)
+        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
+        self._dropout = RankDropout()
+        self._step: Step | None = None
+        self._part: Part | None = None
+        self._probe: Probe | None = None
+        self._is_backward_done = self._drew = False
+        self._rank_loss = 0.0
+
+    def __enter__(self) -> Self:
+        if self._member.can_fuse:
+            self._dropout.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._dropout.uninstall()
+
+    # Generations.
+
+    def connect(self) -> None:
+        """There is a new group: sum up over it."""
+        group = self._member.group
+        self.leaves = False
+        if self._is_deterministic:
+            self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)
+        elif group.n_workers == 1:
+            self._reduction = AloneSum(self._params)
+        else:
+            self._reduction = BucketedSum(self._params, group, _N_NOTES)
+
+    def disconnect(self) -> None:
+        self._reduction.close()
+        self._reduction = AloneSum(self._params)
+
+    # A step, in the order of the calls.
+
+    def begin(self, n_samples: int, seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
+        """Begin the step at the training's position.
+
+        In an epoch's first step it is found out, by all workers alike, what the model does: whether it moves buffers or
+        draws random numbers. So that step's virtual ranks go through it one by one.
+        """
+        member = self._member
+        if member.position.i_step == 0:
+            member.fuses = member.moving = None
+        is_fused = bool(member.fuses) and can_fuse and member.can_fuse
+        parts = share(n_samples, self._ranks, member.n_virtual_ranks, is_fused=is_fused, n_samples_max=n_samples_max)
+        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
+        self._buffers.begin_step()
+        self._rank_loss, self._drew = 0.0, False
+        self._step = Step(n_samples, seed, parts)
+        return self._step
+
+    @property
+    def _ranks(self) -> range:
+        """The worker's virtual ranks."""
+        group = self._member.group
+        return cut(self._member.n_virtual_ranks, group.n_workers)[group.rank]
+
+    def begin_part(self, part: Part) -> None:
+        """The part's samples have been fetched: what comes now is the script's."""
+        assert self._step is not None, "begin() comes first"
+        member, first = self._member, part.pieces[0]
+        if first.i_piece == 0:
+            self._buffers.begin_rank()
+        rank = _ALL if member.fuses else first.virtual_rank
+        seeds = (self._step.seed, member.position.n_steps, rank, first.i_piece, 1)
+        seed_all(*seeds)
+        self._dropout.begin_part(part.pieces if member.can_fuse else (), part.n_samples)
+        is_known = member.fuses is not None or not member.can_fuse
+        self._probe = None if is_known else Probe(self._dropout, *seeds)
+        self._part, self._is_backward_done = part, False
+
+    def backward(self, loss: Tensor) -> None:
+        part = self._part
+        if part is None or self._is_backward_done:
+            raise invalid(
+                "each batch must get one backward",
+                "another one",
+                _BODY,
+                "Add the losses up, and call run.backward once.",
+            )
+        if loss.numel() != 1:
+            raise invalid(
+                "`loss` must be one number", f"shape {tuple(loss.shape)}", "`run.backward`",
+                "Take the mean over the samples: loss.mean().",
+            )  # fmt: skip
+        self._is_backward_done = True
+        if part.is_last:
+            self._reduction.await_last()
+        if part.weight:
+            torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
+            self._rank_loss += part.weight * float(loss.detach())
+
+    def end_part(self, *, clip_norm: float | None, stops: bool) -> bool:
+        """End a part; whether a step was taken with it.
+
+        Raises
+        ------
+        GroupFault
+            A worker is gone, and the step is not taken.
+        """
+        part, self._part = self._part, None
+        if part is None or not self._is_backward_done:
+            raise invalid(
+                "`run.step` must be called once for each batch, after `run.backward`",
+                "a call without it" if part else "another call", _BODY,
+                "Write run.backward(loss) and then run.step(), instead of loss.backward() and optimizer.step().",
+            )  # fmt: skip
+        if self._probe is not None:
+            self._drew = self._probe.drew() or self._drew
+        if part.ends_rank and part.weight:
+            self._end_rank(part.pieces[-1].virtual_rank, part.weight)
+        if not part.is_last:
+            return False
+        self._end_step(clip_norm=clip_norm, stops=stops)
+        return True
+
+    def _end_rank(self, virtual_rank: int, weight: float) -> None:
+        self._buffers.end_rank(virtual_rank, weight)
+        self._reduction.end_rank(virtual_rank, self._rank_loss)
+        self._rank_loss = 0.0
+
+    def _end_step(self, *, clip_norm: float | None, stops: bool) -> None:
+        member, step = self._member, self._step
+        assert step is not None, "begin() comes first"
+        for i in self._ranks:
+            if i >= step.n_samples:  # the last step of an epoch may have fewer samples than there are virtual ranks
+                self._end_rank(i, 0.0)
+        moved = self._buffers.moved() if member.moving is None else member.moving
+        votes = float(bool(moved) or self._drew)
+        leaves = float(member.link.generation_wanted > member.group.roster.generation)
+        member.link.stamp(member.position.n_steps, waiting=True)
+        n_leaving, n_stopping, n_against, loss = self._reduction.finish((leaves, float(stops), votes))
+        self._buffers.end_step(member.group)
+        self._learn(clip_norm)
+        self.loss, self.leaves, self.stops = loss, n_leaving > 0, n_stopping > 0
+        if member.fuses is None:
+            member.fuses = member.can_fuse and not n_against
+        member.moving = moved
+        member.position.advance()
+        member.pass_boundary()
+        step.is_over = True
+        seed_all(step.seed, member.position.n_steps, _NONE)
+
+    def _learn(self, clip_norm: float | None) -> None:
+        if clip_norm is not None:
+            clip_grad_norm_(self._params, clip_norm)
+        self._member.replica.optimizer.step()
+        clear(self._params)
+
+    def check_body(self, part: Part) -> None:
+        """The loop has come back: make sure that its body has done what it must."""
+        self._dropout.begin_part((), 0)
+        if self._part is not None:
+            raise invalid(
+                "each batch must get `run.backward` and `run.step`", "a batch without them", _BODY,
+                "Call both for every batch; to leave samples out, multiply their losses by zero.",
+            )  # fmt: skip
+
+    # Faults.
+
+    def give_up(self) -> None:
+        """The step is lost: nothing of it must be left."""
+        self._buffers.restore()
+        self._reduction.forget()
+        if self._step is not None:
+            self._step.is_over = True
