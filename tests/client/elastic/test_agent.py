@@ -186,3 +186,11 @@ def test_workers_that_die_at_once_are_not_started_for_ever(stage: Stage) -> None
     stage.start(str(SCRIPT), "crash")
     assert stage.exit_code() == 128 + signal.SIGKILL
     assert "3 workers in a row ended before their first step" in stage.output()
+
+
+def test_a_script_must_not_start_itself_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
+    script = tmp_path / "careless.py"
+    script.write_text("from punctual.client.elastic import agent\nagent.serve(print)\n")
+    stage.start(str(script))
+    assert stage.exit_code() == 1
+    assert 'Write `if __name__ == "__main__":` above the call.' in stage.output()

@@ -1,0 +1,209 @@
+"""The parts of an agent, each by itself."""
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from punctual.client.elastic.account import Account
+from punctual.client.elastic.board import Board, Stamp
+from punctual.client.elastic.crew import Worker, WorkerState, hung
+from punctual.client.elastic.membership import AgentLink, Roster
+from punctual.client.elastic.nursery import Nursery
+from punctual.wire import Page
+
+HANG_NS = 1000
+NOW_NS = 1_000_000
+ROSTER = {"generation": 3, "rank": 1, "n_workers": 2, "store_host": "h", "store_port": 1, "source": 0, "i_device": None}
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    made = Board.create()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    made = Page.create(str(tmp_path / "page"))
+    yield made
+    made.close()
+
+
+def member(board: Board, i_slot: int, state: WorkerState, *, age_ns: int, waiting: bool, pid: int = 0) -> Worker:
+    board.show(i_slot, 7, waiting, NOW_NS - age_ns)
+    return Worker(i_slot + 1, i_slot, socket.socket(), since_ns=0, pid=pid, state=state)
+
+
+def found(board: Board, *members: Worker) -> list[int]:
+    """Slots of those that are taken to hang."""
+    for one in members:
+        one.link.close()
+    return [one.i_slot for one in hung(members, board, NOW_NS, HANG_NS)]
+
+
+LONG, SHORT = 2 * HANG_NS, HANG_NS // 2
+
+
+def test_the_board_keeps_workers_apart(board: Board) -> None:
+    board.show(0, 5, True, 11)
+    board.show(1, 6, False, 12)
+    board.generation_wanted = 4
+    other = Board(os.dup(board.fd))
+    assert (other.stamp(0), other.stamp(1)) == (Stamp(5, True, 11), Stamp(6, False, 12))
+    assert other.generation_wanted == 4
+    other.close()
+    board.wipe(0)
+    assert board.stamp(0) == Stamp(0, False, 0)
+
+
+def test_who_keeps_the_others_waiting_hangs(board: Board) -> None:
+    patient = member(board, 0, "training", age_ns=LONG, waiting=True)
+    still = member(board, 1, "training", age_ns=LONG, waiting=False)
+    assert found(board, patient, still) == [1]
+
+
+def test_nobody_hangs_while_nobody_waits(board: Board) -> None:
+    assert found(board, *(member(board, i, "training", age_ns=LONG, waiting=False) for i in (0, 1))) == []
+
+
+def test_nobody_hangs_while_the_last_one_still_moves(board: Board) -> None:
+    patient = member(board, 0, "training", age_ns=LONG, waiting=True)
+    busy = member(board, 1, "training", age_ns=SHORT, waiting=False)
+    assert found(board, patient, busy) == []
+
+
+def test_who_does_not_join_when_the_others_have_hangs(board: Board) -> None:
+    joined = member(board, 0, "ready", age_ns=LONG, waiting=True)
+    still = member(board, 1, "training", age_ns=LONG, waiting=False)
+    assert found(board, joined, still) == [1]
+
+
+def test_of_all_that_wait_one_is_taken(board: Board) -> None:
+    assert found(board, *(member(board, i, "training", age_ns=LONG, waiting=True) for i in (0, 1, 2))) == [2]
+
+
+def test_who_waits_to_leave_does_not_hang(board: Board) -> None:
+    assert found(board, *(member(board, i, "ready", age_ns=LONG, waiting=True) for i in (0, 1))) == []
+    assert found(board, *(member(board, i, "through", age_ns=LONG, waiting=False) for i in (0, 1))) == []
+    assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True)) == []
+
+
+def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
+    account = Account(page, 42)
+    account.form(1, 1, resizes=False, after_fault=False)
+    account.resume(1, 500)
+    assert page.crew().last_stop_ns == 0  # a start is no stop
+    account.stop(10, 1000)
+    account.form(2, 2, resizes=True, after_fault=False)
+    account.resume(11, 1300)
+    account.resume(11, 1400)  # the second worker
+    crew = page.crew()
+    assert (crew.agent_pid, crew.generation, crew.n_workers, crew.n_resizes) == (42, 2, 2, 1)
+    assert (crew.last_stop_ns, crew.longest_stop_ns, crew.n_steps_redone) == (300, 300, 0)
+
+
+def test_what_a_fault_has_cost(page: Page) -> None:
+    account = Account(page, 42)
+    account.form(1, 2, resizes=False, after_fault=False)
+    account.resume(1, 500)
+    account.lose(10, 1000)
+    assert (page.crew().n_workers, page.crew().n_workers_lost) == (1, 1)
+    account.stop(10, 1010)
+    account.form(2, 1, resizes=False, after_fault=True)
+    account.resume(11, 1500)
+    assert (page.crew().last_stop_ns, page.crew().n_steps_redone, page.crew().n_resizes) == (490, 1, 0)
+    account.lose(20, 3000)  # the last one: training goes on from a checkpoint of step 15
+    account.form(3, 1, resizes=False, after_fault=True)
+    account.resume(16, 9000)
+    assert (page.crew().longest_stop_ns, page.crew().n_steps_redone) == (6000, 1 + 5 + 1)
+
+
+def test_a_wish_is_answered_once(page: Page) -> None:
+    account = Account(page, 42)
+    account.answer(7, "no room")
+    assert (page.crew().request, page.crew().cause, account.request) == (7, "no room", 7)
+    account.answer(8)
+    assert (page.crew().request, page.crew().cause) == (8, "")
+
+
+class Talk:
+    """An agent at one end of a link, a worker at the other."""
+
+    def __init__(self, board: Board) -> None:
+        self.agent, self._worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.agent.settimeout(10)
+        self.link = AgentLink(self._worker, board, 1)
+
+    def answer(self, **words: Any) -> None:
+        self.agent.send(json.dumps(words).encode())
+
+    def heard(self) -> dict[str, Any]:
+        words: dict[str, Any] = json.loads(self.agent.recv(65_536))
+        return words
+
+    def is_silent(self) -> bool:
+        self.agent.setblocking(False)
+        try:
+            self.agent.recv(65_536)
+        except BlockingIOError:
+            return True
+        return False
+
+    def close(self) -> None:
+        self.agent.close()
+        self._worker.close()
+
+
+@pytest.fixture
+def talk(board: Board) -> Iterator[Talk]:
+    made = Talk(board)
+    yield made
+    made.close()
+
+
+def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: Board) -> None:
+    talk.answer(roster=ROSTER, n_steps=40)
+    assert talk.link.join(n_steps=0) == Roster(**ROSTER)  # type: ignore[arg-type]
+    assert talk.heard() == {"said": "join", "n_steps": 0, "after_fault": False, "stepped_ns": 0}
+    talk.link.stamp(40, waiting=True)  # what it has from the source, and no step of its own
+    assert board.stamp(1).waiting
+    talk.link.stamp(41, waiting=False)
+    talk.link.stamp(42, waiting=False)
+    first = talk.heard()
+    assert (first["said"], first["n_steps"]) == ("stepped", 41)
+    assert talk.is_silent()
+    assert board.stamp(1).n_steps == 42
+
+
+def test_a_worker_that_resumed_tells_of_the_step_after_it(talk: Talk) -> None:
+    talk.answer(roster={**ROSTER, "source": -1}, n_steps=0)
+    talk.link.join(n_steps=0)
+    talk.heard()
+    talk.link.stamp(15, waiting=True)
+    talk.link.stamp(16, waiting=False)
+    assert talk.heard()["n_steps"] == 16
+
+
+def test_a_worker_that_is_not_needed_gets_no_roster(talk: Talk) -> None:
+    talk.answer(roster=None)
+    assert talk.link.join(n_steps=9, after_fault=True) is None
+    assert talk.heard()["after_fault"]
+
+
+def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
+    talk.answer(roster=None)
+    talk.link.finish()
+    talk.link.leave(3)
+    assert talk.heard() == {"said": "finished"}
+    assert talk.is_silent()
+
+
+def test_the_training_function_must_have_a_name() -> None:
+    with pytest.raises(ValueError, match="must be found by its name in another process"):
+        Nursery(lambda link: None, 0)
