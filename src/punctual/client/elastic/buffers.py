@@ -27,18 +27,16 @@ class MovingBuffers:
         self._names = list(named if names is None else names)
         self._buffers = [named[name] for name in self._names]
         self._n_virtual_ranks = n_virtual_ranks
-        self._versions = [_version(buffer) for buffer in self._buffers]
         self._start: list[Tensor] = []
         self._begin_sum()
 
     def moved(self) -> list[str]:
-        """Buffers that have been written to since the step began."""
-        watched = zip(self._names, self._buffers, self._versions, strict=True)
-        return [name for name, buffer, version in watched if _version(buffer) != version]
+        """Buffers that have changed since the step began."""
+        watched = zip(self._names, self._buffers, self._start, strict=True)
+        return [name for name, buffer, start in watched if not torch.equal(buffer, start)]
 
     def begin_step(self) -> None:
         self._start = [buffer.clone() for buffer in self._buffers]
-        self._versions = [_version(buffer) for buffer in self._buffers]
         self._begin_sum()
 
     def _begin_sum(self) -> None:
@@ -46,10 +44,9 @@ class MovingBuffers:
 
     @torch.no_grad()
     def begin_rank(self) -> None:
-        """Back to the step's start, unless nothing has happened since."""
-        for buffer, start, version in zip(self._buffers, self._start, self._versions, strict=True):
-            if _version(buffer) != version:
-                buffer.copy_(start)
+        """Back to the step's start."""
+        for buffer, start in zip(self._buffers, self._start, strict=True):
+            buffer.copy_(start)
 
     def end_rank(self, virtual_rank: int, weight: float) -> None:
         """A virtual rank of this weight, 0 if it has no samples, has gone through the model."""
@@ -73,8 +70,3 @@ class MovingBuffers:
     def restore(self) -> None:
         """The step is given up."""
         self.begin_rank()
-
-
-def _version(tensor: Tensor) -> int:
-    """How often a tensor has been written to; torch keeps count for its own checks."""
-    return int(tensor._version)  # noqa: SLF001

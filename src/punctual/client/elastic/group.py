@@ -70,7 +70,7 @@ class Group:
 
     def _connect(self, link: Link) -> None:
         roster = self.roster
-        store = dist.PrefixStore(f"{roster.generation}", dist.TCPStore(roster.store_host, roster.store_port))
+        store = dist.PrefixStore(f"{roster.generation}", dist.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False))
         self._await_all(store, link)
         is_on_gpu = self.device.type == "cuda"
         if is_on_gpu:
@@ -127,7 +127,7 @@ class Group:
         """The flat tensors of all members, equally long, one behind the other."""
         with group_faults():
             collected = torch.empty(len(tensor) * self.n_workers, dtype=tensor.dtype, device=tensor.device)
-            dist.all_gather_into_tensor(collected, tensor)
+            dist.all_gather(list(collected.split(len(tensor))), tensor)
         return collected
 
     def gather(self, value: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from punctual.client.elastic.order import Order
 from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.replica import Keeper, Replica, Stateful
 from punctual.client.elastic.step import Step, Stepper
-from punctual.client.elastic.virtual_ranks import Part, cut
+from punctual.client.elastic.virtual_ranks import Part, cut, places_of
 from punctual.client.elastic.voice import Voice
 
 _LOOP = "`run.batches`"
@@ -252,7 +252,8 @@ class Run:
         seed_all(seed, self.epoch)
         while self._member.position.i_step < order.n_steps:
             numbers = order.samples(self.epoch, self._member.position.i_step)
-            self._step = self._stepper.begin(len(numbers), seed, micro_batch_size, can_fuse=collate is None)
+            places = places_of(len(numbers), n_samples, self._member.n_virtual_ranks)
+            self._step = self._stepper.begin(places, seed, micro_batch_size, can_fuse=collate is None)
             self._voice.step_begins()
             for part in self._step.parts:
                 batch = self._fetched(fetch, numbers, part, seed)

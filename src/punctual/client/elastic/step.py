@@ -32,15 +32,15 @@ class Step:
 
     Attributes
     ----------
-    n_samples
-        Of the global batch.
+    places
+        Each virtual rank's places in the global batch.
     parts
         This worker's share.
     is_over
         It has been taken, or given up.
     """
 
-    n_samples: int
+    places: list[range]
     seed: int
     parts: list[Part]
     is_over: bool = False
@@ -102,7 +102,7 @@ class Stepper:
 
     # A step, in the order of the calls.
 
-    def begin(self, n_samples: int, seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
+    def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
         """Begin the step at the training's position.
 
         In an epoch's first step it is found out, by all workers alike, what the model does: whether it moves buffers or
@@ -112,11 +112,11 @@ class Stepper:
         if member.position.i_step == 0:
             member.fuses = member.moving = None
         is_fused = bool(member.fuses) and can_fuse and member.can_fuse
-        parts = share(n_samples, self._ranks, member.n_virtual_ranks, is_fused=is_fused, n_samples_max=n_samples_max)
+        parts = share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
         self._buffers.begin_step()
         self._rank_loss, self._drew = 0.0, False
-        self._step = Step(n_samples, seed, parts)
+        self._step = Step(places, seed, parts)
         return self._step
 
     @property
@@ -193,7 +193,7 @@ class Stepper:
         member, step = self._member, self._step
         assert step is not None, "begin() comes first"
         for i in self._ranks:
-            if i >= step.n_samples:  # the last step of an epoch may have fewer samples than there are virtual ranks
+            if not step.places[i]:  # the last step of an epoch may not have samples for all
                 self._end_rank(i, 0.0)
         moved = self._buffers.moved() if member.moving is None else member.moving
         votes = float(bool(moved) or self._drew)

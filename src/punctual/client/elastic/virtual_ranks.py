@@ -60,13 +60,25 @@ class Part:
         return range(self.pieces[0].places.start, self.pieces[-1].places.stop)
 
 
+def places_of(n_samples: int, global_batch_size: int, n_virtual_ranks: int) -> list[range]:
+    """Each virtual rank's places in a step's global batch.
+
+    The last step of an epoch may have fewer samples. They go to fewer virtual ranks, of about the usual size and never
+    larger: statistics over a batch of one sample would be none.
+    """
+    n_used = min(n_virtual_ranks, -(-n_samples // (global_batch_size // n_virtual_ranks)))
+    return [*cut(n_samples, n_used), *[range(n_samples, n_samples)] * (n_virtual_ranks - n_used)]
+
+
 def share(
-    n_samples: int, virtual_ranks: range, n_virtual_ranks: int, *, is_fused: bool, n_samples_max: int | None = None
+    places: Sequence[range], virtual_ranks: range, *, is_fused: bool, n_samples_max: int | None = None
 ) -> list[Part]:
-    """A worker's share of a step of `n_samples` samples, part by part.
+    """A worker's share of a step, part by part.
 
     Parameters
     ----------
+    places
+        Those of each virtual rank in the step's global batch.
     virtual_ranks
         Those that the worker has.
     is_fused
@@ -74,10 +86,10 @@ def share(
     n_samples_max
         Samples that go through the model at once, at most; a larger virtual rank is cut. None: no limit.
     """
-    places = cut(n_samples, n_virtual_ranks)
+    n_samples = places[-1].stop
     pieces = [piece for i in virtual_ranks for piece in _pieces(i, places[i], n_samples_max)]
     if not pieces:
-        return [Part((Piece(0, 0, range(1)),), weight=0.0, is_last=True)]
+        return [Part((_pieces(0, places[0], n_samples_max)[0],), weight=0.0, is_last=True)]
     groups = _fused(pieces, n_samples_max) if is_fused else [(piece,) for piece in pieces]
     return [
         Part(
