@@ -1,0 +1,198 @@
+"""Real trainings whose speed is measured: with parameter servers, and with an all-reduce over gloo.
+
+Each worker and each server is a process with an equal share of a core, held to it by a control group. So the speed
+follows from their numbers, as on a cluster, though all of them run on the cores of one machine. A process enters its
+group when it is ready: nobody waits for imports at a tenth of a core.
+"""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from punctual.client.elastic.parameter_server import Context, launch
+from punctual.client.elastic.virtual_ranks import cut
+from punctual.core.ids import JobId
+from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
+
+WIDTH, N_LAYERS = 360, 3
+GLOBAL_BATCH, LOCAL_BATCH = 240, 48
+N_WARM = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a training is watched."""
+
+    cores_each: float
+    watch_s: float
+    n_steps_min: int
+
+
+class Quotas:
+    """A control group for each process of a training, by role and number."""
+
+    def __init__(self, cores_each: float) -> None:
+        self._cores_each = cores_each
+        self._groups: dict[str, CgroupV1Group] = {}
+
+    def entrances(self, role: str, n: int) -> list[list[str]]:
+        """Files to write one's process id to."""
+        return [self._entrances(f"{role}-{i}") for i in range(n)]
+
+    def _entrances(self, name: str) -> list[str]:
+        if name not in self._groups:
+            self._groups[name] = CgroupV1.found().open(JobId(f"speed-{name}"), os.getpid())
+            self._groups[name].grant(self._cores_each)
+        return [str(path) for path in self._groups[name].footprint.entrances]
+
+    def remove(self) -> None:
+        """When all processes have ended."""
+        for group in self._groups.values():
+            for entrance in group.footprint.entrances:
+                _remove(entrance.parent)
+
+
+def _remove(folder: Path) -> None:
+    """The last process may need a moment to be gone."""
+    until = time.monotonic() + 5.0
+    while folder.exists():
+        try:
+            folder.rmdir()
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+@contextmanager
+def quotas(cores_each: float) -> Iterator[Quotas]:
+    """Raises `OSError`, or `TypeError` where there is no such hierarchy at all."""
+    made = Quotas(cores_each)
+    with ExitStack() as at_end:
+        at_end.callback(made.remove)
+        made.entrances("server", 1)
+        yield made
+
+
+def enter(entrances: list[str]) -> None:
+    """Move this process, with all its threads, into a group."""
+    for path in entrances:
+        with open(path, "w") as file:  # noqa: PTH123 -- a file of the kernel
+            file.write(str(os.getpid()))
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(N_LAYERS)])
+
+
+class Watch:
+    """Counts steps from the time on when the first ones are done."""
+
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
+        self._stamps: list[float] = []
+
+    def is_over(self) -> bool:
+        """Called after each step."""
+        self._stamps.append(time.monotonic())
+        n_seen = len(self._stamps) - N_WARM
+        return n_seen > self._effort.n_steps_min and self._stamps[-1] - self._stamps[N_WARM] >= self._effort.watch_s
+
+    @property
+    def rate_sps(self) -> float:
+        return (len(self._stamps) - 1 - N_WARM) / (self._stamps[-1] - self._stamps[N_WARM])
+
+
+# Parameter servers.
+
+
+def parameter_server_sps(
+    n_workers: int, n_servers: int, limits: Quotas, effort: Effort, *, is_synchronous: bool
+) -> float:
+    """Steps a second; asynchronous: of all workers together, each with a batch of its own of constant size."""
+    train = partial(_train, limits.entrances("worker", n_workers), effort, is_synchronous)
+    limit = partial(_limit_server, limits.entrances("server", n_servers))
+    rates = launch(train, n_workers=n_workers, n_servers=n_servers, is_synchronous=is_synchronous, at_start=limit)
+    return rates[0] if is_synchronous else sum(rates)
+
+
+def _limit_server(entrances: list[list[str]], role: str, number: int) -> None:
+    if role == "server":
+        enter(entrances[number])
+
+
+def _train(entrances: list[list[str]], effort: Effort, is_synchronous: bool, context: Context) -> float:
+    torch.set_num_threads(1)
+    model = make_model()
+    n_samples = len(cut(GLOBAL_BATCH, context.n_workers)[context.rank]) if is_synchronous else LOCAL_BATCH
+    inputs, watch = torch.randn(n_samples, WIDTH), Watch(effort)
+    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)) as run:
+        enter(entrances[context.rank])
+        while True:
+            run.backward(model(inputs).square().mean())
+            run.step()
+            if watch.is_over():
+                return watch.rate_sps
+
+
+# All-reduce.
+
+
+def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
+    """Steps a second with the same global batch for any number of workers."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    start = multiprocessing.get_context("forkserver")
+    start.set_forkserver_preload(["torch", "torch._dynamo", "_speed_runs"])
+    entrances = limits.entrances("worker", n_workers)
+    inbox, outbox = start.Pipe(duplex=False)
+    processes = [
+        start.Process(target=_reduce, args=(rank, n_workers, store.port, entrances[rank], effort, outbox), daemon=True)
+        for rank in range(n_workers)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        if not inbox.poll(60 + 20 * effort.watch_s):
+            raise RuntimeError(f"{n_workers} workers with an all-reduce have not answered")
+        return float(inbox.recv())
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
+            process.join()
+
+
+def _reduce(rank: int, n_workers: int, port: int, entrances: list[str], effort: Effort, outbox: Connection) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", store=dist.TCPStore("127.0.0.1", port, is_master=False), rank=rank, world_size=n_workers
+    )
+    model, watch = make_model(), Watch(effort)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    inputs = torch.randn(len(cut(GLOBAL_BATCH, n_workers)[rank]), WIDTH)
+    goes_on = torch.full((1,), float(rank == 0))  # only the first worker says so, and all hear it
+    enter(entrances)
+    while True:
+        model(inputs).square().mean().backward()
+        gradient = torch.cat([one.grad.view(-1) for one in model.parameters() if one.grad is not None] + [goes_on])
+        dist.all_reduce(gradient)
+        optimizer.step()
+        optimizer.zero_grad()
+        if not gradient[-1]:
+            break
+        if rank == 0 and watch.is_over():
+            goes_on.zero_()
+    if rank == 0:
+        outbox.send(watch.rate_sps)
+    dist.destroy_process_group()

@@ -1,0 +1,216 @@
+"""How well speed models predict our own trainings: fitted on six measured shapes, compared in all others.
+
+Trainings with parameter servers, synchronous and asynchronous, and with an all-reduce over gloo run with different
+numbers of workers and servers, each process with the same share of a core. All shapes are measured in turns, several
+times, and the median counts. Of each table six shapes are shown to a model, drawn at random many times, and the error
+of the time of a step in the others is averaged: |predicted - measured| / measured. The models have their default
+parameters.
+"""
+
+import random
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from _common import RESULTS, commit, parser, print_table, write_results
+from _profile_tables import MeasuredJob
+from _speed_runs import GLOBAL_BATCH, LOCAL_BATCH, N_LAYERS, WIDTH, Effort, all_reduce_sps, parameter_server_sps, quotas
+from models import Choice, Miss, at_random, coverage, job_misses, percent, spread_out
+
+from punctual.core.protocols import PerfModel
+from punctual.core.speed import SeenRate, Shape
+from punctual.models.all_reduce import AllReduce
+from punctual.models.layered import Layered
+from punctual.models.parameter_server import ParameterServer
+
+N_POINTS = 6
+TARGET_PERCENT = 10.0
+N_DRAWS = 200
+CORES_EACH = 0.1
+
+Measure = Callable[[Shape], float]
+#: Layers of equal size: only the proportions are given, and both scales are learnt.
+LAYERED = Layered(
+    forward_s=(1.0,) * N_LAYERS, backward_s=(2.0,) * N_LAYERS, transfer_s=(1.0,) * N_LAYERS, schedule="sequential"
+)
+SYNCHRONOUS, ASYNCHRONOUS, ALL_REDUCE = "synchronous servers", "asynchronous servers", "all-reduce"
+MODELS: dict[str, dict[str, PerfModel[Any]]] = {
+    SYNCHRONOUS: {"parameter-server": ParameterServer(), "layered": LAYERED},
+    ASYNCHRONOUS: {"parameter-server": ParameterServer(synchronous=False)},
+    ALL_REDUCE: {"all-reduce": AllReduce()},
+}
+#: The models that the target is for.
+COUNTED = ("parameter-server", "all-reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which shapes of each kind are measured, and how."""
+
+    shapes: dict[str, list[Shape]]
+    effort: Effort
+    n_passes: int
+
+
+def grid(n_workers: range, n_servers: range) -> list[Shape]:
+    return [Shape(n_workers=w, n_servers=p) for w in n_workers for p in n_servers]
+
+
+def ring(n_workers: range) -> list[Shape]:
+    return [Shape(n_workers=n) for n in n_workers]
+
+
+FULL = Plan(
+    {
+        SYNCHRONOUS: grid(range(1, 7), range(1, 4)),
+        ASYNCHRONOUS: grid(range(1, 7), range(1, 4)),
+        ALL_REDUCE: ring(range(1, 10)),
+    },
+    Effort(CORES_EACH, watch_s=1.5, n_steps_min=10), n_passes=3,
+)  # fmt: skip
+QUICK = Plan(
+    {SYNCHRONOUS: grid(range(1, 5), range(1, 3)), ALL_REDUCE: ring(range(1, 9))},
+    Effort(CORES_EACH, watch_s=0.6, n_steps_min=6), n_passes=1,
+)  # fmt: skip
+
+
+def measured(plan: Plan) -> dict[str, dict[Shape, list[float]]]:
+    """Kind -> shape -> the rate in each pass, in steps a second."""
+    rates: dict[str, dict[Shape, list[float]]] = {kind: defaultdict(list) for kind in plan.shapes}
+    with quotas(CORES_EACH) as limits:
+        measures: dict[str, Measure] = {
+            SYNCHRONOUS: lambda shape: parameter_server_sps(
+                shape.n_workers, shape.n_servers, limits, plan.effort, is_synchronous=True
+            ),
+            ASYNCHRONOUS: lambda shape: parameter_server_sps(
+                shape.n_workers, shape.n_servers, limits, plan.effort, is_synchronous=False
+            ),
+            ALL_REDUCE: lambda shape: all_reduce_sps(shape.n_workers, limits, plan.effort),
+        }
+        for i_pass in range(plan.n_passes):
+            runs = [(kind, shape) for kind, shapes in plan.shapes.items() for shape in shapes]
+            for kind, shape in random.Random(i_pass).sample(runs, len(runs)):
+                rates[kind][shape].append(measures[kind](shape))
+    return rates
+
+
+def table(kind: str, rates: dict[Shape, list[float]]) -> MeasuredJob:
+    seen = [SeenRate(shape=shape, rate_sps=statistics.median(found)) for shape, found in rates.items()]
+    return MeasuredJob("own", kind, "", tuple(seen))
+
+
+def judged(model: PerfModel[Any], job: MeasuredJob) -> dict[str, float]:
+    """Errors in percent: over many draws of six shapes, of the worst draw in ten, and with shapes spread out."""
+
+    def misses(choice: Choice, seed: int) -> list[Miss]:
+        return job_misses(model, job, N_POINTS, choice, seed)
+
+    draws = [misses(at_random, seed) for seed in range(N_DRAWS)]
+    errors = sorted(percent(found) for found in draws)
+    return {
+        "mean_percent": statistics.fmean(errors),
+        "worst_tenth_percent": errors[int(0.9 * len(errors))],
+        "spread_out_percent": percent(misses(spread_out, 0)),
+        "within_2_std": coverage([miss for found in draws for miss in found], 2.0),
+    }
+
+
+def repeats_percent(rates: dict[Shape, list[float]]) -> float:
+    """How far one measurement lies from the median of its shape: what even a perfect model errs by."""
+    return 100 * statistics.fmean(
+        abs(one / statistics.median(found) - 1) for found in rates.values() for one in found
+    )  # fmt: skip
+
+
+def result(plan: Plan) -> dict[str, Any]:
+    rates = measured(plan)
+    return {
+        "commit": commit(),
+        "setting": {
+            "cores_each": CORES_EACH, "n_parameters": N_LAYERS * WIDTH * (WIDTH + 1), "global_batch": GLOBAL_BATCH,
+            "local_batch_asynchronous": LOCAL_BATCH, "n_passes": plan.n_passes, "watch_s": plan.effort.watch_s,
+            "n_points": N_POINTS, "target_percent": TARGET_PERCENT,
+        },
+        "models": [
+            {"training": kind, "model": name, **judged(model, table(kind, found)), "repeats_percent": repeats_percent(found)}
+            for kind, found in rates.items()
+            for name, model in MODELS[kind].items()
+        ],
+        "rates": [
+            {"training": kind, **{key: asdict(shape)[key] for key in ("n_workers", "n_servers")}, "rates_sps": found}
+            for kind, by_shape in rates.items()
+            for shape, found in sorted(by_shape.items(), key=lambda item: (item[0].n_workers, item[0].n_servers))
+        ],
+    }  # fmt: skip
+
+
+def tables(found: dict[str, Any]) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Title, heads and rows of each table that is printed and written."""
+    models = [
+        [
+            row["training"], row["model"], f"{row['mean_percent']:.1f}", f"{row['worst_tenth_percent']:.1f}",
+            f"{row['spread_out_percent']:.1f}", f"{100 * row['within_2_std']:.0f} %", f"{row['repeats_percent']:.1f}",
+        ]
+        for row in found["models"]
+    ]  # fmt: skip
+    rates = [
+        [row["training"], row["n_workers"], row["n_servers"] or "-", *_rate_cells(row["rates_sps"])]
+        for row in found["rates"]
+    ]
+    return [
+        (
+            "Mean relative error of a step's time, in percent, from six shapes",
+            ["training", "model", "random", "worst tenth", "spread out", "within 2 std", "repeats"], models,
+        ),
+        (
+            "Measured steps per second (asynchronous: of all workers together)",
+            ["training", "workers", "servers", "median", "least", "most"], rates,
+        ),
+    ]  # fmt: skip
+
+
+def _rate_cells(rates: list[float]) -> list[str]:
+    return [f"{one:.2f}" for one in (statistics.median(rates), min(rates), max(rates))]
+
+
+def write_page(found: dict[str, Any], last: str) -> None:
+    setting = found["setting"]
+    how = (
+        f"Revision {found['commit']}. {setting['n_parameters']:,} parameters; global batch {setting['global_batch']}, "
+        f"asynchronous {setting['local_batch_asynchronous']} each; {setting['cores_each']} cores for each worker and each "
+        f"server; {setting['n_passes']} passes of {setting['watch_s']} s each, the median counts. Six shapes are shown to "
+        f"the model, drawn {N_DRAWS} times; *spread out* chooses them beforehand."
+    )
+    lines = ["# Speed models on our own trainings", "", how, "", last, ""]
+    for title, heads, rows in tables(found):
+        lines += [f"## {title}", "", f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+        lines += [f"| {' | '.join(map(str, row))} |" for row in rows] + [""]
+    (RESULTS / "speed_models.md").write_text("\n".join(lines))
+
+
+def main() -> int:
+    options = parser("Errors of the speed models on our own trainings.").parse_args()
+    try:
+        found = result(QUICK if options.quick else FULL)
+    except (OSError, TypeError) as error:
+        print(f"no control group that CPU quotas may be written to: not run ({error})")
+        return 0
+    for title, heads, rows in tables(found):
+        print(f"\n{title}")
+        print_table(heads, rows)
+    counted = [row for row in found["models"] if row["model"] in COUNTED]
+    is_met = all(row["mean_percent"] <= TARGET_PERCENT for row in counted)
+    figures = ", ".join(f"{row['training']} {row['mean_percent']:.1f}" for row in counted)
+    last = f"from 6 points: {figures} % (target: at most {TARGET_PERCENT:.0f} % each): {'met' if is_met else 'SHORT'}"
+    write_results("speed_models-quick" if options.quick else "speed_models", found)
+    if not options.quick:
+        write_page(found, last)
+    print(last)
+    return 0 if is_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
