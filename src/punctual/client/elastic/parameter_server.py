@@ -143,6 +143,7 @@ def launch(
 
 
 def _serve(listener: socket.socket, token: bytes, n_workers: int, is_synchronous: bool, timeout_s: float) -> None:
+    torch.set_num_threads(1)  # a step is short, and threads that wait for each other take the workers' processor
     Server(listener, token, n_workers, is_synchronous, timeout_s).serve()
 
 
