@@ -22,7 +22,7 @@ MEAN_S = 25.0
 #: How far off an extrapolation is, for each doubling: from one number alone, from two or more, by a fitted model.
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
-UNDIVIDED_FRAC = 0.1
+UNDIVIDED_FRAC = 0.2
 
 #: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.
 Model = Callable[[int], tuple[float, float] | None]
@@ -179,18 +179,13 @@ def _offset(belief: StepTime, n: int, model: Model) -> Offset:
     if n in belief.offsets:
         return belief.offsets[n]
     nearest = sorted(belief.offsets, key=lambda m: (abs(log2(m / n)), m))[:2]
-    nearest_one, doublings = nearest[0], abs(log2(nearest[0] / n))
+    log_frac, frac = _along(belief, n, nearest)
     modelled = _by_model(belief, n, nearest, model)
-    if modelled is not None:
-        log_frac, frac = modelled
-    elif len(nearest) == 1:
-        divided = 1.0 - UNDIVIDED_FRAC
-        log_frac = belief.offsets[nearest_one].log_frac + log(UNDIVIDED_FRAC + divided * nearest_one / n)
-        frac = ALONE_FRAC * doublings
-    else:
-        log_frac, frac = _along(belief, n, nearest), ALONG_FRAC * doublings
+    if modelled is not None:  # two opinions, the surer of them counting for more; they rest on the same measurements
+        share = frac**2 / (frac**2 + modelled[1] ** 2)
+        log_frac, frac = log_frac + share * (modelled[0] - log_frac), min(frac, modelled[1])
     log_frac = _within_perfect_scaling(belief, n, log_frac)
-    return Offset(log_frac, belief.offsets[nearest_one].variance + frac**2)
+    return Offset(log_frac, belief.offsets[nearest[0]].variance + frac**2)
 
 
 def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tuple[float, float] | None:
@@ -207,19 +202,19 @@ def _by_model(belief: StepTime, n: int, nearest: list[int], model: Model) -> tup
         return None
     weight = sum(one for one, _ in corrections)
     correction = sum(one * each for one, each in corrections) / weight
-    frac = max(min(mine[1], ALONE_FRAC * 2.0), MODEL_FRAC * abs(log2(nearest[0] / n)))
-    return log(mine[0]) + correction, frac
+    return log(mine[0]) + correction, max(mine[1], MODEL_FRAC * abs(log2(nearest[0] / n)))
 
 
-def _along(belief: StepTime, n: int, nearest: list[int]) -> float:
-    """On the curve undivided + divided / n through two measured numbers, both parts zero or above."""
-    one, other = nearest
-    one_s, other_s = exp(belief.offsets[one].log_frac), exp(belief.offsets[other].log_frac)
-    divided_s = max(0.0, (one_s - other_s) / (1.0 / one - 1.0 / other))
-    undivided_s = one_s - divided_s / one
-    if undivided_s < 0.0:
-        undivided_s, divided_s = 0.0, one_s * one
-    return log(undivided_s + divided_s / n)
+def _along(belief: StepTime, n: int, nearest: list[int]) -> tuple[float, float]:
+    """On the curve undivided + divided / n through the nearest numbers held, both parts zero or above; how far off."""
+    one, doublings = nearest[0], abs(log2(nearest[0] / n))
+    one_s = _exp(belief.offsets[one].log_frac)
+    undivided_s, frac = UNDIVIDED_FRAC * one_s, ALONE_FRAC * doublings
+    if len(nearest) > 1:
+        other, other_s = nearest[1], _exp(belief.offsets[nearest[1]].log_frac)
+        divided_s = max(0.0, (one_s - other_s) / (1.0 / one - 1.0 / other))
+        undivided_s, frac = max(0.0, one_s - divided_s / one), ALONG_FRAC * doublings
+    return log(undivided_s + (one_s - undivided_s) * one / n), frac
 
 
 def _within_perfect_scaling(belief: StepTime, n: int, log_frac: float) -> float:

@@ -48,6 +48,8 @@ class Outlook:
     sigmas_kept, sigmas_changed
         How many standard deviations of a step's time a number must make room for: one that is held, and one that is
         changed to for the rest.
+    grace_s
+        Near the end nothing is changed for being expected so much later than it should be.
     """
 
     steps: float
@@ -58,6 +60,7 @@ class Outlook:
     price_s: float
     sigmas_kept: float
     sigmas_changed: float
+    grace_s: float = 0.0
 
     def end_s(self, n: int) -> float:
         """Seconds expected until all is done with `n` workers, a change to them included."""
@@ -67,7 +70,7 @@ class Outlook:
 def level(outlook: Outlook, n: int) -> Plan | None:
     """`n` workers to the end; None: not enough."""
     kept = n == outlook.held
-    step_s = outlook.speeds[n].safe_s(outlook.sigmas_kept if kept else outlook.sigmas_changed)
+    step_s = outlook.speeds[n].safe_s(outlook.sigmas_kept)
     stop_s = 0.0 if kept else outlook.stop_s
     if outlook.steps * step_s + stop_s > outlook.time_s:
         return None
@@ -79,14 +82,28 @@ def more_first(outlook: Outlook, more: int, fewer: int) -> Plan | None:
     """`more` workers until `fewer` are enough for the rest; None: not enough, or no better than one number."""
     kept = more == outlook.held
     n_changes = 1 if kept else 2
-    more_s = outlook.speeds[more].safe_s(0.0 if kept else outlook.sigmas_kept)
-    fewer_s = outlook.speeds[fewer].safe_s(outlook.sigmas_changed)
+    more_s = outlook.speeds[more].step_s
+    # What follows a number that was never held is planned anew when that was measured.
+    sigmas = outlook.sigmas_changed if outlook.speeds[more].is_seen else 0.0
+    fewer_s = outlook.speeds[fewer].safe_s(sigmas)
     usable_s = outlook.time_s - n_changes * outlook.stop_s
     at_more_s = _at_more_s(outlook.steps, usable_s, more_s, fewer_s)
     if at_more_s is None:
         return None
     cost_s = more * at_more_s + fewer * (usable_s - at_more_s) + n_changes * (outlook.stop_s * more + outlook.price_s)
     return Plan(more, fewer, at_more_s, cost_s)
+
+
+def trial(outlook: Outlook, fewer: int) -> Plan | None:
+    """`fewer` workers, never held so far, at once: they may do more than is expected, and what is held the rest."""
+    fewer_s = outlook.speeds[fewer].safe_s(-0.5 * outlook.sigmas_kept)
+    usable_s = outlook.time_s - 2 * outlook.stop_s
+    at_held_s = _at_more_s(outlook.steps, usable_s, outlook.speeds[outlook.held].step_s, fewer_s)
+    if at_held_s is None:
+        return None
+    at_fewer_s = usable_s - at_held_s
+    cost_s = outlook.held * at_held_s + fewer * at_fewer_s + 2 * (outlook.stop_s * outlook.held + outlook.price_s)
+    return Plan(fewer, outlook.held, at_fewer_s, cost_s)
 
 
 def more_later(outlook: Outlook, more: int, wait_frac: float) -> Plan | None:
@@ -116,8 +133,20 @@ def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> Plan | N
     plans = [level(outlook, n) for n in sorted({held, *allowed})]
     plans += [more_first(outlook, held, n) for n in outlook.speeds if n < held]
     plans += [more_first(outlook, more, fewer) for fewer, more in pairwise(hull) if more in allowed]
+    fewer = [n for n in allowed if n < held]
+    if fewer and sum(speed.is_seen for speed in outlook.speeds.values()) == 1:
+        plans.append(trial(outlook, max(fewer)))
     plans += [more_later(outlook, n, wait_frac) for n in outlook.speeds if n > held]
     return min((plan for plan in plans if plan is not None), key=lambda plan: (plan.cost_s, plan.first), default=None)
+
+
+def last(outlook: Outlook) -> Plan:
+    """Near the end: what is held; if that is expected to be late the least that is not, or the fastest of all."""
+    by_end = sorted(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
+    enough = [n for n in by_end if outlook.end_s(n) <= outlook.time_s]
+    keeps = outlook.end_s(outlook.held) <= outlook.time_s + outlook.grace_s
+    n = outlook.held if keeps else min(enough, default=by_end[0])
+    return Plan(n, n, outlook.time_s, n * outlook.time_s)
 
 
 def lower_hull(speeds: Mapping[int, Speed]) -> list[int]:

@@ -35,6 +35,8 @@ _DOUBT_S = 3.0
 _FIRST_LOOK_S = 1.0
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
+#: Nearer to the end than this many stops nothing is changed for a doubt.
+_LAST_STOPS = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class State:
         The number demanded last, and since when.
     before
         The reading on which the last change was demanded, until that change was measured.
+    n_changes
+        Changes demanded under the deadline in force: each makes the next one dearer.
     """
 
     held: int = 0
@@ -73,6 +77,7 @@ class State:
     wanted: int = 0
     wanted_at_s: float = 0.0
     before: Reading | None = None
+    n_changes: int = 0
     line: PacingLine | None = None
     feasible: bool = True
     doubt_since_s: float | None = None
@@ -98,6 +103,8 @@ class TwoLevel:
         overrides the share.
     margin_unpaced_frac
         The same share where nothing can pace the job.
+    margin_unit_frac
+        The margin is no less than this share of the largest unit's time.
     sigmas_changed, sigmas_kept
         How many standard deviations of the time of a step a number of workers must make room for: to be changed to
         for the rest of the job, and to be kept.
@@ -142,6 +149,7 @@ class TwoLevel:
     margin_frac: float = 0.0004
     margin_least_s: float = 0.05
     margin_unpaced_frac: float = 0.005
+    margin_unit_frac: float = 0.15
     sigmas_changed: float = 2.0
     sigmas_kept: float = 1.0
     price_frac: float = 0.01
@@ -163,6 +171,7 @@ class TwoLevel:
         )  # fmt: skip
         check_fraction(
             where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
+            margin_unit_frac=self.margin_unit_frac,
             price_frac=self.price_frac, wait_frac=self.wait_frac, landing_frac=self.landing_frac,
         )  # fmt: skip
 
@@ -174,6 +183,8 @@ class TwoLevel:
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
         state = _learn(state, reading, held, model)
+        if reading.deadline_s != state.deadline_s:
+            state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
         if free is not None or state.times is None:
             return self._run_free(spec, state, reading, counts, free)
@@ -182,7 +193,7 @@ class TwoLevel:
         plan = None if self._must_wait(state, reading, outlook) else self._plan(state, outlook)
         n_workers, reason = self._number(state, outlook, plan)
         state = self._demanded(replace(state, line=self._line(state, reading, outlook, plan)), reading, n_workers)
-        forecast = self._forecast(spec, state, reading, outlook)
+        forecast = self._forecast(state, reading, outlook)
         demand = Demand(
             resources=workers(spec, reading, n_workers),
             next_tick_s=self._period_s(state, outlook, plan),
@@ -205,21 +216,23 @@ class TwoLevel:
         if n_workers == state.wanted:
             return state
         before = reading if n_workers != state.held else None
-        return replace(state, wanted=n_workers, wanted_at_s=reading.elapsed_s, before=before)
+        n_changes = state.n_changes + (state.wanted != 0)
+        return replace(state, wanted=n_workers, wanted_at_s=reading.elapsed_s, before=before, n_changes=n_changes)
 
-    def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
+    def _aim_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
+        """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
         if spec.margin_frac is not None:
-            return spec.margin_frac * reading.deadline_s
+            return (1.0 - spec.margin_frac) * reading.deadline_s
         frac = self.margin_frac if reading.can_pace else self.margin_unpaced_frac
-        return max(frac * reading.deadline_s, self.margin_least_s)
-
-    def _aim_s(self, spec: JobSpec, reading: Reading) -> float:
-        return reading.deadline_s - self._margin_s(spec, reading)
+        step_s = state.times.now_s(state.held) if state.times else 0.0
+        unit_s = min(largest_unit_steps(state.phase_steps) * step_s, reading.deadline_s)
+        margins_s = (frac * reading.deadline_s, self.margin_least_s, self.margin_unit_frac * unit_s)
+        return reading.deadline_s - max(margins_s)
 
     def _outlook(
         self, spec: JobSpec, state: State, reading: Reading, times: StepTime, counts: tuple[int, ...], model: Model
     ) -> Outlook:
-        time_s = self._aim_s(spec, reading) - reading.elapsed_s
+        time_s = self._aim_s(spec, state, reading) - reading.elapsed_s
         held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
         speeds = _step_time.speeds(times, counts, time_s, model)
         total, done = work(state.phase_steps, reading)
@@ -228,8 +241,9 @@ class TwoLevel:
         stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
         return Outlook(
             steps=steps, time_s=time_s, held=held, speeds=speeds, stop_s=stop_s,
-            price_s=self.price_frac * held * max(time_s, 0.0),
+            price_s=(1 + state.n_changes) * held * (self.price_frac * max(time_s, 0.0) + stop_s),
             sigmas_kept=self.sigmas_kept, sigmas_changed=self.sigmas_changed,
+            grace_s=0.5 * (reading.deadline_s - reading.elapsed_s - time_s),
         )  # fmt: skip
 
     def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
@@ -242,6 +256,8 @@ class TwoLevel:
     def _plan(self, state: State, outlook: Outlook) -> Plan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
             return None
+        if outlook.time_s < _LAST_STOPS * outlook.stop_s:
+            return _two_levels.last(outlook)
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
@@ -280,7 +296,8 @@ class TwoLevel:
         if not landing and (ahead_first or not (settled or state.line)):
             return None
         end_s = reading.elapsed_s + outlook.time_s
-        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and ends_with_work(state.line, reading):
+        moved_s = abs(state.line.end_s - end_s) if state.line is not None else 0.0
+        if state.line is not None and moved_s < 0.05 * unit_s + 1e-6 and ends_with_work(state.line, reading):
             return state.line
         costs = {phase.name: state.phase_steps.get(phase.name, 0.0) for phase in reading.phases}
         end_work, done = work(costs, reading)
@@ -300,9 +317,9 @@ class TwoLevel:
         certain = (late_s > 2.0 * doubt_s and seen_s >= _FIRST_LOOK_S) or reading.elapsed_s - since_s >= _DOUBT_S
         return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
 
-    def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: Outlook) -> Forecast:
+    def _forecast(self, state: State, reading: Reading, outlook: Outlook) -> Forecast:
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
-        finish_s = earliest_s if not state.feasible else max(self._aim_s(spec, reading), earliest_s)
+        finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
         # While there is room the plan corrects what the times do, and a unit is the finest it can land on.
         std_s = speed.step_s if state.feasible else speed.std_frac * max(outlook.time_s, 0.0)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
@@ -420,13 +437,15 @@ def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> Stat
 def _learn_phases(state: State, reading: Reading, mark: Reading | None, held: int) -> State:
     """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
     steps = dict(state.phase_steps)
+    # A paced unit waits because it was told to; and what a step takes with this number must be known.
+    can_tell = state.line is None and state.times is not None and held in state.times.offsets
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:
         if phase.cost_steps is not None:
             steps.setdefault(phase.name, phase.cost_steps)
         old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
         n_units = phase.units_measured - old.units_measured
-        if n_units <= 0 or state.times is None or state.line is not None:  # a paced unit waits because it was told to
+        if n_units <= 0 or state.times is None or not can_tell:
             continue
         unit_steps = (phase.wall_s - old.wall_s) / n_units / state.times.now_s(held)
         steps[phase.name] = blend(steps, phase, unit_steps, n_units)

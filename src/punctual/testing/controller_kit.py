@@ -14,8 +14,9 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller
 from punctual.core.resources import TOLERANCE, Resources
-from punctual.testing.plant import STEADY, Training, World, run_closed_loop
+from punctual.testing.plant import STEADY, Run, Training, World, run_closed_loop
 from punctual.testing.readings import job_specs, reading_sequences
+from punctual.testing.worker_plant import Crew, CrewRun, run_crew
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors])
@@ -40,6 +41,8 @@ _HALFWAY = Reading(
 
 #: A steady job of 37 core-seconds, so that a minute asks for a little more than half of its core.
 _BENIGN = Training(epoch_steps=500)
+#: The same made of workers: a minute asks for between one and two of its four.
+_BENIGN_CREW = Crew(epoch_steps=120)
 _CALM = World(noise=STEADY)
 
 
@@ -50,6 +53,8 @@ class ControllerConformance:
     ----------
     landing_frac
         How far from the deadline the controller may land on a benign plant, as a share of the deadline.
+    of_workers
+        Whether it is meant for jobs made of workers, and is to land one of these.
 
     Examples
     --------
@@ -59,6 +64,7 @@ class ControllerConformance:
     """
 
     landing_frac = 0.1
+    of_workers = False
 
     def make(self) -> Controller[Any]:
         """A controller with its default parameters."""
@@ -121,20 +127,27 @@ class ControllerConformance:
         self._after(_HALFWAY, done, replace(done, elapsed_s=61.0))
 
     def test_lands_near_the_deadline_on_a_benign_plant(self) -> None:
-        run = run_closed_loop(self.make(), _BENIGN, deadline_s=60.0, world=_CALM)
+        run = self._run(60.0, _CALM)
         assert abs(run.deviation_frac) < self.landing_frac
 
     def test_lands_near_a_deadline_that_moved(self) -> None:
         for moved_s in (48.0, 90.0):
-            world = replace(_CALM, deadline_changes=((18.0, moved_s),))
-            run = run_closed_loop(self.make(), _BENIGN, deadline_s=60.0, world=world)
+            run = self._run(60.0, replace(_CALM, deadline_changes=((18.0, moved_s),)))
             assert run.deadline_s == moved_s
             assert abs(run.deviation_frac) < self.landing_frac
 
     def test_runs_at_its_ceiling_when_the_deadline_cannot_be_met(self) -> None:
-        run = run_closed_loop(self.make(), _BENIGN, deadline_s=25.0, world=_CALM)
+        run = self._run(15.0 if self.of_workers else 25.0, _CALM)
         assert not run.on_time
-        assert run.used_core_s > 0.9 * run.landed_s
+        if isinstance(run, CrewRun):
+            assert run.worker_s > 0.9 * run.landed_s * _BENIGN_CREW.counts[-1]
+        else:
+            assert run.used_core_s > 0.9 * run.landed_s
+
+    def _run(self, deadline_s: float, world: World) -> Run | CrewRun:
+        if self.of_workers:
+            return run_crew(self.make(), _BENIGN_CREW, deadline_s=deadline_s, world=replace(world, can_pace=True))
+        return run_closed_loop(self.make(), _BENIGN, deadline_s=deadline_s, world=world)
 
     def _after(self, *readings: Reading) -> Demand:
         """The demand at the last of `readings`, each demand on the way being sound."""
@@ -150,6 +163,7 @@ def check_demand(spec: JobSpec, reading: Reading, demand: Demand) -> None:
     """Assert what must hold for every demand of every controller."""
     ceiling = spec.ceiling.at_most(reading.ceiling)
     assert demand.resources.fits_in(ceiling)
+    assert spec.worker is None or spec.parts_of(demand.resources), "whole workers, in a number the job can run with"
     assert demand.resources.cores >= min(spec.floor.cores, ceiling.cores) - TOLERANCE
     assert demand.resources.cores > 0 or ceiling.cores == 0  # a demand of nothing would suspend the job
     assert isfinite(demand.next_tick_s)

@@ -211,7 +211,7 @@ class _Phase:
 _Unit = tuple[float, _Phase | None, bool]
 
 
-class _CostFactors:
+class CostFactors:
     """The factors that multiply costs, in the order of time."""
 
     def __init__(self, noise: Noise, random: Random) -> None:
@@ -246,7 +246,7 @@ class SimulatedProcess:
         self.declared = False
         self._training = training
         self._world = world
-        self._factors = _CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
+        self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
         self._phases = [_Phase(load, load.n_units * training.n_epochs) for load in training.phases]
         self._units = self._program()
         self._period_end_s = 0.0

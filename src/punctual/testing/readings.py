@@ -1,20 +1,48 @@
 """Hypothesis strategies for what a controller sees."""
 
+from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 
 from hypothesis import strategies as st
 
 from punctual.core.control import PhaseProgress, Reading
-from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec, RateCurve, shape_of
 from punctual.core.resources import Resources
+from punctual.core.speed import SeenRate, Shape
 
 #: Amounts of time, work and CPU from nothing to far more than any job has.
 _AMOUNTS = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.floats(0.1, 100.0))
 
 
+def job_specs() -> st.SearchStrategy[JobSpec]:
+    """Jobs of one process and jobs made of workers."""
+    return st.one_of(jobs_of_one_process(), jobs_of_workers())
+
+
 @st.composite
-def job_specs(draw: st.DrawFn) -> JobSpec:
+def jobs_of_workers(draw: st.DrawFn) -> JobSpec:
+    """A job of some workers, each with cores, a device or both, that can run with some of the numbers or with all."""
+    worker = Resources(cores=draw(st.sampled_from([0.0, 0.3, 1.0])), gpus=draw(st.integers(0, 1)))
+    worker = worker or Resources(cores=0.5)
+    n_max = draw(st.integers(1, 16))
+    counts = draw(st.just(()) | st.sets(st.integers(1, n_max), min_size=1).map(lambda chosen: tuple(sorted(chosen))))
+    least = draw(st.integers(1, counts[-1] if counts else n_max))
+    return JobSpec(
+        id=JobId("generated"),
+        worker=worker,
+        counts=counts,
+        ceiling=worker * n_max,
+        floor=worker * least,
+        deadline_s=draw(st.floats(1e-3, 1e9)),
+        margin_frac=draw(st.none() | st.floats(0.0, 0.49)),
+        resize_cost_s=draw(st.sampled_from([0.0, 0.3, 30.0])),
+    )
+
+
+@st.composite
+def jobs_of_one_process(draw: st.DrawFn) -> JobSpec:
     """A job of one process with any floor and ceiling, and with or without a declared margin."""
     ceiling_cores = draw(st.floats(0.05, 256.0))
     return JobSpec(
@@ -43,27 +71,57 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 8) -> list[Re
     steps_total = draw(st.none() | st.floats(1.0, 1e9))
     units_planned = draw(st.floats(0.0, 1e6))
     can_pace = draw(st.booleans())
+    curve = draw(st.none() | _CURVES)
+    granted = [_amount(draw, spec) for _ in range(n_readings)]
     return [
         Reading(
             elapsed_s=elapsed_s[i],
             deadline_s=draw(st.floats(1e-3, 1e9)),
-            granted=_between(spec.floor, spec.ceiling, draw(st.floats(0.0, 1.0))),
+            granted=granted[i],
             granted_core_s=granted_core_s[i],
             used_core_s=used_core_s[i],
             in_flight_core_s=used_core_s[i] * draw(st.floats(0.0, 1.0)),
             unit_at_s=elapsed_s[i] * draw(st.floats(0.0, 1.0)),
             steps_done=steps[i],
             steps_total=steps_total,
-            ceiling=_between(spec.floor, spec.ceiling, draw(st.floats(0.0, 1.0))),
+            ceiling=_amount(draw, spec),
             phases=(_phase(units_planned, int(units[i]), unit_core_s[i]),) if draw(st.booleans()) else (),
             can_pace=can_pace,
+            shape=shape_of(spec, {NodeId("node"): granted[i]}, {}),
+            curve=curve,
         )
         for i in range(n_readings)
     ]
 
 
-def _between(low: Resources, high: Resources, share: float) -> Resources:
-    return Resources(cores=low.cores + share * (high.cores - low.cores))
+@dataclass(frozen=True, slots=True)
+class _PowerLaw:
+    """A performance model that believes what it is told: rate with one worker, exponent, relative deviation."""
+
+    def init(self, spec: JobSpec) -> tuple[float, float, float]:
+        return 0.0, 0.0, inf
+
+    def update(self, state: tuple[float, float, float], seen: SeenRate) -> tuple[float, float, float]:
+        return state
+
+    def rate_sps(self, state: tuple[float, float, float], shape: Shape) -> float:
+        return state[0] * max(shape.n_workers, 1) ** state[1]
+
+    def std_sps(self, state: tuple[float, float, float], shape: Shape) -> float:
+        return state[2] * self.rate_sps(state, shape) if state[0] else inf
+
+
+_CURVES = st.tuples(_AMOUNTS, st.floats(-1.0, 1.0), st.sampled_from([0.0, 0.1, 1.0, inf])).map(
+    lambda state: RateCurve(_PowerLaw(), state)
+)
+
+
+def _amount(draw: st.DrawFn, spec: JobSpec) -> Resources:
+    """What the job may hold."""
+    if spec.worker is not None:
+        return spec.worker * draw(st.sampled_from(spec.worker_counts()))
+    share = draw(st.floats(0.0, 1.0))
+    return Resources(cores=spec.floor.cores + share * (spec.ceiling.cores - spec.floor.cores))
 
 
 def _phase(units_planned: float, n_units: int, core_s: float) -> PhaseProgress:

@@ -1,0 +1,472 @@
+"""A simulated training by a number of workers, under the real scheduler, for closed-loop tests of controllers.
+
+The training goes on unit by unit with so many workers as it has. A change of their number takes a while to prepare, in
+which it goes on with the old number, then stops it for a moment between two units. Everything random comes from the
+seed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from random import Random
+from typing import Any, NamedTuple
+
+from punctual import registry
+from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, WarnUser
+from punctual.core.control import Demand, PacingLine, PhaseProgress
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    PhaseReported,
+    PlanProposed,
+    ProgressReported,
+    SpecChanged,
+    TimerFired,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Controller, PerfModel
+from punctual.core.resources import Resources, total
+from punctual.core.scheduler import Scheduler
+from punctual.testing.plant import CostFactors, Noise, World
+
+#: What one worker of the simulated job holds.
+WORKER = Resources(cores=1.0)
+
+_JOB, _NODE = JobId("simulated"), NodeId("simulated")
+
+#: The plant stops when the job has taken this many times its deadline.
+_PATIENCE = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """Seconds a step takes: a part that is not divided, one that is, and one that grows with the workers."""
+
+    undivided_s: float = 0.01
+    divided_s: float = 0.12
+    per_peer_s: float = 0.001
+
+    def step_s(self, n_workers: int) -> float:
+        return self.undivided_s + self.divided_s / n_workers + self.per_peer_s * (n_workers - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """The training in the plant.
+
+    Attributes
+    ----------
+    counts
+        Numbers of workers it can have.
+    n_epochs, epoch_steps
+        Steps of the whole job; after each epoch comes an evaluation and a checkpoint.
+    evaluation_units, evaluation_unit_steps
+        Units of an evaluation, and what one takes, in steps: it is shared among the workers.
+    checkpoint_s
+        Seconds that a checkpoint takes, whatever the number of workers.
+    startup_s
+        Seconds before anything is declared.
+    n_rehearsals
+        Units of evaluation timed before training.
+    newcomer_s, stop_s
+        Of a change: seconds in which new workers are made ready, and for which training stops.
+    """
+
+    scaling: Scaling = Scaling()
+    counts: tuple[int, ...] = (1, 2, 3, 4)
+    n_epochs: int = 4
+    epoch_steps: int = 250
+    evaluation_units: int = 8
+    evaluation_unit_steps: float = 3.0
+    checkpoint_s: float = 0.02
+    startup_s: float = 3.0
+    n_rehearsals: int = 2
+    newcomer_s: float = 0.3
+    stop_s: float = 0.3
+
+    @property
+    def n_steps(self) -> int:
+        return self.n_epochs * self.epoch_steps
+
+    def train_s(self, n_workers: int, noise: Noise) -> float:
+        """Seconds from the first step to the landing to be expected with one number all the way."""
+        steps = self.n_steps + self.n_epochs * self.evaluation_units * self.evaluation_unit_steps
+        return (steps * self.scaling.step_s(n_workers) + self.n_epochs * self.checkpoint_s) * noise.mean_factor
+
+    def before_s(self, n_workers: int, noise: Noise) -> float:
+        """Seconds before the first step."""
+        rehearsals = self.n_rehearsals * self.evaluation_unit_steps
+        return self.startup_s + rehearsals * self.scaling.step_s(n_workers) * noise.mean_factor
+
+    def fastest_s(self, noise: Noise) -> float:
+        """The earliest landing to be expected."""
+        return min(self.before_s(self.counts[-1], noise) + self.train_s(n, noise) for n in self.counts)
+
+    def least_worker_s(self, deadline_s: float, noise: Noise) -> float:
+        """Worker-seconds of the best mix of numbers that lands at `deadline_s`, changed without loss.
+
+        The time before the first step is spent with the largest number. Infinite if nothing lands in time.
+        """
+        most = self.counts[-1]
+        time_s = deadline_s - self.before_s(most, noise)
+        before_worker_s = deadline_s * most - time_s * most
+        costs = [inf]
+        for fewer in self.counts:
+            fewer_s = self.train_s(fewer, noise)
+            if fewer_s <= time_s:
+                costs.append(fewer * time_s)
+                continue
+            for more in self.counts:
+                more_s = self.train_s(more, noise)
+                if more_s < time_s:
+                    at_more_s = (1.0 - time_s / fewer_s) / (1.0 / more_s - 1.0 / fewer_s)
+                    costs.append(more * at_more_s + fewer * (time_s - at_more_s))
+        return before_worker_s + min(costs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrewRun:
+    """What happened. `landed_s` is infinite if the plant gave up waiting.
+
+    Attributes
+    ----------
+    numbers
+        Instant of every change, and the number of workers from then on; the first at launch.
+    worker_s
+        Worker-seconds until the landing; new workers count from when they are asked for.
+    demands
+        The controller's, with the instants of their ticks.
+    warnings
+        Codes of what the user was warned of, in order.
+    """
+
+    landed_s: float
+    deadline_s: float
+    worker_s: float
+    numbers: tuple[tuple[float, int], ...]
+    demands: tuple[tuple[float, Demand], ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def deviation_frac(self) -> float:
+        """Landing after the deadline, as a share of it; negative: before."""
+        return (self.landed_s - self.deadline_s) / self.deadline_s
+
+    @property
+    def on_time(self) -> bool:
+        return self.landed_s <= self.deadline_s
+
+    @property
+    def n_resizes(self) -> int:
+        return len(self.numbers) - 1
+
+
+class _Unit(NamedTuple):
+    """A unit of work: steps that it takes, seconds besides, the phase it is of, and whether it counts as done."""
+
+    steps: float
+    extra_s: float
+    phase: str
+    counted: bool
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change that was asked for: from `ready_at_s` on it is made at the end of a unit, which ends at `until_s`."""
+
+    n_workers: int
+    request: int
+    ready_at_s: float
+    until_s: float = inf
+
+
+class _Answer(NamedTuple):
+    at_s: float
+    request: int
+    n_workers: int
+
+
+class SimulatedCrew:
+    """The training; time moves only in `advance`."""
+
+    def __init__(self, crew: Crew, world: World, seed: int, n_workers: int) -> None:
+        self.at_s = 0.0
+        self.n_workers = n_workers
+        self.line: PacingLine | None = None
+        self.landed_s: float | None = None
+        self.unit_at_s = 0.0
+        self.n_steps_done = 0
+        self.declared = False
+        self.worker_s = 0.0
+        self.numbers = [(0.0, n_workers)]
+        self._crew, self._world = crew, world
+        self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
+        planned = {"evaluate": crew.n_epochs * crew.evaluation_units, "checkpoint": crew.n_epochs}
+        self._phases = {name: PhaseProgress(name=name, units_planned=n, units_done=0) for name, n in planned.items()}
+        self._change: _Change | None = None
+        #: Share of the unit in flight that is left to be done.
+        self._left_frac = 1.0
+        self._units = self._program()
+        self._begin(next(self._units))
+
+    def phases(self) -> tuple[PhaseProgress, ...]:
+        return tuple(self._phases.values()) if self.declared else ()
+
+    def change(self, n_workers: int, request: int) -> None:
+        """Ask for another number; the newest wish counts."""
+        ready_s = self._crew.newcomer_s if n_workers > self.n_workers else 0.0
+        self._change = _Change(n_workers, request, self.at_s + ready_s)
+
+    def advance(self, until_s: float) -> _Answer | None:
+        """Train until `until_s`, the landing, or the end of a change, which is returned."""
+        while self.at_s < until_s and self.landed_s is None:
+            if self._change is not None and self._change.until_s < inf:
+                if self._change.until_s > until_s:
+                    self._spend(until_s)
+                    return None
+                return self._changed(self._change)
+            self._work(until_s)
+        return None
+
+    def _work(self, until_s: float) -> None:
+        """One stretch of the unit in flight."""
+        speed = self._world.delivered_frac(self.at_s) / (self._unit_s() or 1.0)
+        ends_s = self.at_s + self._left_frac / speed
+        if self._left_frac > 0 and ends_s > until_s:
+            self._left_frac -= speed * (until_s - self.at_s)
+            self._spend(until_s)
+            return
+        self._left_frac = 0.0
+        self._spend(max(ends_s, self.at_s))
+        may_end_s = self._may_end_s()
+        if may_end_s > until_s:
+            self._spend(until_s)
+        else:
+            self._spend(max(self.at_s, may_end_s))
+            self._complete()
+
+    def _unit_s(self) -> float:
+        """Seconds that the unit in flight takes with the workers there are."""
+        return (self._unit.steps * self._crew.scaling.step_s(self.n_workers) + self._unit.extra_s) * self._factor
+
+    def _spend(self, until_s: float) -> None:
+        asked = self._change.n_workers if self._change else 0
+        self.worker_s += max(self.n_workers, asked) * (until_s - self.at_s)
+        self.at_s = until_s
+
+    def _changed(self, change: _Change) -> _Answer:
+        self._spend(change.until_s)
+        self._change = None
+        if change.n_workers != self.n_workers:
+            self.numbers.append((self.at_s, change.n_workers))
+        self.n_workers = change.n_workers
+        return _Answer(self.at_s, change.request, self.n_workers)
+
+    def _program(self) -> Iterator[_Unit]:
+        crew = self._crew
+        evaluation = _Unit(crew.evaluation_unit_steps, 0.0, "evaluate", counted=True)
+        yield _Unit(0.0, crew.startup_s, "", counted=False)
+        for _ in range(crew.n_rehearsals):
+            yield evaluation._replace(counted=False)
+        for i_step in range(crew.n_steps):
+            yield _Unit(1.0, 0.0, "", counted=True)
+            if (i_step + 1) % crew.epoch_steps == 0:
+                yield from [evaluation] * crew.evaluation_units
+                yield _Unit(0.0, crew.checkpoint_s, "checkpoint", counted=True)
+
+    def _begin(self, unit: _Unit) -> None:
+        self._unit = unit
+        self._begun_at_s = self.at_s
+        self._left_frac = 1.0
+        self._factor = self._factors.draw(self.at_s)
+        if self._change is not None and self.at_s >= self._change.ready_at_s:
+            same = self._change.n_workers == self.n_workers
+            self._change.until_s = self.at_s + (0.0 if same else self._crew.stop_s)
+
+    def _may_end_s(self) -> float:
+        """Instant before which the unit in flight may not be reported."""
+        if self.line is None or not self.declared:
+            return self.at_s
+        costs = self.line.phase_cost_steps
+        worth = costs.get(self._unit.phase, 0.0) if self._unit.phase else 1.0
+        done = self.n_steps_done + sum(each.units_done * costs.get(each.name, 0.0) for each in self._phases.values())
+        after = done + (worth if self._unit.counted else 0.0)
+        return self.line.end_s - (self.line.end_work - after) * self.line.s_per_step
+
+    def _complete(self) -> None:
+        name = self._unit.phase
+        if name:
+            before = self._phases[name]
+            self._phases[name] = PhaseProgress(
+                name=name,
+                units_planned=before.units_planned,
+                units_done=before.units_done + self._unit.counted,
+                units_measured=before.units_measured + 1,
+                wall_s=before.wall_s + self.at_s - self._begun_at_s,
+            )
+        elif self._unit.counted:
+            self.n_steps_done += 1
+        self.declared = True
+        self.unit_at_s = self.at_s
+        following = next(self._units, None)
+        if following is None:
+            self.landed_s = self.at_s
+        else:
+            self._begin(following)
+
+
+def run_crew(
+    controller: Controller[Any],
+    crew: Crew | None = None,
+    *,
+    deadline_s: float,
+    world: World | None = None,
+    seed: int = 0,
+    models: Mapping[str, PerfModel[Any]] | None = None,
+    margin_frac: float | None = None,
+) -> CrewRun:
+    """Let `controller` steer the simulated training to its end, through the scheduler and the policy `proportional`.
+
+    Parameters
+    ----------
+    deadline_s
+        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+    world
+        Its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
+    seed
+        Of all randomness.
+    models
+        By name; the first of them learns the job's speed.
+    """
+    crew, world = crew or Crew(), world or World(can_pace=True)
+    spec = JobSpec(
+        id=_JOB,
+        ceiling=WORKER * crew.counts[-1],
+        floor=WORKER * crew.counts[0],
+        worker=WORKER,
+        counts=crew.counts,
+        deadline_s=deadline_s,
+        controller="steers",
+        model=next(iter(models), None) if models else None,
+        margin_frac=margin_frac,
+    )
+    return _Loop(controller, crew, world, spec, seed, models or {}).run()
+
+
+class _Loop:
+    """The scheduler, the timers that it sets, and the training between them."""
+
+    def __init__(
+        self, controller: Controller[Any], crew: Crew, world: World, spec: JobSpec, seed: int,
+        models: Mapping[str, PerfModel[Any]],
+    ) -> None:  # fmt: skip
+        self._scheduler = Scheduler({"steers": controller}, models=models, strict=True)
+        self._policy = registry.load("policies", "proportional")()
+        self._crew, self._world, self._spec, self._seed = crew, world, spec, seed
+        self._training: SimulatedCrew | None = None
+        self._timers: dict[str, float] = {}
+        self._at_s = 0.0
+        self._phases: tuple[PhaseProgress, ...] = ()
+        self._demands: list[tuple[float, Demand]] = []
+        self._warnings: list[str] = []
+
+    def run(self) -> CrewRun:
+        changes = {f"deadline:{i}": at_s for i, (at_s, _) in enumerate(self._world.deadline_changes)}
+        deadlines_s = [self._spec.deadline_s or inf, *(d for _, d in self._world.deadline_changes)]
+        self._tell(NodeJoined(at=0.0, node=_NODE, capacity=WORKER * self._crew.counts[-1]))
+        self._tell(JobSubmitted(at=0.0, spec=self._spec))
+        self._timers |= changes
+        assert self._training is not None
+        while self._training.landed_s is None and self._at_s < _PATIENCE * max(deadlines_s):
+            self._next(self._training)
+        landed_s = self._training.landed_s
+        return CrewRun(
+            landed_s=inf if landed_s is None else landed_s,
+            deadline_s=self._spec.deadline_s or inf,
+            worker_s=self._training.worker_s,
+            numbers=tuple(self._training.numbers),
+            demands=tuple(self._demands),
+            warnings=tuple(self._warnings),
+        )
+
+    def _next(self, training: SimulatedCrew) -> None:
+        """Go on to the next timer, or to the end of a change if that comes first."""
+        key = min(self._timers, key=lambda name: (self._timers[name], name))
+        answer = training.advance(self._timers[key])
+        self._at_s = training.at_s
+        if answer is not None:
+            granted = {_NODE: WORKER * answer.n_workers}
+            self._tell(GrantApplied(at=self._at_s, job=_JOB, request=answer.request, granted=granted))
+        elif training.landed_s is None:
+            del self._timers[key]
+            self._fire(key, training)
+
+    def _fire(self, key: str, training: SimulatedCrew) -> None:
+        kind, _, which = key.partition(":")
+        if kind == "deadline":
+            deadline_s = self._world.deadline_changes[int(which)][1]
+            self._spec = replace(self._spec, deadline_s=deadline_s)
+            self._tell(SpecChanged(at=self._at_s, spec=self._spec))
+            return
+        if kind == "tick":
+            self._report(training)
+        self._tell(TimerFired(at=self._at_s, key=key))
+        demand = self._scheduler.demand(_JOB)
+        if kind == "tick" and demand is not None:
+            self._demands.append((self._at_s, demand))
+
+    def _report(self, training: SimulatedCrew) -> None:
+        if training.phases() != self._phases:
+            self._phases = training.phases()
+            self._tell(PhaseReported(at=self._at_s, job=_JOB, phases=self._phases))
+        progress = ProgressReported(
+            at=self._at_s,
+            job=_JOB,
+            steps_done=training.n_steps_done,
+            steps_total=self._crew.n_steps if training.declared else None,
+            unit_at=training.unit_at_s,
+            used_core_s=training.worker_s,
+        )
+        self._tell(progress)
+
+    def _tell(self, event: Event) -> None:
+        for command in self._scheduler.handle(event):
+            self._perform(command)
+
+    def _perform(self, command: Command) -> None:
+        match command:
+            case SetTimer():
+                self._timers[command.key] = command.fire_at
+            case RequestPlan():
+                plan = self._policy.allocate(self._scheduler.snapshot(self._at_s))
+                self._tell(PlanProposed(at=self._at_s, plan=plan))
+            case LaunchJob():
+                n_workers = round(total(command.grant.values()).cores)
+                self._training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)
+                started = JobStarted(
+                    at=self._at_s, job=_JOB, request=command.request, granted=command.grant,
+                    can_pace=self._world.can_pace,
+                )  # fmt: skip
+                self._tell(started)
+            case ResizeJob():
+                self._resize(command)
+            case WarnUser():
+                self._warnings.append(command.reason.code)
+            case _:
+                pass
+
+    def _resize(self, command: ResizeJob) -> None:
+        """A new pacing line holds at once, a new number when the training is ready for it."""
+        training = self._training
+        assert training is not None
+        training.line = command.pacing if self._world.can_pace else None
+        n_workers = round(total(command.grant.values()).cores)
+        if n_workers == training.n_workers:
+            granted = GrantApplied(at=self._at_s, job=_JOB, request=command.request, granted=command.grant)
+            self._tell(granted)
+        else:
+            training.change(n_workers, command.request)
