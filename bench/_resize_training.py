@@ -1,0 +1,103 @@
+"""What is resized: ten million parameters under AdamW, for `punctual.elastic` and for torchrun. A program of its own.
+
+``_resize_training.py elastic`` trains under an agent; ``_resize_training.py torchrun LOG CHECKPOINT`` under torchrun's,
+as its documentation has it: each change ends all processes, and new ones go on from the last checkpoint. Its first
+process writes a line for each step: when it was done, of how many processes, and its number.
+"""
+
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import punctual
+
+N_STEPS = 1_000_000
+GLOBAL_BATCH_SIZE = 24
+#: Steps between two checkpoints of the torchrun side.
+CHECKPOINT_STEPS = 5
+
+
+def model_of(widths: Sequence[int]) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairwise(widths):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def large() -> nn.Sequential:
+    """10.0 million parameters: 40 MB, and 80 MB of AdamW's state."""
+    return model_of((512, 2048, 4096, 128, 10))
+
+
+def small() -> nn.Sequential:
+    return model_of((512, 32, 10))
+
+
+def dataset() -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(2400, 512, generator=generator)
+    return TensorDataset(inputs, inputs[:, :10].argmax(1))
+
+
+def _train(context: object, model: nn.Module) -> None:
+    optimizer = torch.optim.AdamW(model.parameters())
+    with context.elastic(model=model, optimizer=optimizer) as run:  # type: ignore[attr-defined]
+        for _epoch in run.epochs(N_STEPS):
+            for inputs, targets in run.batches(dataset(), global_batch_size=GLOBAL_BATCH_SIZE, seed=0):
+                run.backward(nn.functional.cross_entropy(run.model(inputs), targets))
+                run.step()
+
+
+def train_large(context: object) -> None:
+    _train(context, large())
+
+
+def train_small(context: object) -> None:
+    _train(context, small())
+
+
+def train_under_torchrun(log_path: Path, checkpoint_path: Path) -> None:
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    distributed.init_process_group("gloo")
+    rank, n_workers = distributed.get_rank(), distributed.get_world_size()
+    model = large()
+    optimizer = torch.optim.AdamW(model.parameters())
+    n_steps = 0
+    if checkpoint_path.exists():
+        saved = torch.load(checkpoint_path)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        n_steps = saved["n_steps"]
+    parallel = DistributedDataParallel(model)
+    inputs, targets = dataset().tensors
+    share = GLOBAL_BATCH_SIZE // n_workers
+    with log_path.open("a", buffering=1) as log:
+        while n_steps < N_STEPS:
+            begin = (n_steps * GLOBAL_BATCH_SIZE + rank * share) % (len(inputs) - share)
+            optimizer.zero_grad()
+            output = parallel(inputs[begin : begin + share])
+            nn.functional.cross_entropy(output, targets[begin : begin + share]).backward()
+            optimizer.step()
+            n_steps += 1
+            if rank == 0:
+                log.write(f"{time.monotonic()} {n_workers} {n_steps}\n")
+                if n_steps % CHECKPOINT_STEPS == 0:
+                    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "n_steps": n_steps}
+                    unfinished = checkpoint_path.with_suffix(".new")
+                    torch.save(state, unfinished)
+                    unfinished.replace(checkpoint_path)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "torchrun":
+        train_under_torchrun(Path(sys.argv[2]), Path(sys.argv[3]))
+    else:
+        punctual.elastic(train_large if sys.argv[1] == "large" else train_small)

@@ -1,0 +1,351 @@
+"""How long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
+
+Both train the same ten million parameters with AdamW over gloo, one thread a worker, and go 1 -> 2 -> 3 -> 2 -> 1; they
+take turns, so that both see the same machine. A stop lasts from the last step before a change to the end of the first
+step after it, that step included. torchrun runs with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``, without which its first
+growth fails in torch 2.13, and saves a checkpoint every five steps. After it, many changes of a small model are made,
+and the agent and the worker that stays through all of them are looked at: threads, descriptors, memory.
+"""
+
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import _resize_training
+import torch
+from _common import RESULTS, commit, parser, print_table, write_results
+
+from punctual.wire import PAGE_VARIABLE, Crew, CrewWish, Page
+
+PROGRAM = _resize_training.__file__
+COURSE = (2, 3, 2, 1)
+STOP_S_MAX = 0.5
+TIMES_LESS_MIN = 30.0
+N_LEAK_RESIZES = 200
+#: Resizes before the first look for leaks: libraries allocate at first use.
+N_WARM_RESIZES = 20
+#: What memory may grow by over all of them: the allocator's own noise is of this size.
+GROWTH_MIB_MAX = 8.0
+#: Steps between two changes.
+N_STEPS_BETWEEN = 6
+PATIENCE_S = 240.0
+#: Of a quick run: what has not happened by then took at least so long.
+QUICK_PATIENCE_S = 28.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of size; `at_least`: it had not ended when there was no more time."""
+
+    system: str
+    before: int
+    after: int
+    stop_s: float
+    n_steps_redone: int
+    at_least: bool = False
+
+
+def wait_until(holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+    until = time.monotonic() + patience_s
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def environment(**more: str) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if name != PAGE_VARIABLE}
+    return {**inherited, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
+
+
+# Our side.
+
+
+class Elastic:
+    """A training under an agent, resized through its page."""
+
+    def __init__(self, folder: Path, model: str) -> None:
+        path = folder / f"{model}.page"
+        self._page = Page.create(str(path))
+        self._request = 0
+        self._wish(1)
+        command = [sys.executable, PROGRAM, model]
+        self._process = subprocess.Popen(command, env=environment(**{PAGE_VARIABLE: str(path)}))
+        self._await(lambda crew: crew.request == 1)
+
+    def resize(self, n_workers: int) -> Change:
+        before = self._page.crew()
+        self._wish(n_workers)
+        self._await(lambda crew: crew.request == self._request and crew.last_stop_ns != before.last_stop_ns)
+        crew = self._page.crew()
+        return Change(
+            "punctual", before.n_workers, n_workers, crew.last_stop_ns / 1e9,
+            crew.n_steps_redone - before.n_steps_redone,
+        )  # fmt: skip
+
+    def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> None:
+        goal = self._page.pulse().n_steps + n_steps
+        if not wait_until(lambda: self._page.pulse().n_steps >= goal):
+            raise TimeoutError("the training does not go on")
+
+    def footprints(self) -> dict[str, dict[str, float]]:
+        """Of the agent, and of the worker that has been there from the start; once all others have left."""
+        wait_until(lambda: len(self._workers()) == 1)
+        time.sleep(0.5)
+        (first,) = self._workers()
+        return {"agent": footprint(self._process.pid), "worker": footprint(first)}
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._page.close()
+
+    def _wish(self, n_workers: int) -> None:
+        self._request += 1
+        self._page.wish_for(CrewWish(self._request, n_workers))
+
+    def _await(self, holds: Callable[[Crew], bool]) -> None:
+        if not wait_until(lambda: holds(self._page.crew()) or self._process.poll() is not None):
+            raise TimeoutError(f"the wish was not answered: {self._page.crew()}")
+        if self._process.poll() is not None:
+            raise RuntimeError(f"the training has ended with {self._process.returncode}")
+
+    def _workers(self) -> list[int]:
+        return [pid for parent in children(self._process.pid) for pid in children(parent)]
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def footprint(pid: int) -> dict[str, float]:
+    process = Path(f"/proc/{pid}")
+    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
+    return {
+        "n_threads": int(status["Threads"]),
+        "n_descriptors": len([*(process / "fd").iterdir()]),
+        "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
+    }
+
+
+@contextmanager
+def elastic(model: str) -> Iterator[Elastic]:
+    with tempfile.TemporaryDirectory() as folder:
+        training = Elastic(Path(folder), model)
+        try:
+            yield training
+        finally:
+            training.close()
+
+
+def our_changes(n_rounds: int) -> list[Change]:
+    found = []
+    with elastic("large") as training:
+        for n_workers in COURSE * n_rounds:
+            training.train_on()
+            found.append(training.resize(n_workers))
+    return found
+
+
+# Torchrun's side.
+
+
+class Torchrun:
+    """Agents of torchrun, one a worker; the log of its steps."""
+
+    def __init__(self, folder: Path, patience_s: float) -> None:
+        self._log = folder / "log"
+        self._log.touch()
+        self._patience_s = patience_s
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self._command = [
+            sys.executable, "-m", "torch.distributed.run", "--nnodes=1:3", "--nproc-per-node=1", "--max-restarts=100",
+            "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench",
+            "--rdzv-conf=last_call_timeout=1", "--monitor-interval=0.1",
+            PROGRAM, "torchrun", str(self._log), str(folder / "checkpoint"),
+        ]  # fmt: skip
+        self._agents: list[subprocess.Popen[bytes]] = []
+        self.grow()
+
+    def grow(self) -> None:
+        more = environment(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        self._agents.append(
+            subprocess.Popen(self._command, env=more, stderr=subprocess.DEVNULL, start_new_session=True)
+        )
+
+    def resize(self, n_workers: int) -> Change:
+        """The change from the last step with as many workers as there are to the first with `n_workers`."""
+        before = len(self._agents)
+        n_seen = len(self._steps())
+        if n_workers > before:
+            self.grow()
+        else:
+            self._agents.pop().send_signal(signal.SIGTERM)
+        arrived = wait_until(lambda: any(n == n_workers for _, n, _ in self._steps()[n_seen:]), self._patience_s)
+        steps = self._steps()
+        i_first = next((i for i in range(n_seen, len(steps)) if steps[i][1] == n_workers), len(steps))
+        last_at, _, last_step = steps[i_first - 1]
+        if not arrived:
+            return Change("torchrun", before, n_workers, time.monotonic() - last_at, 0, at_least=True)
+        first_at, _, first_step = steps[i_first]
+        return Change("torchrun", before, n_workers, first_at - last_at, max(0, last_step - first_step + 1))
+
+    def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> bool:
+        goal = len(self._steps()) + n_steps
+        return wait_until(lambda: len(self._steps()) >= goal, self._patience_s)
+
+    def _steps(self) -> list[tuple[float, int, int]]:
+        """When each step was done, by how many, and its number."""
+        lines = self._log.read_text().split("\n")[:-1]
+        return [(float(at), int(n), int(step)) for at, n, step in (line.split() for line in lines)]
+
+    def close(self) -> None:
+        """An agent that is killed leaves its workers, which have a session of their own."""
+        workers = [pid for agent in self._agents for pid in children(agent.pid)]
+        for agent in self._agents:
+            agent.kill()
+            agent.wait()
+        for pid in workers:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def torchrun_changes(course: tuple[int, ...], patience_s: float) -> list[Change]:
+    found: list[Change] = []
+    with tempfile.TemporaryDirectory() as folder:
+        training = Torchrun(Path(folder), patience_s)
+        try:
+            for n_workers in course:
+                if not training.train_on():
+                    break
+                found.append(training.resize(n_workers))
+        finally:
+            training.close()
+    return found
+
+
+# Leaks.
+
+
+def leaks(n_resizes: int) -> dict[str, dict[str, float]]:
+    """What each of agent and worker has more after `n_resizes` than before."""
+    with elastic("small") as training:
+        for n_workers in (2, 1) * (N_WARM_RESIZES // 2):
+            training.resize(n_workers)
+        before = training.footprints()
+        for n_workers in (2, 1) * (n_resizes // 2):
+            training.resize(n_workers)
+        after = training.footprints()
+    return {who: {key: after[who][key] - before[who][key] for key in before[who]} for who in before}
+
+
+def has_leak(grown: dict[str, dict[str, float]]) -> bool:
+    return any(
+        one["n_threads"] > 0 or one["n_descriptors"] > 0 or one["memory_mib"] > GROWTH_MIB_MAX for one in grown.values()
+    )
+
+
+# Results.
+
+
+def medians(changes: list[Change]) -> dict[str, float]:
+    systems = sorted({change.system for change in changes})
+    return {one: statistics.median(change.stop_s for change in changes if change.system == one) for one in systems}
+
+
+def rows_of(changes: list[Change]) -> list[tuple[object, ...]]:
+    rows = []
+    for before, after in ((1, 2), (2, 3), (3, 2), (2, 1)):
+        row: list[object] = [f"{before} -> {after}"]
+        for system in ("punctual", "torchrun"):
+            stops = [one for one in changes if (one.system, one.before, one.after) == (system, before, after)]
+            times = sorted(one.stop_s for one in stops)
+            open_end = ">= " if any(one.at_least for one in stops) else ""
+            row.append(f"{open_end}{statistics.median(times):.2f} ({times[0]:.2f}-{times[-1]:.2f})" if times else "-")
+            row.append(sum(one.n_steps_redone for one in stops) if stops else "-")
+        rows.append(tuple(row))
+    return rows
+
+
+HEADS = ("change", "punctual, s stopped", "steps redone", "torchrun, s stopped", "steps redone")
+
+
+def main() -> int:
+    options = parser("Training stopped by a change of its number of workers.").parse_args()
+    changes: list[Change] = []
+    if options.quick:
+        changes += our_changes(1)
+        changes += torchrun_changes(COURSE[:1], QUICK_PATIENCE_S)
+        grown: dict[str, dict[str, float]] = {}
+    else:
+        for i_round in range(3):
+            changes += our_changes(2)
+            changes += torchrun_changes(COURSE, PATIENCE_S)
+            print(f"round {i_round + 1} of 3: {medians(changes)}", flush=True)
+        grown = leaks(N_LEAK_RESIZES)
+    found = medians(changes)
+    times_less = found["torchrun"] / found["punctual"] if "torchrun" in found else 0.0
+    n_redone = sum(change.n_steps_redone for change in changes if change.system == "punctual")
+    rows = rows_of(changes)
+    print_table(HEADS, rows)
+    for who, more in grown.items():
+        print(f"{who} after {N_LEAK_RESIZES} more changes: " + ", ".join(f"{key} {n:+.1f}" for key, n in more.items()))
+    is_met = found["punctual"] <= STOP_S_MAX and times_less >= TIMES_LESS_MIN and not n_redone and not has_leak(grown)
+    line = (
+        f"{found['punctual']:.2f} s stopped, median (target: at most {STOP_S_MAX}), {times_less:.0f} times less than "
+        f"torchrun (target: at least {TIMES_LESS_MIN:.0f}), {n_redone} steps redone (target: 0): "
+        f"{'met' if is_met else 'SHORT'}"
+    )
+    name = "resize-quick" if options.quick else "resize"
+    write_results(
+        name,
+        {
+            "commit": commit(), "torch": torch.__version__, "load": os.getloadavg(), "medians_s": found,
+            "times_less": times_less, "n_steps_redone": n_redone, "changes": [asdict(one) for one in changes],
+            "grown_in_200_changes": grown,
+        },
+    )  # fmt: skip
+    if not options.quick:
+        write_page(rows, grown, line)
+    print(line)
+    return 0 if is_met else 1
+
+
+def write_page(rows: list[tuple[object, ...]], grown: dict[str, dict[str, float]], line: str) -> None:
+    table = [HEADS, ("---", *["--:"] * (len(HEADS) - 1)), *rows]
+    text = "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in table)
+    more = [("process", "threads", "descriptors", "memory, MiB"), ("---", "--:", "--:", "--:")]
+    cells = [(who, *(f"{n:+.1f}" for n in one.values())) for who, one in grown.items()]
+    leak = "\n".join("| " + " | ".join(row) + " |" for row in [*more, *cells])
+    (RESULTS / "resize.md").write_text(
+        f"{line}\n\nMedian, least and most seconds from the last step before a change to the end of the first after "
+        f"it, 10 million parameters with AdamW, gloo, two cores.\n\n{text}\n\nWhat {N_LEAK_RESIZES} changes of a small "
+        f"model between one and two workers left behind:\n\n{leak}\n\nMeasured at revision {commit()}, torch "
+        f"{torch.__version__}.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
