@@ -11,7 +11,6 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from punctual import registry
 from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, WarnUser
 from punctual.core.control import Demand, PacingLine, PhaseProgress
 from punctual.core.events import (
@@ -28,6 +27,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
+from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, PerfModel
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
@@ -329,7 +329,7 @@ def run_crew(
     models: Mapping[str, PerfModel[Any]] | None = None,
     margin_frac: float | None = None,
 ) -> CrewRun:
-    """Let `controller` steer the simulated training to its end, through the scheduler and the policy `proportional`.
+    """Let `controller` steer the simulated training to its end, through the scheduler.
 
     Parameters
     ----------
@@ -365,7 +365,6 @@ class _Loop:
         models: Mapping[str, PerfModel[Any]],
     ) -> None:  # fmt: skip
         self._scheduler = Scheduler({"steers": controller}, models=models, strict=True)
-        self._policy = registry.load("policies", "proportional")()
         self._crew, self._world, self._spec, self._seed = crew, world, spec, seed
         self._training: SimulatedCrew | None = None
         self._timers: dict[str, float] = {}
@@ -442,8 +441,7 @@ class _Loop:
             case SetTimer():
                 self._timers[command.key] = command.fire_at
             case RequestPlan():
-                plan = self._policy.allocate(self._scheduler.snapshot(self._at_s))
-                self._tell(PlanProposed(at=self._at_s, plan=plan))
+                self._tell(PlanProposed(at=self._at_s, plan=self._plan()))
             case LaunchJob():
                 n_workers = round(total(command.grant.values()).cores)
                 self._training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)
@@ -458,6 +456,11 @@ class _Loop:
                 self._warnings.append(command.reason.code)
             case _:
                 pass
+
+    def _plan(self) -> Plan:
+        """The job is alone and gets what it demands."""
+        snapshot = self._scheduler.snapshot(self._at_s)
+        return Plan(revision=snapshot.revision, grants={view.id: {_NODE: view.demand} for view in snapshot.jobs})
 
     def _resize(self, command: ResizeJob) -> None:
         """A new pacing line holds at once, a new number when the training is ready for it."""
