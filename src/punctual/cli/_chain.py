@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.cli._picture import n_workers_of
-from punctual.cli._words import cores, holding, short, steps
+from punctual.cli._words import cores, holding, proven, short, steps
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
@@ -14,6 +14,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    PlanProposed,
     ProgressReported,
     SpecChanged,
 )
@@ -21,6 +22,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
+from punctual.metrics.decisions import gap_frac
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class _Teller:
         self._reading: ProgressReported | None = None
         self._asked: dict[int, Link] = {}
         self._asked_cores: float | None = None
+        self._gap_frac: float | None = None
         self.links: list[Link] = []
 
     def take(self, message: Message) -> None:
@@ -54,6 +57,8 @@ class _Teller:
                 self._submitted(message)
             case ProgressReported():
                 self._reading = message
+            case PlanProposed(plan=plan):
+                self._gap_frac = None if plan is None else gap_frac(plan)
             case LaunchJob() | ResizeJob():
                 self._ask(message)
             case (
@@ -80,6 +85,7 @@ class _Teller:
         self._asked_cores = wanted
         verb = "launch with" if isinstance(command, LaunchJob) else "resize to"
         text = f"{self._read()}{command.reason.text}: asked to {verb} {self._amount(command.grant)}"
+        text += proven(self._gap_frac)
         facts = {"code": command.reason.code, "asked_cores": wanted, "facts": dict(command.reason.facts)}
         link = self._add(command.at, "grant", text, **facts)
         self._asked[command.request] = link

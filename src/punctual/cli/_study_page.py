@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, overview
 from punctual.sim.measures import Estimate, Measure, best_of
 from punctual.sim.result import Result
+from punctual.sim.stored import StoredRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,6 +48,7 @@ def page(result: Result) -> str:
         table=_table(result),
         overview=_svg(overview(result.by_policy, _INK)),
         charts="\n".join(charts),
+        decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
         scenario=html.escape(result.scenario.toml()),
     )
 
@@ -87,6 +90,27 @@ def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
     return f"<tr><th>{html.escape(label)}</th>{columns}</tr>\n"
 
 
+def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
+    """What a policy decided on the first seed and why, by kind of reason, and what is proven of its plans."""
+    run = runs[0]
+    found = by_code(run.decisions.select("kind", "code", "text").iter_rows())
+    rows = [
+        f"<tr><th>{html.escape(kind)}</th><td>{n:,}</td><td class=text>{html.escape(text)}</td></tr>\n"
+        for kind, _, n, text in found
+    ]
+    return f"<h3>{html.escape(label)}</h3>\n<p>{_proven(run.gaps)}</p>\n<table>{''.join(rows)}</table>"
+
+
+def _proven(gaps: Gaps) -> str:
+    """What is known of how good the plans are."""
+    if gaps.mean_frac is None or gaps.max_frac is None:
+        return f"{gaps.n_plans:,} plans; this policy proves no bound."
+    return (
+        f"{gaps.n_plans:,} plans, {gaps.n_proven:,} of them with a proven bound on their objective: "
+        f"{100 * gaps.mean_frac:.3g} % below it on average, {100 * gaps.max_frac:.3g} % at most."
+    )
+
+
 def _svg(figure: "Figure") -> str:
     from matplotlib import rc_context
 
@@ -116,6 +140,7 @@ svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }}
 th {{ font-weight: normal; opacity: 0.75; }}
+td.text {{ text-align: left; white-space: normal; }}
 tbody th {{ text-align: left; opacity: 1; padding-left: 0; }}
 .best {{ color: var(--best); font-weight: 600; }}
 pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
@@ -132,6 +157,10 @@ pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
 <p>Jobs in order of submission from top to bottom, time from left to right. A pixel shows how its jobs spent that
 stretch of time: holding devices, or waiting for them; the fainter, the fewer of them were there.</p>
 {charts}
+<h2>Decisions</h2>
+<p>What was decided on the first seed, how often, and the first time's reason. Every decision about one job:
+<code>punctual why JOB --study DIR</code>.</p>
+{decisions}
 <h2>What was run</h2>
 <pre>{scenario}</pre>
 </body>

@@ -43,4 +43,6 @@ def steps(count: float, total_steps: float | None) -> str:
 
 def proven(gap_frac: float | None) -> str:
     """How good the plan behind a decision is known to be; empty if nothing is proven of it."""
-    return "" if gap_frac is None else f", by a plan at most {100 * gap_frac:.2g} % below the best"
+    if gap_frac is None:
+        return ""
+    return f", by a plan at most {100 * gap_frac:.2g} % below the best" if gap_frac else ", by a plan proven best"

@@ -1,12 +1,16 @@
-"""`punctual why`: the chain behind each grant, from the journal; of running and of ended jobs."""
+"""`punctual why`: the chain behind each grant, from the journal; of running and of ended jobs, and of simulated ones."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from punctual.cli._chain import chain
 from punctual.cli._past import job_in, messages_of, some_run
+from punctual.cli._words import cores, proven, short
+from punctual.core.errors import InvalidSpec
 
 _JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
@@ -15,9 +19,15 @@ def why(
     job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the latest decisions to tell.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Also tell of new pacing lines; there are many.")] = False,
+    study: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tell of a simulated job: what `punctual simulate --out` wrote.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per decision and line.")] = False,
 ) -> None:
     """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
+    if study is not None:
+        _tell_study(study, job, last, as_json=as_json)
+        return
     messages = messages_of(some_run(job))
     name = job_in(messages)
     if job is None:
@@ -27,3 +37,45 @@ def why(
             typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))
         else:
             typer.echo(link.sentence())
+
+
+def _tell_study(folder: Path, job: str | None, last: int, *, as_json: bool) -> None:
+    """The decisions about a simulated job under each policy, on the first seed that has it."""
+    from punctual.sim.stored import runs_in
+
+    if job is None:
+        raise InvalidSpec(
+            "a simulated job must be named", "no name", "`punctual why --study`",
+            "Names are in the table that `punctual simulate --export` writes.",
+        )  # fmt: skip
+    told: set[str] = set()
+    for run in sorted(runs_in(folder), key=lambda run: run.seed):
+        rows = [row for row in run.decisions.iter_rows(named=True) if row["job"] == job]
+        if rows and run.policy not in told:
+            told.add(run.policy)
+            _tell_policy(run.policy, run.seed, rows[-last:], as_json=as_json)
+    if not told:
+        raise InvalidSpec(
+            "the job must be one of the study", f"'{job}'", f"'{folder}'",
+            "Names are in the table that `punctual simulate --export` writes.",
+        )  # fmt: skip
+
+
+def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(f"{policy}, seed {seed}:")
+    for row in rows:
+        if as_json:
+            typer.echo(json.dumps({"policy": policy, "seed": seed, **row}))
+        else:
+            typer.echo(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
+
+
+def _asked(row: dict[str, Any]) -> str:
+    """`resize to 4 devices on 2 nodes`."""
+    if row["kind"] in {"pause", "reject"}:
+        return str(row["kind"])
+    n_devices, n_nodes = row["n_devices"], row["n_nodes"]
+    amount = f"{n_devices} device{'s' * (n_devices != 1)}" if n_devices else cores(row["cores"])
+    where = f" on {n_nodes} nodes" if n_nodes > 1 else ""
+    return f"{row['kind']}{' to' if row['kind'] == 'resize' else ' with'} {amount}{where}"

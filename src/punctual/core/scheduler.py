@@ -163,9 +163,10 @@ class _Job:
 
     def reason(self) -> Reason:
         """Why the job is to have its target: the controller's reason if it gets what it wants, else the policy's."""
-        wanted = self.demand.reason if self.demand else _QUEUED
-        satisfied = self.wanted().fits_in(total(self.target.values()))
-        return wanted if satisfied or self.target_reason is None else self.target_reason
+        if self.demand is None:
+            return self.target_reason or _QUEUED
+        satisfied = self.demand.resources.fits_in(total(self.target.values()))
+        return self.demand.reason if satisfied or self.target_reason is None else self.target_reason
 
 
 @dataclass(frozen=True, slots=True)

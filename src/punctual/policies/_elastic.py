@@ -198,7 +198,8 @@ class Sharing:
         """The node on which the demands of the jobs without workers leave the most cores, of those with room."""
         free, wanted = self.draft.free, self._wanted_cores
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
-        return min(nodes, key=lambda node: (wanted.get(node, 0.0) - free[node].cores, node), default=None)
+        # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
+        return min(nodes, key=lambda node: (round(wanted.get(node, 0.0) - free[node].cores, 9), node), default=None)
 
     def _fraction(self, view: JobView, space: Space) -> Claim:
         (node, floor), = self.draft.held(view).items()  # fmt: skip

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
 from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.decisions import DecisionRecord
 from punctual.metrics.level import LevelCourse
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
@@ -30,8 +32,8 @@ _N_POINTS = 500
 @rare_collections()
 def simulate_one(
     scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
-) -> tuple[dict[str, Any], ClusterRecord]:
-    """What came out, in plain values, and the record of every job.
+) -> tuple[dict[str, Any], ClusterRecord, DecisionRecord]:
+    """What came out, in plain values, the record of every job, and that of every decision.
 
     Parameters
     ----------
@@ -40,7 +42,7 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    record = ClusterRecord(segments=True)
+    record, decisions = ClusterRecord(segments=True), DecisionRecord()
     count = _Count(len(jobs), tell)
     simulation = Simulation(
         jobs,
@@ -50,12 +52,17 @@ def simulate_one(
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
-        listeners=(record.add, count.add),
+        listeners=(record.add, decisions.add, count.add),
     )
     simulation.run()
     ideal = Ideal(jobs, scenario.cluster)
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
-    return {**_facts(record, ideal), "cost": {**cost, "n_messages": count.n_messages}}, record
+    facts = {
+        **_facts(record, ideal),
+        "plans": asdict(decisions.gaps()),
+        "cost": {**cost, "n_messages": count.n_messages},
+    }
+    return facts, record, decisions
 
 
 class _Count:

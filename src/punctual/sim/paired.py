@@ -1,13 +1,12 @@
 """Runs laid side by side: differences on the jobs they have in common, and whether they could be chance."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.bootstrap import PairedDifference, paired_difference
-from punctual.sim.stored import StoredRun, read_run
+from punctual.sim.stored import StoredRun, runs_in
 
 #: Column of the jobs -> what it is called.
 COMPARED = {
@@ -81,7 +80,7 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
     for folder in folders:
         name = folder.name if names.count(folder.name) == 1 else str(folder)
         prefix = f"{name}/" if len(folders) > 1 else ""
-        found += [Contender(prefix + label, runs) for label, runs in _by_policy(_runs_in(folder)).items()]
+        found += [Contender(prefix + label, runs) for label, runs in _by_policy(runs_in(folder)).items()]
     return found
 
 
@@ -145,15 +144,3 @@ def _by_policy(runs: Iterable[StoredRun]) -> dict[str, tuple[StoredRun, ...]]:
     for run in sorted(runs, key=lambda run: run.seed):
         found[run.policy] = (*found.get(run.policy, ()), run)
     return found
-
-
-def _runs_in(folder: Path) -> list[StoredRun]:
-    try:
-        index = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise InvalidSpec(
-            "a folder must hold the results of a study", "no readable `study.json`", f"'{folder}'",
-            "Give the folder that was the `--out` of `punctual simulate`.",
-        ) from None  # fmt: skip
-    found = [(read_run(folder / "runs" / one["key"]), one["policy"]) for one in index["runs"]]
-    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None]

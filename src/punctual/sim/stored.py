@@ -1,7 +1,8 @@
 """A finished run as it lies on disk: a folder named by its key, complete or not there at all.
 
 ``run.json`` has what it was and what it came to, ``jobs.parquet`` a row for each job, ``segments.parquet`` a row for
-each stretch of time in which a job held the same devices.
+each stretch of time in which a job held the same devices, ``decisions.parquet`` a row for each command about what a job
+holds, with its reason.
 """
 
 import json
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.cluster import ClusterRecord, Segment
+from punctual.metrics.decisions import Decision, DecisionRecord, Gaps
 from punctual.metrics.job import JobRecord
 
 if TYPE_CHECKING:
@@ -68,6 +70,16 @@ class StoredRun:
         """A row for each job, in order of submission."""
         return _table(self.folder / "jobs.parquet")
 
+    @property
+    def gaps(self) -> Gaps:
+        """What was proven of the plans."""
+        return Gaps(**self.facts["plans"])
+
+    @cached_property
+    def decisions(self) -> "pl.DataFrame":
+        """A row for each launch, resize, pause and rejection, with its reason, in order of time."""
+        return _table(self.folder / "decisions.parquet")
+
     @cached_property
     def segments(self) -> "pl.DataFrame":
         """A row for each stretch in which a job held the same devices."""
@@ -87,7 +99,28 @@ def read_run(folder: Path) -> StoredRun | None:
         ) from None  # fmt: skip
 
 
-def write_run(folder: Path, facts: Mapping[str, Any], record: ClusterRecord, token: str) -> None:
+def runs_in(study: Path) -> list[StoredRun]:
+    """The runs of the last study in a folder.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none.
+    """
+    try:
+        index = json.loads((study / "study.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InvalidSpec(
+            "a folder must hold the results of a study", "no readable `study.json`", f"'{study}'",
+            "Give the folder that was the `--out` of `punctual simulate`.",
+        ) from None  # fmt: skip
+    found = [(read_run(study / "runs" / one["key"]), one["policy"]) for one in index["runs"]]
+    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None]
+
+
+def write_run(
+    folder: Path, facts: Mapping[str, Any], record: ClusterRecord, decisions: DecisionRecord, token: str
+) -> None:
     """Put a run into `folder`, all of it or nothing.
 
     Parameters
@@ -100,6 +133,7 @@ def write_run(folder: Path, facts: Mapping[str, Any], record: ClusterRecord, tok
     with _new_folder(folder, token) as new:
         table_of(JobRecord, record.jobs()).write_parquet(new / "jobs.parquet")
         table_of(Segment, record.segments()).write_parquet(new / "segments.parquet")
+        table_of(Decision, decisions.decisions).write_parquet(new / "decisions.parquet")
         (new / "run.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 

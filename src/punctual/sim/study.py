@@ -153,9 +153,9 @@ class Study:
 def carry_out(one: Assignment, tell: Callable[[float], None]) -> Failure | None:
     """Simulate and store one run; what goes wrong is a value, because an exception of another process loses much."""
     try:
-        facts, record = simulate_one(one.scenario, one.policy, one.seed, tell)
+        facts, record, decisions = simulate_one(one.scenario, one.policy, one.seed, tell)
         about = {"key": one.key, "policy": one.policy.shown, "seed": one.seed, "program": fingerprint.of_program()}
-        write_run(one.folder, {**about, **facts}, record, one.token)
+        write_run(one.folder, {**about, **facts}, record, decisions, one.token)
     except InvalidSpec as error:
         invalid = (error.must, error.got, error.where, error.remedy)
         return _failure(one, error, invalid)

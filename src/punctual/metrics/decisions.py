@@ -1,0 +1,124 @@
+"""Why jobs got what they got: each decision with its reason, and how far from the best its plan can be."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob
+from punctual.core.events import PlanProposed
+from punctual.core.ids import JobId
+from punctual.core.plan import Plan
+from punctual.core.protocols import Message
+from punctual.core.resources import total
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One command about what a job holds.
+
+    Attributes
+    ----------
+    kind
+        ``"launch"``, ``"resize"``, ``"pause"`` or ``"reject"``.
+    n_devices, cores, n_nodes
+        What was asked for; nothing for a pause and a rejection.
+    code, text
+        The reason.
+    gap_frac
+        How far below the best plan the plan in force is at most, by its bound; None: its policy proves nothing.
+    """
+
+    at: float
+    job: JobId
+    kind: str
+    n_devices: int
+    cores: float
+    n_nodes: int
+    code: str
+    text: str
+    gap_frac: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What was proven of the plans of a run: how many there were, of how many a bound is known, and their gaps."""
+
+    n_plans: int
+    n_proven: int
+    mean_frac: float | None
+    max_frac: float | None
+
+
+class DecisionRecord:
+    """Takes the messages of a journal one by one, and keeps the decisions."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self._gap_frac: float | None = None
+        self._n_plans = self._n_proven = 0
+        self._gap_total = self._gap_max = 0.0
+
+    def add(self, message: Message) -> None:
+        """Take the next message."""
+        if isinstance(message, (LaunchJob, ResizeJob, RejectJob)):
+            self._decided(message)
+        elif isinstance(message, PlanProposed):
+            self._planned(message.plan)
+
+    def gaps(self) -> Gaps:
+        """Of all plans so far."""
+        mean = self._gap_total / self._n_proven if self._n_proven else None
+        return Gaps(self._n_plans, self._n_proven, mean, self._gap_max if self._n_proven else None)
+
+    def _planned(self, plan: Plan | None) -> None:
+        if plan is None:
+            return
+        self._n_plans += 1
+        self._gap_frac = gap_frac(plan)
+        if self._gap_frac is not None:
+            self._n_proven += 1
+            self._gap_total += self._gap_frac
+            self._gap_max = max(self._gap_max, self._gap_frac)
+
+    def _decided(self, command: LaunchJob | ResizeJob | RejectJob) -> None:
+        grant = {} if isinstance(command, RejectJob) else command.grant
+        amount = total(grant.values())
+        kind = "reject" if isinstance(command, RejectJob) else "launch" if isinstance(command, LaunchJob) else "resize"
+        self.decisions.append(
+            Decision(
+                at=command.at,
+                job=command.job,
+                kind="pause" if kind == "resize" and not amount else kind,
+                n_devices=amount.gpus,
+                cores=amount.cores,
+                n_nodes=len(grant),
+                code=command.reason.code,
+                text=command.reason.text,
+                gap_frac=self._gap_frac,
+            )
+        )
+
+
+def gap_frac(plan: Plan) -> float | None:
+    """How far below the best its objective can be, as a share of the bound; None without a bound.
+
+    Examples
+    --------
+    >>> gap_frac(Plan(revision=1, grants={}, bound=10.0, objective=9.9))
+    0.01
+    """
+    if plan.bound is None or plan.objective is None:
+        return None
+    if plan.bound == plan.objective:
+        return 0.0
+    return round(max(0.0, plan.bound - plan.objective) / max(abs(plan.bound), 1e-12), 12)
+
+
+def by_code(decisions: Iterable[tuple[str, str, str]]) -> list[tuple[str, str, int, str]]:
+    """(kind, code, how often, an example) of decisions given as (kind, code, text), the most frequent first."""
+    n_of: Counter[tuple[str, str]] = Counter()
+    example: dict[tuple[str, str], str] = {}
+    for kind, code, text in decisions:
+        n_of[kind, code] += 1
+        example.setdefault((kind, code), text)
+    return [(kind, code, n, example[kind, code]) for (kind, code), n in n_of.most_common()]
