@@ -34,6 +34,9 @@ from enum import IntEnum
 #: Environment variable that names the page's file to the training process.
 PAGE_VARIABLE = "PUNCTUAL_PAGE"
 
+#: Environment variable that names the folder of checkpoints to a training that says none itself.
+CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
+
 PAGE_BYTES = 4096
 N_PHASES_MAX = 8
 _NAME_BYTES = 24

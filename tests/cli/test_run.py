@@ -56,6 +56,11 @@ def test_it_lands_near_its_deadline_and_says_so_in_json(terminal: Terminal) -> N
     assert report["job"].startswith("train-")
 
 
+def test_a_job_is_told_its_folder_of_checkpoints(terminal: Terminal, tmp_path: Path) -> None:
+    done = terminal.punctual("run", "--checkpoint-dir", "kept", "--quiet", "--", "printenv", "PUNCTUAL_CHECKPOINT_DIR")
+    assert done.stdout == f"{tmp_path / 'kept'}\n"
+
+
 def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
     run = terminal.start("run", "--deadline", "30s", "--json", "--name", "mine", "--", *terminal.script(TRACKED), "200")
     job = terminal.wait_for_job(lambda job: job["steps_done"] > 5)

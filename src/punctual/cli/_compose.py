@@ -31,6 +31,7 @@ from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.loop import Runtime
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
+from punctual.wire import CHECKPOINT_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: The same for a job made of workers, and what learns how fast it is with how many.
@@ -77,6 +78,7 @@ class Wishes:
     actuator: str = "auto"
     progress_pattern: str | None = None
     n_steps: int | None = None
+    checkpoint_dir: Path | None = None
     name: str | None = None
     on_output: Callable[[bytes], None] | None = None
 
@@ -184,7 +186,7 @@ class LiveRun:
         wishes = self._wishes
         program = Program(
             argv=wishes.argv, progress_pattern=wishes.progress_pattern, on_output=wishes.on_output,
-            submitted_at=wishes.started_at,
+            submitted_at=wishes.started_at, environment=_environment(wishes),
         )  # fmt: skip
         return LocalExecutor(
             {self.job: program}, node=_HERE, actuator=wishes.actuator, runtime_dir=self.places.runtime_dir,
@@ -266,6 +268,12 @@ def _spec_of_cores(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec
         controller=wishes.controller or DEFAULT_CONTROLLER,
         margin_frac=wishes.margin_frac,
     )
+
+
+def _environment(wishes: Wishes) -> dict[str, str]:
+    """Variables that the job is given on top of those of this process."""
+    folder = wishes.checkpoint_dir
+    return {} if folder is None else {CHECKPOINT_VARIABLE: str(folder.absolute())}
 
 
 def _wall_text() -> str:

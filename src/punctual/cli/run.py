@@ -58,6 +58,12 @@ def run(
         typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
+        ),
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
@@ -86,6 +92,7 @@ def run(
         actuator=actuator,
         progress_pattern=progress_regex,
         n_steps=_checked_steps(steps),
+        checkpoint_dir=checkpoint_dir,
         name=name,
     )
     raise typer.Exit(drive(wishes, Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))

@@ -17,6 +17,7 @@ from torch import Tensor
 from punctual.client.elastic import _checkpoint_file, checkpoint
 from punctual.client.elastic.checkpoint import Checkpoints
 from punctual.client.elastic.replica import State
+from punctual.wire import CHECKPOINT_VARIABLE
 
 
 @pytest.fixture
@@ -402,9 +403,9 @@ def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> No
 
 
 def test_the_folder_is_the_scripts_or_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(checkpoint.CHECKPOINT_VARIABLE, raising=False)
+    monkeypatch.delenv(CHECKPOINT_VARIABLE, raising=False)
     assert checkpoint.chosen(None) is None
-    monkeypatch.setenv(checkpoint.CHECKPOINT_VARIABLE, str(tmp_path / "environment"))
+    monkeypatch.setenv(CHECKPOINT_VARIABLE, str(tmp_path / "environment"))
     for folder, expected in ((None, tmp_path / "environment"), (tmp_path / "script", tmp_path / "script")):
         found = checkpoint.chosen(folder)
         assert found is not None

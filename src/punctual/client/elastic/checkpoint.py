@@ -17,9 +17,7 @@ from punctual.client.complaint import invalid, warn, whole
 from punctual.client.elastic import _checkpoint_file
 from punctual.client.elastic._checkpoint_file import Damaged, Image
 from punctual.client.elastic.replica import State
-
-#: Names the folder of checkpoints to a training that does not say one itself.
-CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
+from punctual.wire import CHECKPOINT_VARIABLE
 
 _SUFFIX = ".safetensors"
 _TEMPORARY = ".writing"
