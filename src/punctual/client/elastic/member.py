@@ -1,5 +1,6 @@
 """A worker among the others: its group, its copy of the training, and how both are brought together again."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -110,7 +111,9 @@ class Member:
             self._begin()
         lacks = [self.is_beginning or _lacks_state(member, furthest) for member in members]
         if any(lacks):
-            self.share(source, wants=lacks[self.group.rank])
+            received = self._share(source, self.state, wants=lacks[self.group.rank])
+            if received is not None:
+                self._become(received)
         if not self.is_beginning:
             self.position.results = Position.of(furthest).results
         self._is_new = False
@@ -123,14 +126,12 @@ class Member:
         if state is not None:
             self._become(state)
 
-    def share(self, source: int, *, wants: bool) -> None:
-        """Send the state of member `source` to those who want it."""
+    def _share(self, source: int, state: Callable[[], State], *, wants: bool) -> State | None:
+        """Send the state of member `source` to those who want it; what was received."""
         if self.group.n_workers == 1:
-            return
+            return None
         is_source = self.group.rank == source
-        received = sharing.share(self.group, source, self.state() if is_source else None, wants=wants and not is_source)
-        if received is not None:
-            self._become(received)
+        return sharing.share(self.group, source, state() if is_source else None, wants=wants and not is_source)
 
     def _become(self, state: State) -> None:
         self.replica.put_back(state)
@@ -149,7 +150,9 @@ class Member:
                 warn("all workers must have the same model and optimizer", f"checksums {sums}",
                      f"generation {self.group.roster.generation}",
                      "The first worker's are taken. Change weights through the optimizer only.")  # fmt: skip
-            self.share(0, wants=True)
+            received = self._share(0, self.replica.collect, wants=True)
+            if received is not None:  # the position is right, and may be ahead of where others could start
+                self.replica.put_back(received)
         raise RuntimeError(
             f"a state must be the same after it was copied: got checksums {sums} for generation "
             f"{self.group.roster.generation}. Report it with the types of model and optimizer."
