@@ -103,4 +103,7 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
 def _bits(tensor: Tensor) -> Tensor:
     """The same memory as whole numbers: of 64 bits where they fit, whose sum is the fastest by far, else bytes."""
     flat = _as_bytes(tensor)
-    return flat.view(torch.int64) if flat.numel() % 8 == 0 and flat.storage_offset() % 8 == 0 else flat
+    if flat.numel() % 8:
+        return flat
+    is_aligned = flat.storage_offset() % 8 == 0  # which may differ between workers, and the sum must not
+    return (flat if is_aligned else flat.clone()).view(torch.int64)
