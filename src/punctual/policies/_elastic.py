@@ -108,8 +108,8 @@ class Sharing:
         lay_out(self.draft, [(claim.view, claim.n_before, _n(claim)) for claim in self.workers])
 
     def lay_out_fractions(self) -> None:
-        """Give jobs without workers what was decided, as far as their node still has it."""
-        for claim in self.fractions:
+        """Give jobs without workers what was decided, as far as their node still has it; those that came first, first."""
+        for claim in sorted(self.fractions, key=lambda claim: seniority(claim.view)):
             self.give(claim, claim.amount)
 
     def node_of(self, claim: Claim) -> NodeId:
