@@ -264,7 +264,7 @@ def _locked(folder: Path) -> int:
     ValueError
         It is not given up in time by whoever has it.
     """
-    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+    fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)
     try:
         _wait_for(fd, folder)
