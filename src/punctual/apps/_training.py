@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import punctual
 from punctual.apps._batches import Batches, Split
 from punctual.apps._checkpoint import load, save
+from punctual.apps._elastic import train_elastically
 from punctual.apps._options import parse
 
 #: Evaluation batches timed before training: from the first step on it is known what an evaluation will cost.
@@ -141,7 +142,10 @@ def main(application: Application, arguments: Sequence[str] | None = None) -> No
     options = parse(application.name, application.n_steps_per_epoch, application.n_rows_per_batch, arguments)
     torch.set_num_threads(options.threads)
     torch.set_num_interop_threads(1)
-    train(application, options)
+    if options.elastic:
+        train_elastically(application, options)
+    else:
+        train(application, options)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
