@@ -45,6 +45,31 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
     assert "60 jobs in common" in terminal.punctual("compare", "simulation").stdout
 
 
+def test_why_tells_of_a_simulated_job_what_each_policy_decided(terminal: Terminal) -> None:
+    options = ("--policy", "fifo", "--policy", "elastic-mip", "--scaling", "elastic", "--jobs", "20", "--seeds", "2")
+    assert terminal.punctual("simulate", *options, "--export", "jobs.csv").returncode == 0
+    name = pl.read_csv(terminal.folder / "jobs.csv")["id"][7]
+
+    told = terminal.punctual("why", name, "--study", "simulation")
+    assert told.returncode == 0, told.stderr
+    heads = [line for line in told.stdout.splitlines() if line.endswith(":")]
+    assert heads == ["fifo, seed 0:", "elastic-mip, seed 0:"]
+    assert "below the best" in told.stdout or "proven best" in told.stdout
+
+    found = [
+        json.loads(line)
+        for line in terminal.punctual("why", name, "--study", "simulation", "--json").stdout.splitlines()
+    ]
+    assert {one["job"] for one in found} == {name}
+    assert all(one["text"] for one in found)
+    assert {one["gap_frac"] is None for one in found if one["policy"] == "fifo"} == {True}
+
+    unknown = terminal.punctual("why", "nobody", "--study", "simulation")
+    assert unknown.returncode == 2
+    assert "got:   'nobody'" in unknown.stderr
+    assert terminal.punctual("why", "--study", "simulation").returncode == 2
+
+
 def test_a_policy_alone_is_enough(terminal: Terminal) -> None:
     done = terminal.punctual("simulate", "--policy", "fifo", "--json")
     assert done.returncode == 0, done.stderr

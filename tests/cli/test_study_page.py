@@ -35,6 +35,13 @@ def test_a_page_needs_no_other_file(result: Result) -> None:
     assert text.count("<svg") == 3
 
 
+def test_a_page_tells_what_was_decided_and_why(result: Result) -> None:
+    decided = page(result).partition("<h2>Decisions</h2>")[2]
+    assert decided.count("<h3>") == 2
+    assert "this policy proves no bound" in decided
+    assert "<th>launch</th><td>12</td>" in decided
+
+
 def test_a_page_shows_names_as_text(result: Result) -> None:
     text = page(result)
     assert "<b>other</b>" not in text
