@@ -128,3 +128,19 @@ def test_rejects_parameters_out_of_range() -> None:
         DecorPi(gain_cores=0)
     with pytest.raises(InvalidSpec, match="spike_frac"):
         DecorPi(spike_frac=1.0)
+
+
+def test_a_job_of_workers_is_steered_by_the_published_law_for_devices() -> None:
+    """u = round(c), in workers: with K = 50 and T_i = 12 s, every 5 s."""
+    worker = Resources(cores=0.3)
+    spec = replace(_spec(cores=2.4), worker=worker, ceiling=worker * 8, floor=worker)
+    law = DecorPi()
+    state, c_i = law.init(spec), 8.0
+    for elapsed_s, progress in ((5.0, 0.1), (10.0, 0.2), (15.0, 0.4), (20.0, 0.42), (25.0, 0.43), (58.0, 0.96)):
+        reading = replace(_reading(elapsed_s, progress, 2.4), ceiling=spec.ceiling)
+        demand, state = law.step(spec, state, reading)
+        c_p = 50 * (elapsed_s / 60.0 - progress)
+        c = min(max(1.0, c_p + c_i + c_p * 5 / 12), 8.0)
+        c_i = c - c_p
+        assert demand.resources.cores == pytest.approx(0.3 * round(c))
+        assert demand.next_tick_s == 5.0

@@ -1,6 +1,6 @@
 """The proportional-integral law published with DECOR-NN, for comparison."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from punctual.controllers._base import (
     check_above_zero,
@@ -47,6 +47,8 @@ class DecorPi:
         Demands are multiples of this.
     minimum_cores
         MIN, the least demand; None: the job's floor.
+    period_workers_s, spike_workers_frac
+        T_s and y_spike for a job made of workers: the published constants for devices.
     recompute_from_grant
         Take the integral from the amount that was granted, as the authors' later revision for several jobs does.
 
@@ -68,7 +70,8 @@ class DecorPi:
     *Differs*: (1) t is measured, not counted in ticks. (2) MIN is the job's floor unless given: the published 1 core
     would leave a job of one core nothing to control. (3) alpha is lowered by the job's margin where one is declared.
     (4) A job without a deadline, and one that has landed, gets its ceiling. (5) A rounded demand is brought back
-    within the bounds.
+    within the bounds. (6) The version for devices is used for a job made of workers that hold cores: K and the
+    rounding then count workers.
 
     *Properties*: deterministic, constant time. Damping of the loop is sqrt(K T_i / W) / 2 for a job of W core-seconds,
     and the sampled loop is stable for W > K T_s (2 + T_s / T_i) / 4 only, 26 core-seconds with the published constants.
@@ -84,15 +87,17 @@ class DecorPi:
     spike_frac: float = 0.99
     rounding_cores: float = 0.05
     minimum_cores: float | None = None
+    period_workers_s: float = 5.0
+    spike_workers_frac: float = 0.995
     recompute_from_grant: bool = False
 
     def __post_init__(self) -> None:
         where = "controller 'decor-pi'"
         check_above_zero(
             where, gain_cores=self.gain_cores, integral_time_s=self.integral_time_s, period_s=self.period_s,
-            alpha=self.alpha, rounding_cores=self.rounding_cores,
+            alpha=self.alpha, rounding_cores=self.rounding_cores, period_workers_s=self.period_workers_s,
         )  # fmt: skip
-        check_fraction(where, spike_frac=self.spike_frac)
+        check_fraction(where, spike_frac=self.spike_frac, spike_workers_frac=self.spike_workers_frac)
         if self.minimum_cores is not None:
             check_above_zero(where, minimum_cores=self.minimum_cores)
 
@@ -102,6 +107,10 @@ class DecorPi:
 
     def step(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
         """The demand at this reading, and the state for the next."""
+        return self._version_for(spec).apply(spec, state, reading)
+
+    def apply(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
+        """The law with these parameters as they are, whatever the job is made of."""
         free = reason_to_run_free(reading)
         if free is not None and free.code != "start-up":  # the law itself asks for the ceiling while nothing is done
             return self._demand(spec, reading, spec.ceiling.cores, free), state
@@ -109,6 +118,16 @@ class DecorPi:
         if set_point >= 1:
             return self._overdue(spec, state, reading)
         return self._tracking(spec, state, reading, set_point)
+
+    def _version_for(self, spec: JobSpec) -> "DecorPi":
+        """The law for cores, or for a job made of workers the one for devices, counted in the cores of a worker."""
+        if spec.worker is None or not spec.worker.cores:
+            return self
+        cores = spec.worker.cores
+        return replace(
+            self, gain_cores=self.gain_cores * cores, rounding_cores=cores, minimum_cores=cores,
+            period_s=self.period_workers_s, spike_frac=self.spike_workers_frac,
+        )  # fmt: skip
 
     def _set_point(self, spec: JobSpec, reading: Reading) -> float:
         aim_s = self.alpha * (1 - (spec.margin_frac or 0.0)) * reading.deadline_s
