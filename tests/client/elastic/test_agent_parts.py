@@ -122,6 +122,10 @@ def test_what_a_fault_has_cost(page: Page) -> None:
     account.form(3, 1, resizes=False, after_fault=True)
     account.resume(16, 9000)
     assert (page.crew().longest_stop_ns, page.crew().n_steps_redone) == (6000, 1 + 5 + 1)
+    account.lose(17, 9500)  # before it is where it had been
+    account.form(4, 1, resizes=False, after_fault=True)
+    account.resume(18, 9600)
+    assert page.crew().n_steps_redone == 1 + 6 + 1
 
 
 def test_a_wish_is_answered_once(page: Page) -> None:

@@ -61,6 +61,7 @@ class Account:
         crew, stop_ns = self._crew, stepped_ns - self._stopped_ns
         n_redone = max(0, self._n_steps - (n_steps - 1)) + self._n_in_flight
         self._stopped_ns = self._n_in_flight = 0
+        self._n_steps = n_steps
         self._put(
             replace(
                 crew,
