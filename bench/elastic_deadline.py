@@ -1,0 +1,111 @@
+"""Do whole workers land on the deadline, with few changes of their number and no more workers than needed?
+
+*Simulated*: drawn trainings of one to five minutes in five kinds of world. *Live*: real trainings by one to three
+workers of an equal share of cores each, beside runs with constant numbers that tell what the best mix would have cost.
+The cost is worker-seconds over those of the best mix of any numbers, changed without loss and with the true speeds known.
+
+`--simulated` and `--live` make only one of the parts; `--quick` a few simulated runs, or with `--live` one live run.
+Without `--quick` the figures are written to bench/results/elastic_deadline.json and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+import _common
+import _elastic_live
+import _elastic_worlds
+from _elastic_live import LiveRun
+from _elastic_worlds import Row
+
+#: Mean deviation, share of late runs, mean number of changes, mean cost: what is to be reached where nothing unforeseen happens.
+TARGETS = (0.001, 0.0, 3.0, 1.05)
+RATIOS = (1.25, 1.6, 2.0)
+
+
+def simulate(n_runs: int, worlds: tuple[str, ...], controllers: tuple[str, ...]) -> list[Row]:
+    found = []
+    for world in worlds:
+        for controller in controllers:
+            found.append(_elastic_worlds.row(world, controller, n_runs))
+            print("  ".join(_elastic_worlds.cells(found[-1])), flush=True)
+    return found
+
+
+def markdown(heads: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "--:|" * (len(heads) - 2)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def record(rows: list[Row], runs: list[LiveRun]) -> None:
+    """Replace the parts that were made; keep the others as they are on record."""
+    path = _common.RESULTS / "elastic_deadline.json"
+    content = json.loads(path.read_text()) if path.exists() else {}
+    if rows:
+        content["simulated"] = {"commit": _common.commit(), "rows": [asdict(row) for row in rows]}
+    if runs:
+        content["live"] = {"commit": _common.commit(), "runs": [asdict(run) for run in runs]}
+    _common.write_results("elastic_deadline", content)
+    parts = []
+    if "simulated" in content:
+        cells = [_elastic_worlds.cells(Row(**row)) for row in content["simulated"]["rows"]]
+        parts.append("## Simulated\n\n" + markdown(_elastic_worlds.HEADS, cells))
+    if "live" in content:
+        cells = [_elastic_live.cells(LiveRun(**run)) for run in content["live"]["runs"]]
+        parts.append("## Live\n\n" + markdown(_elastic_live.HEADS, cells))
+    path.with_suffix(".md").write_text("\n".join(parts))
+
+
+def verdict(rows: list[Row]) -> bool:
+    """Print the key figures of the simulated part beside their targets; whether all are reached."""
+    ours = [row for row in rows if row.controller == _elastic_worlds.OURS and row.world in _elastic_worlds.FORESEEN]
+    names = ("deviation_frac", "late_frac", "n_resizes", "cost")
+    got = [sum(getattr(row, name) for row in ours) / len(ours) for name in names]
+    print(
+        f"two-level: deviation {got[0]:.3%} (target {TARGETS[0]:.1%}), late {got[1]:.1%} (target {TARGETS[1]:.0%}), "
+        f"changes {got[2]:.2f} (target {TARGETS[2]:g}), worker-seconds {got[3]:.3f} of the best mix (target {TARGETS[3]:g})"
+    )
+    return all(figure <= target for figure, target in zip(got, TARGETS, strict=True))
+
+
+def live(*, quick: bool) -> list[LiveRun]:
+    if quick:
+        return list(_elastic_live.block(0, 20.0, (1.6,), (_elastic_worlds.OURS,)))
+    runs = []
+    for repeat in range(2):
+        for run in _elastic_live.block(repeat, 90.0, RATIOS, (_elastic_worlds.OURS, _elastic_worlds.DECOR)):
+            runs.append(run)
+            print("  ".join(_elastic_live.cells(run)), flush=True)
+    return runs
+
+
+def main() -> None:
+    options = _options()
+    rows, runs = [], []
+    if not options.live:
+        ours, decor = _elastic_worlds.OURS, _elastic_worlds.DECOR
+        rows = (
+            simulate(40, _elastic_worlds.FORESEEN, (ours, decor))
+            if options.quick
+            else simulate(300, _elastic_worlds.WORLDS, tuple(_elastic_worlds.CONTROLLERS))
+        )
+    if options.live or not (options.simulated or options.quick):
+        runs = live(quick=options.quick)
+        _common.print_table(_elastic_live.HEADS, [_elastic_live.cells(run) for run in runs])
+    if not options.quick:
+        record(rows, runs)
+    if rows and not verdict(rows):
+        raise SystemExit(1)
+
+
+def _options() -> argparse.Namespace:
+    parser = _common.parser("How exactly, how steadily and how cheaply whole workers land. See the head of this file.")
+    parser.add_argument("--simulated", action="store_true", help="only the simulated part")
+    parser.add_argument("--live", action="store_true", help="only the live part")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
