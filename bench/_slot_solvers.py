@@ -105,7 +105,7 @@ def few_jobs_cost(*, quick: bool) -> Measured:
 def _cost_run(devices: int, slots: int, tightness: float, seed: int, time_limit_s: float) -> Run | None:
     """None if HiGHS finds no plan with all jobs on time."""
     problem = instance(12, devices, slots, tightness, seed, most=16, slack=0.3)
-    time_s, plan = timed_s(lambda: least_cost(problem))
+    time_s, plan = timed_s(lambda: least_cost(problem, n_plans_max=24_000))
     highs_s, best = timed_s(lambda: fewest_device_slots(problem, time_limit_s=time_limit_s))
     share = minimum_share(problem)
     if not best.feasible:
