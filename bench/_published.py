@@ -148,6 +148,11 @@ def iterations_of(folder: Path, batch: int) -> float:
         return max(float(row["iteration"]) for row in csv.DictReader(file))
 
 
+def iteration_s(folder: Path, cluster: str, n: int, n_nodes: int, local_batch: float) -> float:
+    """Seconds of an iteration on `n` devices of the kind that the files give the name `cluster`."""
+    return _step_s(_steps(folder, cluster), n, n_nodes, local_batch)
+
+
 @cache
 def _steps(folder: Path, cluster: str) -> Steps:
     found: dict[tuple[int, int], dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
