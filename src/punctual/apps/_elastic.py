@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import punctual
+from punctual.apps._application import Application
 from punctual.apps._batches import Split
 
 if TYPE_CHECKING:
-    from punctual.apps._training import Application
     from punctual.client.elastic.run import Context
 
 
-def train_elastically(application: "Application", options: Namespace) -> None:
+def train_elastically(application: Application, options: Namespace) -> None:
     """Train as the options say, with as many workers as Punctual grants."""
     punctual.elastic(partial(_train, application, options))
 
 
-def _train(application: "Application", options: Namespace, context: "Context") -> None:
+def _train(application: Application, options: Namespace, context: "Context") -> None:
     """What each worker does; a step is the same as in one process, and so is what comes after an epoch."""
     torch.manual_seed(options.seed)
     example = application.load_example(options.data, options.seed)

@@ -3,14 +3,13 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
 import punctual
+from punctual.apps._application import Application, Example
 from punctual.apps._batches import Batches, Split
 from punctual.apps._checkpoint import load, save
 from punctual.apps._elastic import train_elastically
@@ -18,37 +17,6 @@ from punctual.apps._options import parse
 
 #: Evaluation batches timed before training: from the first step on it is known what an evaluation will cost.
 _N_REHEARSAL_BATCHES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """Rows to train on and rows to evaluate on, and how many classes a target may be."""
-
-    train: Split
-    held_out: Split
-    n_classes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Application:
-    """A training program.
-
-    Attributes
-    ----------
-    load_example
-        Makes the data (from a folder, or None: from what is at hand) with a seed.
-    build_model
-        Makes the network for that data.
-    n_steps_per_epoch, n_rows_per_batch, learning_rate
-        Defaults of the options.
-    """
-
-    name: str
-    load_example: Callable[[Path | None, int], Example]
-    build_model: Callable[[Example], nn.Module]
-    n_steps_per_epoch: int
-    n_rows_per_batch: int
-    learning_rate: float = 1e-3
 
 
 class Training:

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from punctual.apps._application import Application, Example
 from punctual.apps._batches import Split
-from punctual.apps._training import Application, Example, main
+from punctual.apps._training import main
 
 _N_BYTES = 256
 _WINDOW_BYTES = 64

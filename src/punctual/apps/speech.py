@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from punctual.apps._application import Application, Example
 from punctual.apps._batches import Split
-from punctual.apps._training import Application, Example, main
+from punctual.apps._training import main
 
 _N_BANDS = 40
 _N_FRAMES = 64

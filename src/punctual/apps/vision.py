@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from punctual.apps._application import Application, Example
 from punctual.apps._batches import Split
-from punctual.apps._training import Application, Example, main
+from punctual.apps._training import main
 
 _N_CLASSES = 10
 _IMAGE_PIXELS = 28

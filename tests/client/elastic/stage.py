@@ -24,7 +24,9 @@ _HOST = "127.0.0.1"
 
 #: The libraries are loaded once, and workers are copies.
 forkserver = get_context("forkserver")
-forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.run", __name__])
+forkserver.set_forkserver_preload(
+    ["torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.run", __name__]
+)
 
 Train = Callable[..., Any]
 
@@ -39,13 +41,10 @@ class Script:
         At the start.
     changes
         Pairs: after so many steps there are so many workers.
-    deaths
-        Pairs: after so many steps, the worker that had this number at its own start ends itself at `scene`.
     """
 
     n_workers: int = 1
     changes: Sequence[tuple[int, int]] = ()
-    deaths: Sequence[tuple[int, int]] = ()
 
 
 class ScriptedLink:
@@ -92,12 +91,9 @@ def _work(wire: Connection, script: Script, train: Train, arguments: tuple[Any, 
     os._exit(0)
 
 
-class Stage:
-    """Plays scripts, one after the other."""
-
-    def play(self, script: Script, train: Train, *arguments: Any) -> list[Any]:
-        """What `train` has returned in each worker that was there at the end, by rank."""
-        return _Play(script, train, arguments).results()
+def play(script: Script, train: Train, *arguments: Any) -> list[Any]:
+    """What `train` has returned in each worker that was there at the end, by rank."""
+    return _Play(script, train, arguments).results()
 
 
 class _Play:
@@ -148,7 +144,7 @@ class _Play:
     def _hear(self) -> bool:
         """Take one message; whether a member has died."""
         live = [wire for wire in self._wires if wire not in self._ended]
-        (wire, *_) = connection.wait(live)
+        wire: Any = connection.wait(live)[0]
         try:
             said, *words = wire.recv()
         except (EOFError, ConnectionResetError):

@@ -137,6 +137,8 @@ class Member:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
         self.fuses, self.moving = state.values["fuses"], state.values["moving"]
+        if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
+            self.replica.optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
         self._boundary = None
 
     def _compare(self) -> None:

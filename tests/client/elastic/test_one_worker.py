@@ -1,0 +1,364 @@
+"""A training without workers: the same calls, in this process."""
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.client.elastic.trainings import tensors
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset
+
+from punctual.client.elastic.membership import Alone
+from punctual.client.elastic.replica import Replica, State
+from punctual.client.elastic.run import Context, Run
+from punctual.wire import Page
+from punctual.wire import State as Stage
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """These trainings are too small for more."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+class Kept:
+    """A keeper in memory."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state
+
+    def latest(self) -> State | None:
+        return self.state
+
+    def save(self, state: State) -> None:
+        self.state = State({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.values))
+
+    def is_due(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def mean_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(model(inputs), targets)
+
+
+def run_of(model: nn.Module, keeper: Kept | None = None, **options: Any) -> Run:
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1)
+    return Context(Alone(), keeper).elastic(model=model, optimizer=optimizer, **options)
+
+
+def train(
+    model: nn.Module,
+    loss_of: Loss = mean_loss,
+    *,
+    n_epochs: int = 2,
+    loop: dict[str, Any] | None = None,
+    **options: Any,
+) -> Run:
+    with run_of(model, **options) as run:
+        for _ in run.epochs(n_epochs):
+            for inputs, targets in run.batches(tensors(), **{"global_batch_size": 32, **(loop or {})}):
+                run.backward(loss_of(run.model, inputs, targets))
+                run.step()
+    return run
+
+
+def linear() -> nn.Linear:
+    torch.manual_seed(0)
+    return nn.Linear(6, 3)
+
+
+def test_one_worker_trains_as_a_plain_loop_does() -> None:
+    model, plain = linear(), linear()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    run = train(model, n_epochs=1, virtual_ranks=1, loop={"shuffle": False})
+    for i in range(0, 103, 32):
+        inputs, targets = tensors()[i : i + 32]
+        optimizer.zero_grad()
+        loss = mean_loss(plain, inputs, targets)
+        torch.autograd.backward(loss)
+        optimizer.step()
+    assert (run.step_number, run.loss) == (4, loss.item())
+    assert all(torch.equal(mine, other) for mine, other in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+class Noisy(nn.Module):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + 0.1 * torch.randn_like(inputs)
+
+
+def parts_each_step(model: nn.Module, loss_of: Loss = mean_loss, **options: Any) -> list[int]:
+    """Parts that each step of the second half of an epoch was made of."""
+    n_parts: Counter[int] = Counter()
+
+    def counted(of: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+        n_parts[run.step_number] += 1
+        return loss_of(of, inputs, targets)
+
+    with run_of(model, **options) as run:
+        for inputs, targets in run.batches(tensors(96), global_batch_size=32):
+            run.backward(counted(run.model, inputs, targets))
+            run.step()
+    return [n_parts[i] for i in range(3)]
+
+
+def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    return mean_loss(model, inputs * (1 + 0.1 * random.random()), targets)
+
+
+@pytest.mark.parametrize(
+    ("layer", "loss_of", "options", "n_parts"),
+    [
+        (nn.Identity(), mean_loss, {}, [8, 1, 1]),
+        (nn.Dropout(0.5), mean_loss, {}, [8, 1, 1]),
+        (nn.Dropout(0.5), mean_loss, {"fuse": False}, [8, 8, 8]),
+        (nn.Dropout(0.5), mean_loss, {"deterministic": True}, [8, 8, 8]),
+        (nn.Dropout(0.5), mean_loss, {"virtual_ranks": 1}, [1, 1, 1]),
+        (nn.BatchNorm1d(6), mean_loss, {}, [8, 8, 8]),
+        (nn.LayerNorm(6), mean_loss, {}, [8, 1, 1]),
+        (Noisy(), mean_loss, {}, [8, 8, 8]),
+        (nn.AlphaDropout(0.5), mean_loss, {}, [8, 8, 8]),
+        (nn.Identity(), noisy_loss, {}, [8, 8, 8]),
+    ],
+    ids=[
+        "plain",
+        "dropout",
+        "told-not-to",
+        "deterministic",
+        "one-rank",
+        "batch-norm",
+        "layer-norm",
+        "noise",
+        "alpha",
+        "body",
+    ],
+)
+def test_virtual_ranks_go_together_only_where_that_makes_no_difference(
+    layer: nn.Module, loss_of: Loss, options: dict[str, Any], n_parts: list[int]
+) -> None:
+    assert parts_each_step(nn.Sequential(layer, nn.Linear(6, 3)), loss_of, **options) == n_parts
+
+
+@pytest.mark.parametrize("kind", ["dropout", "attention"])
+def test_fused_or_not_the_masks_belong_to_the_virtual_rank(kind: str) -> None:
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        if kind == "dropout":
+            return nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 3))
+        layer = nn.TransformerEncoderLayer(6, 2, 16, dropout=0.3, batch_first=True)
+        return nn.Sequential(nn.Unflatten(1, (1, 6)), layer, nn.Flatten(), nn.Linear(6, 3))
+
+    # With micro-batches of 8 samples two virtual ranks of 4 fit into each part, without any all eight do.
+    whole, halves = model(), model()
+    train(whole)
+    train(halves, loop={"micro_batch_size": 8})
+    for mine, other in zip(whole.parameters(), halves.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_recomputed_forward_has_the_masks_it_had() -> None:
+    class Recomputed(nn.Sequential):
+        def forward(self, inputs: Tensor) -> Tensor:
+            from torch.utils.checkpoint import checkpoint
+
+            return checkpoint(super().forward, inputs, use_reentrant=False)
+
+    made = []
+    for kind in (nn.Sequential, Recomputed):
+        torch.manual_seed(0)
+        model = kind(nn.Linear(6, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+        train(model)
+        made.append([param.detach().clone() for param in model.parameters()])
+    assert all(torch.equal(mine, other) for mine, other in zip(*made, strict=True))
+
+
+def test_dropout_is_torchs_own_again_afterwards() -> None:
+    own = functional.dropout, functional.scaled_dot_product_attention
+    with run_of(linear()):
+        assert functional.dropout is not own[0]
+    assert (functional.dropout, functional.scaled_dot_product_attention) == own
+
+
+class Augmented(Dataset[tuple[Tensor, int]]):
+    """Each sample drawn anew."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return torch.randn(6) + random.random(), i % 3
+
+
+def test_augmentation_belongs_to_the_virtual_rank() -> None:
+    def all_inputs(fuse: bool) -> Tensor:
+        seen = []
+        with run_of(linear(), fuse=fuse) as run:
+            for inputs, targets in run.batches(Augmented(), global_batch_size=32, shuffle=False):
+                seen.append(inputs)
+                torch.randn(run.step_number)  # whatever the script draws
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+        return torch.cat(seen)
+
+    assert torch.equal(all_inputs(True), all_inputs(False))
+
+
+class WithSpare(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare = nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.used(inputs)
+        return scores
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_parameter_that_is_not_used_is_left_alone(deterministic: bool) -> None:
+    model = WithSpare()
+    before = model.spare.weight.detach().clone()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    train(model, optimizer=optimizer, deterministic=deterministic)
+    assert torch.equal(model.spare.weight, before)
+
+
+def test_gradients_are_cut_before_the_step() -> None:
+    model = linear()
+    before = model.weight.detach().clone()
+    with run_of(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0)) as run:
+        for inputs, targets in run.batches(tensors(32), global_batch_size=32):
+            run.backward(100 * mean_loss(run.model, inputs, targets))
+            run.step(clip_norm=0.25)
+    assert float((model.weight.detach() - before).norm()) <= 0.2501
+
+
+def resumable(keeper: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Module, list[float], list[float]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=12)
+    by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    losses, sums = [], []
+    with run_of(model, keeper, optimizer=optimizer, extra={"a": scheduler, "b": by_epoch}) as run:
+        for epoch in run.epochs(3):
+            epochs_from.append(epoch)
+            for inputs, targets in run.batches(tensors(), global_batch_size=32):
+                if run.step_number == save_at:
+                    run.checkpoint()
+                run.backward(mean_loss(run.model, inputs, targets))
+                if run.step():
+                    scheduler.step()
+                    losses.append(run.loss)
+            by_epoch.step()
+            sums.append(float(run.evaluate(lambda of, batch: of(batch[0]).sum(), tensors(), batch_size=9)))
+            if save_at == -run.step_number:
+                run.checkpoint()
+    return model, losses, sums
+
+
+@pytest.mark.parametrize("save_at", [0, 2, 4, 7, -4, -8, -12])
+def test_a_resumed_training_goes_on_as_if_nothing_had_happened(save_at: int) -> None:
+    keeper = Kept()
+    whole, losses, sums = resumable(keeper, save_at, [])
+    assert keeper.state is not None
+    epochs: list[int] = []
+    again, rest, sums_of_rest = resumable(Kept(keeper.state), 100, epochs)
+    assert rest == losses[len(losses) - len(rest) :]
+    assert len(rest) == 12 - abs(save_at)
+    assert sums_of_rest == sums[len(sums) - len(sums_of_rest) :]
+    for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_a_state_that_is_kept_more_precisely_than_its_parameter_stays_so() -> None:
+    def replica() -> Replica:
+        param = nn.Linear(2, 2).bfloat16()
+        optimizer = torch.optim.AdamW(param.parameters())
+        for tensor in param.parameters():
+            optimizer.state[tensor] = {
+                "step": torch.tensor(3.0), "exp_avg": torch.rand_like(tensor, dtype=torch.float32),
+                "exp_avg_sq": torch.rand_like(tensor, dtype=torch.float32),
+            }  # fmt: skip
+        return Replica(param, optimizer, {})
+
+    one, other = replica(), replica()
+    other.put_back(one.collect())
+    left, right = one.collect().tensors, other.collect().tensors
+    assert left.keys() == right.keys()
+    assert all(left[name].dtype == right[name].dtype and torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize(
+    ("body", "parts"),
+    [
+        (lambda run, x, y: run.step(), ("must be called once for each batch", "a call without it")),
+        (lambda run, x, y: None, ("each batch must get `run.backward` and `run.step`", "a batch without them")),
+        (lambda run, x, y: [run.backward(run.model(x).mean()) for _ in "ab"], ("one backward", "another one")),
+        (lambda run, x, y: run.backward(run.model(x)), ("`loss` must be one number", "shape (4, 3)", "loss.mean()")),
+    ],
+)
+def test_a_body_that_does_something_else_is_told(body: Callable[..., object], parts: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError) as caught, run_of(linear()) as run:  # noqa: PT012
+        for inputs, targets in run.batches(tensors(), global_batch_size=32):
+            body(run, inputs, targets)
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+@pytest.mark.parametrize(
+    ("start", "part"),
+    [
+        (lambda: run_of(linear(), virtual_ranks=0), "`virtual_ranks` must be 1 or more"),
+        (lambda: run_of(linear(), extra={"rate": 3}), "must have state_dict() and load_state_dict()"),
+        (
+            lambda: list(run_of(linear()).batches(tensors(), global_batch_size=4)),
+            "at least the number of virtual ranks",
+        ),
+        (lambda: run_of(linear()).epochs(-1).__next__(), "`n_epochs` must be 0 or more"),
+    ],
+)
+def test_an_argument_that_cannot_be_used_is_told(start: Callable[[], object], part: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        start()
+    assert part in str(caught.value)
+
+
+def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
+    model = linear()
+    with run_of(model) as run:
+        for _ in run.epochs(2, phases=("evaluate",)):
+            for inputs, targets in run.batches(tensors(), global_batch_size=32):
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+            assert page.claim().total_steps == 8
+            run.evaluate(lambda of, batch: of(batch[0]).sum(), tensors(), batch_size=16)
+    assert (page.pulse().n_steps, page.claim().state) == (8, Stage.LANDED)
+    (entry,) = page.phases()
+    assert (entry.name, entry.n_units_done) == ("evaluate", 16)
+
+
+def test_a_script_is_the_same_without_punctual(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, punctual\n"
+        "def train(context):\n"
+        "    print('torch' in sys.modules, context is not None)\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)\n"
+        "if __name__ == '__main__':\n"
+        "    punctual.elastic(train)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=True)
+    assert (done.stdout, done.stderr) == ("True True\n", "")

@@ -1,0 +1,97 @@
+"""Trainings whose number of workers changes, beside the same ones undisturbed in a single process."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from tests.client.elastic import trainings
+from tests.client.elastic.stage import Script, play
+from tests.client.elastic.trainings import Outcome, Plan
+
+from punctual.client.elastic.membership import Alone
+from punctual.client.elastic.run import Context
+
+#: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.
+RESIZES = Script(1, [(2, 3), (7, 2), (12, 1)])
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As the workers have; with more, torch adds up in another order."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
+@cache
+def undisturbed(plan: Plan) -> Outcome:
+    return trainings.train(Context(Alone()), plan)
+
+
+def distance(left: Outcome, right: Outcome) -> float:
+    pairs = [(left.tensors[name].double(), tensor.double()) for name, tensor in right.tensors.items()]
+    return max(float((mine - other).abs().max()) for mine, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("script", "death"),
+    [
+        (RESIZES, None),
+        (Script(5), None),
+        (Script(3, [(6, 2)]), (1, 4, "step")),  # an epoch's first step is redone
+        (Script(2, [(5, 3)]), (0, 7, "step")),  # the first worker dies, in an epoch's last step
+        (Script(3), (1, 8, "evaluate")),
+    ],
+    ids=["resizes", "five", "a-death", "the-first-dies", "in-an-evaluation"],
+)
+def test_deterministic_training_is_the_same_to_the_last_bit(script: Script, death: tuple[int, int, str] | None) -> None:
+    expected = undisturbed(Plan(has_norm=True))
+    for outcome in play(script, trainings.train, Plan(has_norm=True, death=death)):
+        assert distance(outcome, expected) == 0
+        assert outcome.sums == expected.sums[-len(outcome.sums) :]
+        assert outcome.rates == expected.rates[-len(outcome.rates) :]
+        assert all(expected.losses[i] == loss for i, loss in outcome.losses.items())
+
+
+@pytest.mark.parametrize(
+    "plan", [Plan(deterministic=False), Plan(deterministic=False, fuse=False)], ids=["fused", "not"]
+)
+def test_by_default_the_results_differ_by_rounding_only(plan: Plan) -> None:
+    expected = undisturbed(plan)
+    outcome, *_ = play(RESIZES, trainings.train, plan)
+    assert set(outcome.n_workers.values()) == {1, 2, 3}
+    assert distance(outcome, expected) < 1e-5
+    assert outcome.losses == pytest.approx(expected.losses, rel=1e-5)
+    assert outcome.rates == expected.rates
+
+
+def test_every_sample_comes_once_an_epoch() -> None:
+    (seen,) = play(RESIZES, trainings.count, 4)
+    full, rest = 1 / 32, 1 / (103 - 3 * 32)
+    for weights in seen:
+        counts = [int(((weights - each).abs() < 1e-6).sum()) for each in (full, rest)]
+        assert counts == [96, 7], "each sample leaves its step's share, once"
+
+
+def test_a_script_that_drifts_apart_is_set_right() -> None:
+    outcomes = play(Script(2, [(5, 3)]), trainings.train, Plan(drifts_at=3))
+    assert len(outcomes) == 3
+    assert all(distance(outcome, outcomes[0]) == 0 for outcome in outcomes)
+
+
+@pytest.mark.parametrize("i_call", [1, 5, 12, 16], ids=["before", "in-the-body", "after", "in-the-second-after"])
+def test_an_evaluation_is_redone_wherever_a_worker_dies_in_it(i_call: int) -> None:
+    expected = trainings.evaluate_within(Context(Alone()), None)
+    outcomes = play(Script(3), trainings.evaluate_within, (1, i_call))
+    assert len(outcomes) == 2
+    for made, tensors in outcomes:
+        assert made == expected[0]
+        assert all(torch.equal(tensor, expected[1][name]) for name, tensor in tensors.items())
+
+
+def test_more_workers_than_virtual_ranks_are_refused() -> None:
+    with pytest.raises(AssertionError, match="`virtual_ranks` must be at least the number of workers"):
+        _: Any = play(Script(9), trainings.train, Plan())

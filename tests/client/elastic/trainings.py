@@ -1,0 +1,161 @@
+"""Small trainings for the stage: top-level functions, so that workers find them by their names."""
+
+import os
+import signal
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset
+
+from punctual.client.elastic.run import Context, Run
+
+N_SAMPLES, N_FEATURES, N_CLASSES = 103, 6, 3
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train, and who dies: a worker by its number, before the step, at the scene."""
+
+    deterministic: bool = True
+    fuse: bool = True
+    has_norm: bool = False
+    has_dropout: bool = True
+    n_epochs: int = 4
+    death: tuple[int, int, str] | None = None
+    drifts_at: int | None = None
+    micro_batch_size: int | None = None
+
+
+@dataclass
+class Outcome:
+    """What a worker has seen."""
+
+    losses: dict[int, float] = field(default_factory=dict)
+    sums: list[list[float]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    n_workers: dict[int, int] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def tensors(n_samples: int = N_SAMPLES) -> TensorDataset:
+    generator = torch.Generator().manual_seed(3)
+    inputs = torch.randn(n_samples, N_FEATURES, generator=generator)
+    return TensorDataset(inputs, torch.randint(N_CLASSES, (n_samples,), generator=generator))
+
+
+def network(plan: Plan) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = [nn.Linear(N_FEATURES, 16, bias=not plan.has_norm)]
+    layers += [nn.BatchNorm1d(16)] if plan.has_norm else []
+    layers += [nn.ReLU()] + ([nn.Dropout(0.3)] if plan.has_dropout else [])
+    return nn.Sequential(*layers, nn.Linear(16, N_CLASSES))
+
+
+def n_right_and_loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    inputs, targets = batch
+    scores = model(inputs)
+    return (scores.argmax(1) == targets).sum(), functional.cross_entropy(scores, targets, reduction="sum")
+
+
+def train(context: Context, plan: Plan) -> Outcome:
+    """A classifier with AdamW, a scheduler of steps and one of epochs, evaluated after each epoch."""
+    model, dataset = network(plan), tensors()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    by_step = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9], 0.7)
+    by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+    outcome = Outcome()
+    with context.elastic(
+        model=model, optimizer=optimizer, extra={"steps": by_step, "epochs": by_epoch},
+        deterministic=plan.deterministic, fuse=plan.fuse,
+    ) as run:  # fmt: skip
+        for _ in run.epochs(plan.n_epochs):
+            for inputs, targets in run.batches(
+                dataset, global_batch_size=BATCH, seed=5, micro_batch_size=plan.micro_batch_size
+            ):
+                _die(context, run, plan, "step")
+                run.backward(functional.cross_entropy(run.model(inputs), targets))
+                if run.step():
+                    by_step.step()
+                    outcome.losses[run.step_number] = run.loss
+                    outcome.n_workers[run.step_number] = run.n_workers
+                    _drift(run, plan)
+            by_epoch.step()
+            outcome.sums.append(
+                [float(total) for total in run.evaluate(_dying(context, run, plan), dataset, batch_size=7)]
+            )
+            outcome.rates.append(optimizer.param_groups[0]["lr"])
+    outcome.tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    return outcome
+
+
+def _die(context: Context, run: Run, plan: Plan, scene: str) -> None:
+    if plan.death == (getattr(context, "number", 0), run.step_number, scene):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dying(context: Context, run: Run, plan: Plan) -> Any:
+    def function(model: nn.Module, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        _die(context, run, plan, "evaluate")
+        return n_right_and_loss(model, batch)
+
+    return function
+
+
+def _drift(run: Run, plan: Plan) -> None:
+    """A script that changes the weights by itself, and not in all workers alike."""
+    if plan.drifts_at == run.step_number and run.rank:
+        next(run.model.parameters()).data.add_(run.rank)
+
+
+class Counting(Dataset[int]):
+    """Samples that are their own numbers."""
+
+    def __len__(self) -> int:
+        return N_SAMPLES
+
+    def __getitem__(self, i: int) -> int:
+        return i
+
+
+def count(context: Context, n_epochs: int) -> list[dict[int, dict[int, int]]]:
+    """How often each sample was trained on, by the gradient that it alone leaves: epoch -> step -> sample -> times."""
+    model = nn.Embedding(N_SAMPLES, 1)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    seen = []
+    with context.elastic(model=model, optimizer=optimizer) as run:
+        for _ in run.epochs(n_epochs):
+            before = model.weight.detach().clone()
+            for numbers in run.batches(Counting(), global_batch_size=BATCH, seed=1):
+                run.backward(run.model(numbers).mean())
+                run.step()
+            seen.append((before - model.weight.detach()).flatten())
+    return seen  # type: ignore[return-value]
+
+
+def evaluate_within(context: Context, death: tuple[int, int] | None) -> tuple[list[float], dict[str, Tensor]]:
+    """Evaluations before the first loop, in its body, and two after each epoch; a worker dies in one of them."""
+    plan = Plan()
+    model, dataset, made, n_calls = network(plan), tensors(), [], Counter[str]()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def loss_of(of: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        n_calls["all"] += 1
+        if death == (getattr(context, "number", 0), n_calls["all"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return n_right_and_loss(of, batch)[1]
+
+    with context.elastic(model=model, optimizer=optimizer, deterministic=True) as run:
+        made.append(float(run.evaluate(loss_of, dataset, batch_size=16)))
+        for _ in run.epochs(2):
+            for inputs, targets in run.batches(dataset, global_batch_size=BATCH, seed=5):
+                run.backward(functional.cross_entropy(run.model(inputs), targets))
+                if run.step() and run.step_number % 2:
+                    made.append(float(run.evaluate(loss_of, dataset, batch_size=16)))
+            made += [float(run.evaluate(loss_of, dataset, batch_size=16)) for _ in range(2)]
+    return made, {name: tensor.clone() for name, tensor in model.state_dict().items()}
