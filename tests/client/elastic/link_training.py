@@ -1,12 +1,13 @@
-"""A training that uses nothing but its link: at each step its members count each other. A program of its own."""
+"""A training that uses nothing but its link: at each step its members count each other. A program of its own.
+
+Its first argument is what to do, the others are modules to be loaded beforehand: what a test does not need it does not
+wait for.
+"""
 
 import os
 import signal
 import sys
 import time
-
-import torch
-from torch import distributed
 
 from punctual.client.elastic.agent import Agent
 from punctual.client.elastic.membership import AgentLink, Roster
@@ -16,6 +17,8 @@ STEP_S = 0.005
 
 
 def train(link: AgentLink, n_steps_total: int) -> None:
+    from torch.distributed import destroy_process_group
+
     n_steps, after_fault = 0, False
     while n_steps < n_steps_total:
         roster = link.join(n_steps=n_steps, after_fault=after_fault)
@@ -30,10 +33,12 @@ def train(link: AgentLink, n_steps_total: int) -> None:
             n_steps += n_steps < n_steps_total
         except RuntimeError:
             after_fault = True
-        distributed.destroy_process_group()
+        destroy_process_group()
 
 
 def _enter(roster: Roster) -> None:
+    from torch import distributed
+
     store = distributed.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False)
     prefixed = distributed.PrefixStore(str(roster.generation), store)
     distributed.init_process_group("gloo", store=prefixed, rank=roster.rank, world_size=roster.n_workers)
@@ -43,17 +48,21 @@ def _share(n_steps: int, roster: Roster) -> int:
     """The steps that the source has behind it."""
     if roster.source in (None, -1):
         return n_steps
+    import torch
+
     shared = torch.tensor([n_steps])
-    distributed.broadcast(shared, roster.source)
+    torch.distributed.broadcast(shared, roster.source)
     return int(shared)
 
 
 def _step(link: AgentLink, roster: Roster, n_steps: int) -> bool:
     """One step; whether the members leave their group after it."""
+    import torch
+
     time.sleep(STEP_S)
     link.stamp(n_steps, waiting=True)
     counts = torch.tensor([1.0, float(link.generation_wanted > roster.generation)])
-    distributed.all_reduce(counts)
+    torch.distributed.all_reduce(counts)
     assert counts[0] == roster.n_workers
     link.stamp(n_steps + 1, waiting=False)
     return bool(counts[1])
@@ -65,8 +74,14 @@ def for_ever(link: AgentLink) -> None:
 
 def briefly(link: AgentLink) -> None:
     """Also says how many threads it has, and the page."""
+    import torch
+
     train(link, 20)
     sys.stdout.write(f"trained with {torch.get_num_threads()} threads, {os.environ[PAGE_VARIABLE]}\n")
+
+
+def idle(link: AgentLink) -> None:
+    """Ends without having joined."""
 
 
 def fail(link: AgentLink) -> None:
@@ -79,6 +94,8 @@ def crash(link: AgentLink) -> None:
 
 
 if __name__ == "__main__":
-    with Agent(globals()[sys.argv[1]], Page.open(os.environ[PAGE_VARIABLE]), hang_s=1.0) as agent:
+    train_or_not, *preloaded = sys.argv[1:]
+    page = Page.open(os.environ[PAGE_VARIABLE])
+    with Agent(globals()[train_or_not], page, hang_s=1.0, preloaded=preloaded) as agent:
         code = agent.run()
     sys.exit(code)

@@ -117,7 +117,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def test_a_crew_grows_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
-    stage.start(str(SCRIPT), "for_ever")
+    stage.start(str(SCRIPT), "for_ever", "torch")
     crew = stage.await_crew(lambda crew: crew.request == 1)
     assert (crew.agent_pid, crew.n_workers, crew.generation) == (stage.agent_pid, 1, 1)
 
@@ -169,7 +169,7 @@ def test_a_crew_grows_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
 
 
 def test_a_training_that_ends_ends_its_agent(stage: Stage) -> None:
-    stage.start(str(SCRIPT), "briefly", n_workers=2)
+    stage.start(str(SCRIPT), "briefly", "torch", n_workers=2)
     assert stage.exit_code() == 0
     assert stage.output().count("trained with 3 threads") == 2
     assert stage.page.crew().n_workers == 0
@@ -180,6 +180,11 @@ def test_an_exception_is_shown_once(stage: Stage) -> None:
     assert stage.exit_code() == 1
     assert stage.output().count("LookupError: no such layer") == 1
     assert stage.output().count("Traceback") == 1
+
+
+def test_a_training_function_that_does_not_train_ends_too(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "idle", n_workers=2)
+    assert stage.exit_code() == 0
 
 
 def test_workers_that_die_at_once_are_not_started_for_ever(stage: Stage) -> None:

@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
@@ -86,14 +86,30 @@ def serve(train: Callable[..., object]) -> None:
             "the training must be made of workers", "no wish for any", "`punctual.elastic`",
             "Start it with `punctual run --workers 1..4`.",
         )  # fmt: skip
+    hang_s = _hang_s(os.environ.get(HANG_VARIABLE))
     with ExitStack() as opened:
         opened.callback(page.close)
         _leave_page_to_workers(page)
         body = partial(import_module("punctual.client.elastic.run").run_worker, train)
-        agent = opened.enter_context(Agent(body, page, hang_s=float(os.environ.get(HANG_VARIABLE) or HANG_S)))
+        agent = opened.enter_context(Agent(body, page, hang_s=hang_s))
         code = agent.run()
     if code:
         raise SystemExit(code)
+
+
+def _hang_s(text: str | None) -> float:
+    if not text:
+        return HANG_S
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise invalid(
+            f"`{HANG_VARIABLE}` must be a number of seconds above zero", repr(text), "the environment",
+            "Set it to more than anything takes that one worker does alone, as 60.",
+        )  # fmt: skip
+    return seconds
 
 
 def _leave_page_to_workers(page: Page) -> None:
@@ -113,14 +129,23 @@ class Agent:
         What a worker does with its link.
     hang_s
         Seconds after which a worker that stands still while others wait for it is ended.
+    preloaded
+        Modules that workers find loaded, beside what the script's top level loads.
     """
 
-    def __init__(self, train: Callable[[AgentLink], object], page: Page, *, hang_s: float = HANG_S) -> None:
+    def __init__(
+        self,
+        train: Callable[[AgentLink], object],
+        page: Page,
+        *,
+        hang_s: float = HANG_S,
+        preloaded: Sequence[str] = forkserver.PRELOADED,
+    ) -> None:
         self._hang_ns = int(hang_s * 1e9)
         self._page = page
         self._account = Account(page, os.getpid())
         self._board = Board.create()
-        self._nursery = Nursery(train, self._board.fd)
+        self._nursery = Nursery(train, self._board.fd, preloaded)
         self._store = _open_store()
         self._poll = select.poll()
         self._poll.register(self._nursery.control, select.POLLIN)
@@ -211,12 +236,16 @@ class Agent:
 
     def _be_through(self, worker: Worker, code: int) -> None:
         """Its training function has ended, and so will the others': they leave together."""
+        if worker.state == "leaving":  # it was told to, and that is how it ended
+            worker.tell()
+            return
         worker.become("through", monotonic_ns())
-        if worker in self._members:
-            self._exit_code = self._exit_code or code
-            self._ends_ns = self._ends_ns or monotonic_ns()
-        else:
+        if self._members and worker not in self._members:
+            self._give_up("a new worker has ended without training")
             self._dismiss(worker)
+            return
+        self._exit_code = self._exit_code or code
+        self._ends_ns = self._ends_ns or monotonic_ns()
 
     def _fail(self, worker: Worker, trace: str) -> None:
         """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
@@ -254,8 +283,10 @@ class Agent:
         self._board.wipe(worker.i_slot)
 
     def _mourn(self, worker: Worker, how: str) -> None:
-        n_left = len(self._members)
-        goes_on = f"Training goes on with {n_left}" if n_left else "Training begins again at the last checkpoint"
+        if self._members:
+            goes_on = f"Training goes on with {len(self._members)}"
+        else:
+            goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
         warn(
             "a worker must stay until it is told to leave", f"an end {how}",
             f"worker {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",

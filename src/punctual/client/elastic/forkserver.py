@@ -64,6 +64,8 @@ class Origin:
         The script's file; None: there is none.
     board_fd
         Where the board is mapped from.
+    preloaded
+        Modules that are loaded before the script.
     """
 
     agent_pid: int
@@ -73,6 +75,7 @@ class Origin:
     main_name: str | None
     main_path: str | None
     board_fd: int
+    preloaded: tuple[str, ...] = PRELOADED
 
 
 class Forkserver:
@@ -146,7 +149,7 @@ def say(control: socket.socket, **words: Any) -> None:
 
 def _preload(origin: Origin) -> None:
     sys.argv[:], sys.path[:] = origin.argv, origin.python_path
-    for name in PRELOADED:
+    for name in origin.preloaded:
         importlib.import_module(name)
     _load_script(origin)
     gc.collect()

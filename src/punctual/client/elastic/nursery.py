@@ -6,11 +6,11 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.forkserver import Origin
+from punctual.client.elastic.forkserver import PRELOADED, Origin
 from punctual.client.elastic.membership import AgentLink
 from punctual.wire import PAGE_VARIABLE
 
@@ -28,6 +28,8 @@ class Nursery:
         What a worker does with its link; found there by the name of its module and its own.
     board_fd
         Kept open in the workers.
+    preloaded
+        Modules that are loaded before the script.
 
     Raises
     ------
@@ -35,14 +37,16 @@ class Nursery:
         The function cannot be found by its name.
     """
 
-    def __init__(self, train: Callable[[AgentLink], object], board_fd: int) -> None:
+    def __init__(
+        self, train: Callable[[AgentLink], object], board_fd: int, preloaded: Sequence[str] = PRELOADED
+    ) -> None:
         self._train = _by_name(train)
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             fds = (other_end.fileno(), board_fd)
             command = [*_COMMAND, str(other_end.fileno())]
             self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
-        self.control.send(pickle.dumps(_origin(board_fd)))
+        self.control.send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
         self.is_ready = False
 
     def hear(self) -> dict[str, Any] | None:
@@ -93,7 +97,7 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _origin(board_fd: int) -> Origin:
+def _origin(board_fd: int, preloaded: tuple[str, ...]) -> Origin:
     main: Any = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)
@@ -105,4 +109,5 @@ def _origin(board_fd: int) -> Origin:
         main_name=None if spec is None else spec.name,
         main_path=None if path is None else os.path.abspath(path),  # noqa: PTH100 -- pathlib would resolve links
         board_fd=board_fd,
+        preloaded=preloaded,
     )
