@@ -84,6 +84,18 @@ def idle(link: AgentLink) -> None:
     """Ends without having joined."""
 
 
+def alone(link: AgentLink) -> None:
+    """Trains by itself; there is no room for another."""
+    if link.generation_wanted:
+        raise MemoryError("no room for another")
+    n_steps = 0
+    while (roster := link.join(n_steps=n_steps)) is not None:
+        while link.generation_wanted == roster.generation:
+            time.sleep(STEP_S)
+            n_steps += 1
+            link.stamp(n_steps, waiting=False)
+
+
 def fail(link: AgentLink) -> None:
     link.join(n_steps=0)
     raise LookupError("no such layer")

@@ -182,6 +182,15 @@ def test_an_exception_is_shown_once(stage: Stage) -> None:
     assert stage.output().count("Traceback") == 1
 
 
+def test_a_wish_that_cannot_be_fulfilled_is_given_up_and_training_goes_on(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "alone")
+    stage.await_crew(lambda crew: crew.request == 1)
+    crew = stage.resize(2)
+    assert (crew.n_workers, crew.cause) == (1, "a new worker has failed: MemoryError: no room for another")
+    crew = stage.resize(1)
+    assert (crew.n_workers, crew.generation, crew.cause) == (1, 1, "")
+
+
 def test_a_training_function_that_does_not_train_ends_too(stage: Stage) -> None:
     stage.start(str(SCRIPT), "idle", n_workers=2)
     assert stage.exit_code() == 0

@@ -12,7 +12,6 @@ newcomers that it needs are ready to train. What is announced is carried out, an
 import json
 import os
 import select
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -26,8 +25,8 @@ from punctual.client import session
 from punctual.client.complaint import invalid, warn
 from punctual.client.elastic import forkserver
 from punctual.client.elastic.account import Account
-from punctual.client.elastic.board import N_SLOTS, Board
-from punctual.client.elastic.crew import Worker, hung
+from punctual.client.elastic.board import Board
+from punctual.client.elastic.crew import Crew, Worker, end_of, hung, shell_code
 from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.client.elastic.nursery import Nursery
 from punctual.wire import PAGE_VARIABLE, Claim, CrewWish, Page, PageError
@@ -149,14 +148,12 @@ class Agent:
         self._store = _open_store()
         self._poll = select.poll()
         self._poll.register(self._nursery.control, select.POLLIN)
-        #: All that live, in order of their start; and those of them that form the last generation, by rank.
-        self._workers: list[Worker] = []
-        self._members: list[Worker] = []
-        self._n_started = 0
+        self._crew = Crew()
         self._generation = 0
         self._after_fault = False
         self._wish = CrewWish()
-        #: Deaths since the last first step; and the wish that is not worth another attempt, with the reason.
+        #: Deaths of workers that had done nothing, since the last first step of one; and the wish that is not worth
+        #: another attempt, with the reason.
         self._n_deaths = 0
         self._given_up: tuple[int, str] = (-1, "")
         self._exit_code: int | None = None
@@ -166,14 +163,14 @@ class Agent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
+        for worker in self._crew.workers:
             worker.link.close()
         self._nursery.close()
         self._board.close()
 
     def run(self) -> int:
         """Stay until the training has ended; its exit code."""
-        while self._exit_code is None or self._workers:
+        while self._exit_code is None or self._crew.workers:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
                 self._hear(fd)
             self._look()
@@ -183,18 +180,17 @@ class Agent:
     # What workers and the forkserver say.
 
     def _hear(self, fd: int) -> None:
-        if fd == self._nursery.control.fileno():
+        worker = self._crew.by_fd(fd)
+        if worker is not None:
+            self._hear_worker(worker)
+        elif fd == self._nursery.control.fileno():
             self._hear_nursery()
-        for worker in self._workers:
-            if worker.link.fileno() == fd:
-                self._hear_worker(worker)
-                return
 
     def _hear_nursery(self) -> None:
         words = self._nursery.hear()
         if words is None:
             self._poll.unregister(self._nursery.control)
-            for worker in list(self._workers):  # the kernel ends them with their parent
+            for worker in list(self._crew.workers):  # the kernel ends them with their parent
                 self._forget(worker)
             self._end(1, "punctual: the process that workers are forked from has ended\n")
             return
@@ -202,9 +198,9 @@ class Agent:
             case "failed":
                 self._end(1, words["trace"])
             case "forked":
-                next(worker for worker in self._workers if worker.i_slot == words["slot"]).pid = words["pid"]
+                self._crew.by_slot(words["slot"]).pid = words["pid"]
             case "ended":
-                self._bury(next(worker for worker in self._workers if worker.pid == words["pid"]), words["code"])
+                self._bury(self._crew.by_pid(words["pid"]), words["code"])
 
     def _hear_worker(self, worker: Worker) -> None:
         text = worker.hear(_MESSAGE_BYTES_MAX)
@@ -216,7 +212,7 @@ class Agent:
             case "join":
                 self._join(worker, words)
             case "stepped":
-                self._n_deaths = 0
+                worker.has_stepped, self._n_deaths = True, 0
                 self._account.resume(words["n_steps"], words["stepped_ns"])
             case "finished":
                 self._be_through(worker, 0)
@@ -228,7 +224,7 @@ class Agent:
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
         worker.n_steps = words["n_steps"]
         worker.become("ready", monotonic_ns())
-        if worker in self._members:
+        if worker in self._crew.members:
             self._account.stop(worker.n_steps, words["stepped_ns"])
         if words["after_fault"]:
             self._after_fault = True
@@ -240,7 +236,7 @@ class Agent:
             worker.tell()
             return
         worker.become("through", monotonic_ns())
-        if self._members and worker not in self._members:
+        if self._crew.members and worker not in self._crew.members:
             self._give_up("a new worker has ended without training")
             self._dismiss(worker)
             return
@@ -251,7 +247,7 @@ class Agent:
         """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
         worker.tell()
         worker.become("leaving", monotonic_ns())
-        if worker in self._members or not self._members:
+        if worker in self._crew.members or not self._crew.members:
             self._end(1, trace)
         else:
             self._give_up(f"a new worker has failed: {trace.rstrip().rpartition(chr(10))[2]}")
@@ -259,32 +255,30 @@ class Agent:
     def _bury(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
         stamp = self._board.stamp(worker.i_slot)
-        self._forget(worker)
-        was_member = worker in self._members
-        if was_member:
-            self._members.remove(worker)
+        was_member = self._forget(worker)
         if worker.state in ("leaving", "through") or self._exit_code is not None:
             return
-        how = "because it stood still" if worker.has_hung else _how(code)
-        self._n_deaths += 1
+        how = "because it stood still" if worker.has_hung else end_of(code)
+        self._n_deaths += not worker.has_stepped
         if was_member:
             self._account.lose(stamp.n_steps, stamp.stamp_ns)
-            self._after_fault = True
+            self._after_fault, self._given_up = True, (-1, "")
             self._announce()
         self._mourn(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
-            self._despair(how, _shell_code(code))
+            self._despair(how, shell_code(code))
 
-    def _forget(self, worker: Worker) -> None:
+    def _forget(self, worker: Worker) -> bool:
+        """Keep nothing of a worker that has ended; whether it was a member."""
         with suppress(KeyError):
             self._poll.unregister(worker.link)
         worker.link.close()
-        self._workers.remove(worker)
         self._board.wipe(worker.i_slot)
+        return self._crew.drop(worker)
 
     def _mourn(self, worker: Worker, how: str) -> None:
-        if self._members:
-            goes_on = f"Training goes on with {len(self._members)}"
+        if self._crew.members:
+            goes_on = f"Training goes on with {len(self._crew.members)}"
         else:
             goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
         warn(
@@ -294,7 +288,7 @@ class Agent:
 
     def _despair(self, how: str, code: int) -> None:
         """One worker after the other has died before it did anything."""
-        if self._members:
+        if self._crew.members:
             self._give_up(f"new workers end before their first step, the last {how}")
         else:
             self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
@@ -303,7 +297,7 @@ class Agent:
         """Make no more attempts to fulfil the wish in force."""
         self._given_up = (self._wish.request, cause)
         warn(
-            f"there must be {self._wish.n_workers} workers", f"{len(self._members)} ({cause})", "this training",
+            f"there must be {self._wish.n_workers} workers", f"{len(self._crew.members)} ({cause})", "this training",
             "It goes on with those there are, until another number is wanted.",
         )  # fmt: skip
 
@@ -322,32 +316,25 @@ class Agent:
         self._end_hung()
         if self._should_announce():
             self._announce()
-        if self._is_announced() and all(member.state == "ready" for member in self._members):
+        if self._is_announced() and all(member.state == "ready" for member in self._crew.members):
             self._form()
         self._answer()
 
-    def _newcomers(self) -> list[Worker]:
-        """Those that are to be members, in order of their start."""
-        return [one for one in self._workers if one.state in ("starting", "ready") and one not in self._members]
-
     def _staff(self) -> None:
         """Start the workers that are missing; let go of newcomers that are too many."""
-        newcomers = self._newcomers()
-        n_missing = self._wish.n_workers - len(self._members) - len(newcomers)
+        newcomers = self._crew.newcomers()
+        n_missing = self._wish.n_workers - len(self._crew.members) - len(newcomers)
         has_given_up = self._given_up[0] == self._wish.request
         # Who leaves still uses its device.
-        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._workers)
+        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._crew.workers)
         for _ in range(n_missing if may_start else 0):
             self._start()
         for worker in newcomers[n_missing:] if n_missing < 0 else ():
             self._dismiss(worker)
 
     def _start(self) -> None:
-        taken = {worker.i_slot for worker in self._workers}
-        i_slot = next(i for i in range(N_SLOTS) if i not in taken)
-        self._n_started += 1
-        worker = Worker(self._n_started, i_slot, self._nursery.fork(i_slot), monotonic_ns())
-        self._workers.append(worker)
+        i_slot = self._crew.free_slot()
+        worker = self._crew.admit(self._nursery.fork(i_slot), i_slot, monotonic_ns())
         self._poll.register(worker.link, select.POLLIN)
 
     def _dismiss(self, worker: Worker) -> None:
@@ -362,9 +349,9 @@ class Agent:
 
     def _end_hung(self) -> None:
         now_ns = monotonic_ns()
-        slow = [one for one in self._newcomers() if one.state == "starting" and one.has_been(_START_S_MAX, now_ns)]
-        stuck = [one for one in self._workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
-        for worker in (*hung(self._members, self._board, now_ns, self._hang_ns), *slow, *stuck):
+        slow = [one for one in self._crew.newcomers() if one.state == "starting" and one.has_been(_START_S_MAX, now_ns)]
+        stuck = [one for one in self._crew.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
+        for worker in (*hung(self._crew.members, self._board, now_ns, self._hang_ns), *slow, *stuck):
             if worker.pid and not worker.has_hung:
                 worker.has_hung = True
                 self._nursery.kill(worker.pid)
@@ -374,15 +361,12 @@ class Agent:
 
     def _should_announce(self) -> bool:
         """Whether there is another set of members to be had, and nothing more to wait for."""
-        if self._is_announced() or any(worker.state == "starting" for worker in self._newcomers()):
-            return False
-        return self._chosen() != self._members
+        return not self._is_announced() and not self._crew.is_starting and self._chosen() != self._crew.members
 
     def _chosen(self) -> list[Worker]:
-        """The members that there should be: those who were there first stay, and after a fault all who hold state."""
-        ready = [worker for worker in self._newcomers() if worker.state == "ready"]
-        n_workers = max(self._wish.n_workers, len(self._members) if self._after_fault else 0)
-        return [*self._members, *ready][:n_workers]
+        """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
+        n_least = len(self._crew.members) if self._after_fault else 0
+        return self._crew.chosen(max(self._wish.n_workers, n_least))
 
     def _announce(self) -> None:
         if not self._is_announced():
@@ -390,53 +374,42 @@ class Agent:
 
     def _form(self) -> None:
         """All members have joined: say who is in the next generation."""
-        chosen = self._chosen()
-        if not self._members and (not chosen or any(one.state == "starting" for one in self._newcomers())):
+        before, chosen = self._crew.members, self._chosen()
+        if not before and (not chosen or self._crew.is_starting):
             return  # the first generation, or all were lost: it begins with all that are being started
-        source, n_steps = self._source(chosen)
+        source, n_steps, all_equal = self._crew.source(chosen)
         self._generation = self._board.generation_wanted
-        self._account.form(
-            self._generation, len(chosen), after_fault=self._after_fault,
-            resizes=bool(self._members) and not self._after_fault and len(chosen) != len(self._members),
-        )  # fmt: skip
-        now_ns = monotonic_ns()
         for rank, worker in enumerate(chosen):
             roster = Roster(
                 generation=self._generation, rank=rank, n_workers=len(chosen),
-                store_host=_HOST, store_port=self._store.port, source=source,
+                store_host=_HOST, store_port=self._store.port,
+                source=None if all_equal and not self._after_fault else source,
                 i_device=worker.i_slot * self._wish.n_devices_each if self._wish.n_devices_each else None,
             )  # fmt: skip
-            worker.become("training", now_ns)
+            worker.become("training", monotonic_ns())
             worker.tell(roster=asdict(roster), n_steps=n_steps)
-        for worker in self._members:
+        for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
-        self._members, self._after_fault = chosen, False
-
-    def _source(self, chosen: list[Worker]) -> tuple[int | None, int]:
-        """Rank of the worker whose state is the training's, see `Roster`, and its steps."""
-        holders = [worker for worker in chosen if worker in self._members]
-        if not holders:
-            return -1, 0
-        best = max(holders, key=lambda worker: worker.n_steps)
-        all_equal = len(holders) == len(chosen) and all(one.n_steps == best.n_steps for one in holders)
-        return None if all_equal and not self._after_fault else chosen.index(best), best.n_steps
+        is_resize = bool(before) and not self._after_fault and len(chosen) != len(before)
+        self._account.form(self._generation, len(chosen), resizes=is_resize, after_fault=self._after_fault)
+        self._crew.members, self._after_fault = chosen, False
 
     def _answer(self) -> None:
         """Tell Punctual what became of its wish, once nothing more is under way."""
         request, cause = self._given_up
-        if self._wish.request == self._account.request or self._is_announced() or not self._members:
+        if self._wish.request == self._account.request or self._is_announced() or not self._crew.members:
             return
-        if len(self._members) == self._wish.n_workers:
+        if len(self._crew.members) == self._wish.n_workers:
             self._account.answer(self._wish.request)
-        elif request == self._wish.request and not self._newcomers():
+        elif request == self._wish.request and not self._crew.newcomers():
             self._account.answer(request, cause)
 
     # The end.
 
     def _end(self, code: int, text: str) -> None:
         """End everything at once, and say why."""
-        if self._exit_code is None:
+        if not self._exit_code:  # of several failures the first one is shown
             sys.stdout.flush()
             sys.stderr.write(text)
         self._exit_code = self._exit_code or code
@@ -446,10 +419,10 @@ class Agent:
         """Let go of all that wait; and of those that train when they have had their time."""
         now_ns = monotonic_ns()
         at_once = now_ns - self._ends_ns >= self._hang_ns
-        through = all(member.state != "training" for member in self._members)
-        for worker in self._workers:
+        through = all(member.state != "training" for member in self._crew.members)
+        for worker in self._crew.workers:
             waits = worker.state == "ready" or (worker.state == "through" and through)
-            if worker.state != "leaving" and (waits or at_once or worker not in self._members):
+            if worker.state != "leaving" and (waits or at_once or worker not in self._crew.members):
                 self._dismiss(worker)
         self._end_hung()
 
@@ -459,17 +432,3 @@ def _open_store() -> Any:
     from torch.distributed import TCPStore
 
     return TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"with exit code {code}"
-    try:
-        return f"by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"by signal {-code}"
-
-
-def _shell_code(code: int) -> int:
-    """As a shell has it: 128 and the signal. An end without a word is never success."""
-    return 128 - code if code < 0 else code or 1

@@ -1,13 +1,14 @@
 """The workers that an agent looks after, and which of them hang."""
 
 import json
+import signal
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from punctual.client.elastic.board import Board
+from punctual.client.elastic.board import N_SLOTS, Board
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
 #: *leaving* once it was told to, and *through* when its training function has ended and it waits for the others.
@@ -32,6 +33,8 @@ class Worker:
         0 until it was forked.
     n_steps
         Steps behind its state when it last joined.
+    has_stepped
+        Whether it has ever done a step.
     has_hung
         Whether it is being ended because it stood still.
     """
@@ -43,6 +46,7 @@ class Worker:
     pid: int = 0
     state: WorkerState = "starting"
     n_steps: int = 0
+    has_stepped: bool = False
     has_hung: bool = False
 
     def become(self, state: WorkerState, now_ns: int) -> None:
@@ -63,6 +67,82 @@ class Worker:
         """Answer it."""
         with suppress(OSError):  # it has died meanwhile, which shows otherwise
             self.link.send(json.dumps(words).encode())
+
+
+class Crew:
+    """All workers that live, in order of their start, and those of them that train together, by rank."""
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self.members: list[Worker] = []
+        self._n_started = 0
+
+    def admit(self, link: socket.socket, i_slot: int, now_ns: int) -> Worker:
+        """A worker has been asked for."""
+        self._n_started += 1
+        worker = Worker(self._n_started, i_slot, link, now_ns)
+        self.workers.append(worker)
+        return worker
+
+    def drop(self, worker: Worker) -> bool:
+        """A worker has ended; whether it was a member."""
+        self.workers.remove(worker)
+        was_member = worker in self.members
+        if was_member:
+            self.members.remove(worker)
+        return was_member
+
+    def by_fd(self, fd: int) -> Worker | None:
+        """The worker whose link has that descriptor."""
+        return next((worker for worker in self.workers if worker.link.fileno() == fd), None)
+
+    def by_slot(self, i_slot: int) -> Worker:
+        return next(worker for worker in self.workers if worker.i_slot == i_slot)
+
+    def by_pid(self, pid: int) -> Worker:
+        return next(worker for worker in self.workers if worker.pid == pid)
+
+    def free_slot(self) -> int:
+        taken = {worker.i_slot for worker in self.workers}
+        return next(i for i in range(N_SLOTS) if i not in taken)
+
+    def newcomers(self) -> list[Worker]:
+        """Those that are to be members, in order of their start."""
+        return [one for one in self.workers if one.state in ("starting", "ready") and one not in self.members]
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether there are newcomers that have yet to build their model."""
+        return any(worker.state == "starting" for worker in self.newcomers())
+
+    def chosen(self, n_workers: int) -> list[Worker]:
+        """Who should form a generation of `n_workers`, by rank: members first, so that the oldest stay."""
+        ready = [worker for worker in self.newcomers() if worker.state == "ready"]
+        return [*self.members, *ready][:n_workers]
+
+    def source(self, chosen: Sequence[Worker]) -> tuple[int, int, bool]:
+        """Rank of the one of `chosen` whose state is the training's, its steps, and whether all have the same; -1: nobody holds any."""
+        holders = [worker for worker in chosen if worker in self.members]
+        if not holders:
+            return -1, 0, False
+        furthest = max(holders, key=lambda worker: worker.n_steps)
+        all_equal = len(holders) == len(chosen) and all(one.n_steps == furthest.n_steps for one in holders)
+        return chosen.index(furthest), furthest.n_steps, all_equal
+
+
+def end_of(code: int) -> str:
+    """How a process ended, of what `os.waitstatus_to_exitcode` makes of it."""
+    if code >= 0:
+        return f"with exit code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"
+
+
+def shell_code(code: int) -> int:
+    """The same as a shell has it, 128 and the signal; an end without a word is never success."""
+    return 128 - code if code < 0 else code or 1
 
 
 def hung(members: Sequence[Worker], board: Board, now_ns: int, hang_ns: int) -> list[Worker]:
