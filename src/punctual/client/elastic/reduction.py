@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from punctual.client.complaint import invalid
 from punctual.client.elastic.group import Group, GroupFault
 from punctual.client.elastic.virtual_ranks import Node, TreeSum, cut, roots_of
 
@@ -80,22 +81,22 @@ class AloneSum:
 
 
 class _Flat:
-    """Parameters of one type side by side in flat memory; behind them room for notes, if asked for."""
+    """Parameters of one type side by side in flat memory."""
 
-    def __init__(self, params: Sequence[nn.Parameter], numbers: Sequence[int], n_notes: int = 0) -> None:
+    def __init__(self, params: Sequence[nn.Parameter], numbers: Sequence[int]) -> None:
         self.numbers = tuple(numbers)
         self.sizes = [params[i].numel() for i in numbers]
         self.shapes = [params[i].shape for i in numbers]
-        self.length = sum(self.sizes) + n_notes
+        self.length = sum(self.sizes)
         first = params[numbers[0]]
         self.dtype, self.device = first.dtype, first.device
 
-    def empty(self, n_padding: int = 0) -> Tensor:
-        return torch.zeros(self.length + n_padding, dtype=self.dtype, device=self.device)
+    def empty(self, n_more: int = 0) -> Tensor:
+        return torch.empty(self.length + n_more, dtype=self.dtype, device=self.device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """The places of the parameters in `flat`, in their shapes."""
-        parts = flat[: sum(self.sizes)].split(self.sizes)
+        parts = flat[: self.length].split(self.sizes)
         return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
@@ -126,19 +127,27 @@ class BucketedSum:
 
     With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
+
+    Parameters
+    ----------
+    buffers
+        Those of the generation before, to be used again; filled if it is empty.
     """
 
-    def __init__(self, params: Sequence[nn.Parameter], group: Group, n_notes: int) -> None:
+    def __init__(
+        self, params: Sequence[nn.Parameter], group: Group, n_notes: int, buffers: list[Tensor] | None = None
+    ) -> None:
         self._params = params
         self._group = group
         self._flats = [_Flat(params, numbers) for numbers in _in_buckets(params)]
         self._n_notes = n_notes + 1
-        self._buffers = [flat.empty() for flat in self._flats]
-        self._notes = torch.zeros(self._n_notes + len(params), dtype=_NOTES_TYPE, device=group.device)
-        self._join_notes()
+        self._buffers = [] if buffers is None else buffers
+        if not self._buffers:
+            self._buffers += self._new_buffers()
+        self._notes = self._buffers[-1][-(self._n_notes + len(params)) :]
         self._views: list[Tensor] = [torch.empty(0)] * len(params)
         self._i_bucket = [0] * len(params)
-        for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=True)):
+        for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=False)):
             for i, view in zip(flat.numbers, flat.views(buffer), strict=True):
                 self._views[i], self._i_bucket[i] = view, i_bucket
         self._hooks = [
@@ -146,14 +155,14 @@ class BucketedSum:
         ]
         self._begin()
 
-    def _join_notes(self) -> None:
+    def _new_buffers(self) -> list[Tensor]:
         """Notes travel in the last bucket if it is of their type, else in one of their own."""
-        last = self._buffers[-1]
-        if (last.dtype, last.device) == (self._notes.dtype, self._notes.device):
-            self._buffers[-1] = torch.cat([last, self._notes])
-            self._notes = self._buffers[-1][len(last) :]
-        else:
-            self._buffers.append(self._notes)
+        n_notes, last = self._n_notes + len(self._params), self._flats[-1]
+        if (last.dtype, last.device) == (_NOTES_TYPE, self._group.device):
+            return [flat.empty() for flat in self._flats[:-1]] + [last.empty(n_notes)]
+        return [flat.empty() for flat in self._flats] + [
+            torch.empty(n_notes, dtype=_NOTES_TYPE, device=self._group.device)
+        ]
 
     def _begin(self) -> None:
         self._is_last = False
@@ -173,9 +182,15 @@ class BucketedSum:
         """Backward has finished a gradient."""
         if not self._is_last or param.grad is None:
             return
+        i_bucket = self._i_bucket[i]
+        if i_bucket < len(self._works):
+            raise invalid(
+                "backward must come to each parameter once", "a gradient that comes after it was sent",
+                f"parameter number {i}", "Checkpoint activations with use_reentrant=False.",
+            )  # fmt: skip
         if not self._is_taken[i]:
             self._is_taken[i] = True
-            self._n_missing[self._i_bucket[i]] -= 1
+            self._n_missing[i_bucket] -= 1
         self._views[i].copy_(param.grad)
         self._send(self._n_ready())
 

@@ -10,7 +10,7 @@ from punctual.client.elastic.group import Group
 from punctual.client.elastic.replica import State
 
 #: Small tensors are sent together; one as large as this goes alone, without being copied.
-_PARCEL_BYTES = 8 << 20
+_PARCEL_BYTES = 1 << 20
 
 
 def share(group: Group, source: int, state: State | None, *, wants: bool) -> State | None:

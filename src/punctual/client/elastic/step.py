@@ -66,6 +66,7 @@ class Stepper:
         self._params = [param for group in optimizer.param_groups for param in group["params"]]
         self._reduction: Reduction = AloneSum(self._params)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
+        self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
         self._dropout = RankDropout()
         self._step: Step | None = None
         self._part: Part | None = None
@@ -94,7 +95,7 @@ class Stepper:
         elif group.n_workers == 1:
             self._reduction = AloneSum(self._params)
         else:
-            self._reduction = BucketedSum(self._params, group, _N_NOTES)
+            self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
 
     def disconnect(self) -> None:
         self._reduction.close()
