@@ -1,0 +1,131 @@
+"""Steps of the three programs, plain and elastic, by processes that take turns."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import TensorDataset
+
+from punctual.apps._application import Application, Example
+from punctual.apps.language import LANGUAGE
+from punctual.apps.speech import SPEECH
+from punctual.apps.vision import VISION
+from punctual.client.elastic.membership import Alone, Roster
+from punctual.client.elastic.run import Context
+
+APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
+HOST = "127.0.0.1"
+
+forkserver = get_context("forkserver")
+forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed", "_elastic_price"])
+
+
+@dataclass(frozen=True)
+class Way:
+    """How steps are taken. `virtual_ranks` 0: a plain loop, with DistributedDataParallel for several workers."""
+
+    name: str
+    n_workers: int = 1
+    virtual_ranks: int = 0
+    deterministic: bool = False
+
+
+class Fixed(Alone):
+    """The link of workers whose number does not change."""
+
+    def __init__(self, rank: int, n_workers: int, port: int) -> None:
+        self._roster = Roster(
+            generation=0, rank=rank, n_workers=n_workers, store_host=HOST, store_port=port, source=-1
+        )  # fmt: skip
+
+    def join(self, *, n_steps: int, after_fault: bool = False) -> Roster:
+        return self._roster
+
+
+def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+
+
+def plain_steps(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
+    model: nn.Module = app.build_model(example)
+    if way.n_workers > 1:
+        store = distributed.TCPStore(HOST, port, is_master=False, wait_for_workers=False)
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=way.n_workers)
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=app.learning_rate)
+    n_each = app.n_rows_per_batch // way.n_workers
+    while True:
+        order = torch.randperm(len(example.train), generator=torch.Generator().manual_seed(0))
+        for batch in order[: len(order) // app.n_rows_per_batch * app.n_rows_per_batch].split(app.n_rows_per_batch):
+            rows = example.train.rows(batch[rank * n_each : (rank + 1) * n_each])
+            optimizer.zero_grad()
+            loss = loss_of(model, rows.inputs, rows.targets)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            loss.item()
+            yield
+
+
+def elastic_steps(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
+    model = app.build_model(example)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=app.learning_rate)
+    n_rows = len(example.train) // app.n_rows_per_batch * app.n_rows_per_batch
+    rows = TensorDataset(example.train.inputs[:n_rows], example.train.targets[:n_rows])
+    context = Context(Fixed(rank, way.n_workers, port))
+    with context.elastic(
+        model=model, optimizer=optimizer, virtual_ranks=way.virtual_ranks, deterministic=way.deterministic
+    ) as run:
+        for _ in run.epochs(1_000_000):
+            for inputs, targets in run.batches(rows, global_batch_size=app.n_rows_per_batch):
+                run.backward(loss_of(run.model, inputs, targets))
+                if run.step():
+                    yield
+
+
+def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
+    """Take as many steps as asked for, and tell what they took."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    app = APPLICATIONS[name]
+    take = elastic_steps if way.virtual_ranks else plain_steps
+    steps = take(app, app.load_example(None, 0), way, rank, port)
+    while True:
+        n_steps = wire.recv()
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        for _ in range(n_steps):
+            next(steps)
+        wire.send((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+
+
+class Team:
+    """The workers of one way."""
+
+    def __init__(self, name: str, way: Way) -> None:
+        self.way = way
+        self._store = distributed.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
+        self._wires: list[Any] = []
+        self._processes = []
+        for rank in range(way.n_workers):
+            mine, theirs = forkserver.Pipe()
+            process = forkserver.Process(target=work, args=(theirs, name, way, rank, self._store.port), daemon=True)
+            process.start()
+            self._wires.append(mine)
+            self._processes.append(process)
+
+    def take(self, n_steps: int) -> tuple[float, float]:
+        """Seconds a step, by the wall and of all workers' processors."""
+        for wire in self._wires:
+            wire.send(n_steps)
+        took = [wire.recv() for wire in self._wires]
+        return max(wall_s for wall_s, _ in took) / n_steps, sum(cpu_s for _, cpu_s in took) / n_steps
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
