@@ -14,6 +14,7 @@ header   Punctual, once          magic and layout version
 pulse    training, every unit    steps done, stamp and CPU clock of the last unit, phase in progress
 claim    training, rarely        process id, declared steps, state, fault
 phases   training, every phase   table of up to eight kinds of phases
+losses   training, if it has     the last losses, and how many there were in all
 orders   Punctual                pacing line, request to stop
 beat     Punctual, every tick    stamp, so that a process notices that nobody steers it any more
 wish     Punctual                how many workers an elastic training is to have, numbered
@@ -28,6 +29,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import IntEnum
 
@@ -37,8 +39,12 @@ PAGE_VARIABLE = "PUNCTUAL_PAGE"
 #: Environment variable that names the folder of checkpoints to a training that says none itself.
 CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 
+#: Environment variable that tells a training at which loss it may end.
+GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
+
 PAGE_BYTES = 4096
 N_PHASES_MAX = 8
+N_LOSSES_MAX = 32
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
 _MAGIC = b"PNCTUAL\x01"
@@ -213,6 +219,9 @@ _CREW = _Region(512, f"qqqqqqqqq{_CAUSE_BYTES}s")
 _PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
 
 
+_LOSSES = _Region(2048, "q" + "qd" * N_LOSSES_MAX)
+
+
 class PageError(Exception):
     """The file is no page of this layout."""
 
@@ -227,6 +236,7 @@ class Page:
         self._pulse_version = _PULSE.version(mapped)
         self._claim_version = _CLAIM.version(mapped)
         self._phases_version = _PHASES.version(mapped)
+        self._losses_version = _LOSSES.version(mapped)
         self._orders_version = _ORDERS.version(mapped)
         self._beat_version = _BEAT.version(mapped)
         self._wish_version = _WISH.version(mapped)
@@ -300,6 +310,13 @@ class Page:
         self._phases_version += 1
         _PHASES.write(self._map, self._phases_version, min(len(entries), N_PHASES_MAX), *flat)
 
+    def publish_losses(self, n_losses: int, latest: Sequence[tuple[int, float]]) -> None:
+        """Say that there have been `n_losses`, of which `latest` were the last `N_LOSSES_MAX` or less: steps and loss."""
+        flat: list[object] = [number for seen in latest for number in seen]
+        flat += [0, 0.0] * (N_LOSSES_MAX - len(latest))
+        self._losses_version += 1
+        _LOSSES.write(self._map, self._losses_version, n_losses, *flat)
+
     def orders_version(self) -> int:
         """Changes whenever there are new orders; cheap enough to ask at every step."""
         return _ORDERS.version_done(self._map)
@@ -354,6 +371,15 @@ class Page:
             name, *rest = flat[i * 7 : (i + 1) * 7]
             entries.append(PhaseEntry(name.rstrip(b"\0").decode("utf-8", "replace"), *rest))  # type: ignore[attr-defined, arg-type]
         return entries
+
+    def losses(self) -> tuple[int, list[tuple[int, float]]]:
+        """How many losses there have been in all, and the last of them, in their order: steps and loss."""
+        fields = self._read(_LOSSES)
+        if fields is None:
+            return 0, []
+        n_losses, *flat = fields
+        n_kept = min(int(n_losses), N_LOSSES_MAX)  # type: ignore[call-overload]
+        return int(n_losses), list(zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True))  # type: ignore[call-overload, arg-type]
 
     def order(self, orders: Orders) -> None:
         costs = (*orders.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]

@@ -29,6 +29,19 @@ print("trained", n, flush=True)
 """
 )
 
+#: Reports losses that reach 0.2 at step 80.
+LOSING = (
+    SPIN
+    + """
+import punctual
+run = punctual.track(range(2000), epochs=1)
+for i in run:
+    step()
+    run.report_loss(1 / (1 + (i + 1) / 20))
+print("left after", run.step + 1, flush=True)
+"""
+)
+
 STOPPABLE = (
     SPIN
     + """

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.programs import (
     FAILING,
     FEWER_STEPS,
+    LOSING,
     MORE_STEPS,
     PRINTING,
     SILENT,
@@ -59,6 +60,33 @@ def test_it_lands_near_its_deadline_and_says_so_in_json(terminal: Terminal) -> N
 def test_a_job_is_told_its_folder_of_checkpoints(terminal: Terminal, tmp_path: Path) -> None:
     done = terminal.punctual("run", "--checkpoint-dir", "kept", "--quiet", "--", "printenv", "PUNCTUAL_CHECKPOINT_DIR")
     assert done.stdout == f"{tmp_path / 'kept'}\n"
+
+
+def test_a_training_ends_at_its_loss(terminal: Terminal) -> None:
+    done = terminal.punctual(
+        "run", "--deadline", "8s", "--until", "loss < 0.2", "--json", "--", *terminal.script(LOSING)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "left after 81" in done.stderr  # the middle of the last three losses is there one step later
+    *told, report = objects(done.stdout)
+    assert report["steps"] == 81
+    expected = [line["steps_expected"] for line in told if line["type"] == "progress" and line["steps_done"] > 30]
+    assert any(one is not None and 50 < one < 200 for one in expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "must"),
+    [
+        (["--until", "0.2"], "a goal must be a loss"),
+        (["--until", "loss<0.2", "--progress-regex", "auto"], "must not go with `--progress-regex`"),
+        (["--until", "loss<0.2", "--workers", "1..2"], "must not go with `--workers`"),
+    ],
+)
+def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: list[str], must: str) -> None:
+    done = terminal.punctual("run", *options, "--", "true")
+    assert done.returncode == 2
+    assert_four_parts(done.stderr)
+    assert must in done.stderr
 
 
 def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:

@@ -21,7 +21,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, StopRequested, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
+from punctual.core.loss import LossGoal
+from punctual.core.protocols import ConvergenceModel, Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.executors.local import LocalExecutor, Program
@@ -31,7 +32,7 @@ from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.loop import Runtime
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
-from punctual.wire import CHECKPOINT_VARIABLE
+from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: The same for a job made of workers, and what learns how fast it is with how many.
@@ -78,6 +79,7 @@ class Wishes:
     actuator: str = "auto"
     progress_pattern: str | None = None
     n_steps: int | None = None
+    goal: LossGoal | None = None
     checkpoint_dir: Path | None = None
     name: str | None = None
     on_output: Callable[[bytes], None] | None = None
@@ -106,6 +108,7 @@ class LiveRun:
         self._scheduler = Scheduler(
             {self._controller: registry.load("controllers", self._controller)()},
             models={model: registry.load("models", model)()} if model is not None else {},
+            convergences=_convergences(self.picture.spec),
         )
 
     def __enter__(self) -> Self:
@@ -199,11 +202,18 @@ class LiveRun:
             self._scheduler, self.executor, planner, self._journal, MonotonicClock(), listeners=[self._listen]
         )
 
+    def _steps_expected(self) -> float | None:
+        if self.picture.spec.goal is None or self._ended():
+            return None
+        expected, _ = self._scheduler.steps_total(self.job)
+        return None if expected == self.picture.steps_total else expected
+
     def _listen(self, message: Message) -> None:
         self.picture.fold(message)
         if isinstance(message, TimerFired):
             demand = self._scheduler.demand(self.job)
             self.picture.forecast = demand.forecast if demand else None
+            self.picture.steps_expected = self._steps_expected()
         self._submitted |= isinstance(message, JobSubmitted)
         if isinstance(message, JobStarted):
             self._record_keeper()
@@ -243,6 +253,7 @@ def _spec_of_workers(wishes: Wishes, job: JobId, workers: WorkerWishes, capacity
         worker=worker,
         counts=workers.counts,
         work_steps=wishes.n_steps,
+        goal=wishes.goal,
         deadline_s=wishes.deadline_s,
         controller=wishes.controller or DEFAULT_WORKER_CONTROLLER,
         model=WORKER_MODEL,
@@ -264,16 +275,26 @@ def _spec_of_cores(wishes: Wishes, job: JobId, capacity_cores: float) -> JobSpec
         ceiling=Resources(ceiling_cores),
         floor=Resources(floor_cores),
         work_steps=wishes.n_steps,
+        goal=wishes.goal,
         deadline_s=wishes.deadline_s,
         controller=wishes.controller or DEFAULT_CONTROLLER,
         margin_frac=wishes.margin_frac,
     )
 
 
+def _convergences(spec: JobSpec) -> dict[str, ConvergenceModel[Any]]:
+    """The model that the job needs; it brings numpy, so a job without a goal goes without it."""
+    return {} if spec.goal is None else {spec.convergence: registry.load("convergence", spec.convergence)()}
+
+
 def _environment(wishes: Wishes) -> dict[str, str]:
     """Variables that the job is given on top of those of this process."""
-    folder = wishes.checkpoint_dir
-    return {} if folder is None else {CHECKPOINT_VARIABLE: str(folder.absolute())}
+    given = {}
+    if wishes.checkpoint_dir is not None:
+        given[CHECKPOINT_VARIABLE] = str(wishes.checkpoint_dir.absolute())
+    if wishes.goal is not None:
+        given[GOAL_VARIABLE] = repr(wishes.goal.target)
+    return given
 
 
 def _wall_text() -> str:

@@ -56,6 +56,7 @@ def standing(picture: Picture) -> dict[str, Any]:
     return {
         "steps_done": picture.steps_done,
         "steps_total": picture.steps_total,
+        "steps_expected": picture.steps_expected,
         "progress_frac": picture.done_frac,
         "landed": picture.landed,
         "grant_cores": picture.granted_cores,

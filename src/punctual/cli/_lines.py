@@ -89,7 +89,9 @@ class Lines:
             return ""
         self._told_cores, self._told_at = granted, at
         reason = self._picture.reason.text if self._picture.reason else ""
-        done = f"{steps(self._picture.steps_done, self._picture.steps_total)}, " if self._picture.steps_done else ""
+        picture = self._picture
+        count = steps(picture.steps_done, picture.steps_total, picture.steps_expected)
+        done = f"{count}, " if picture.steps_done else ""
         return f"{done}grant {holding(granted, self._picture.n_workers)}: {reason}"
 
     def _landed(self) -> str:

@@ -37,6 +37,8 @@ class Picture:
         CPU time used over the last second or more of it, per second.
     forecast
         The controller's, in seconds since submission; set by whoever has the scheduler at hand.
+    steps_expected
+        Steps until the goal, where they are not those declared; set like the forecast.
     warnings
         What needs attention now, by code; a warning that is over is no longer here.
     """
@@ -54,6 +56,7 @@ class Picture:
     usage_cores: float = 0.0
     reason: Reason | None = None
     forecast: Forecast | None = None
+    steps_expected: float | None = None
     cause: str = ""
     warnings: dict[str, str] = field(default_factory=dict)
     #: Where the straight line to the deadline begins: (instant, share done).
@@ -73,8 +76,8 @@ class Picture:
 
     @property
     def done_frac(self) -> float | None:
-        """Share of the declared steps that is done; None before any were declared."""
-        total_steps = self.steps_total or self.spec.work_steps
+        """Share of the steps that is done, of those declared or expected; None before any were declared."""
+        total_steps = self.steps_expected or self.steps_total or self.spec.work_steps
         return min(1.0, self.steps_done / total_steps) if total_steps else None
 
     @property

@@ -72,7 +72,7 @@ def _progress(picture: Picture, now: Now) -> str:
         return f"stopping ({picture.cause})"
     if picture.done_frac is None:
         return "no steps reported yet"
-    text = f"{steps(picture.steps_done, picture.steps_total)}, {picture.done_frac:.1%}"
+    text = f"{steps(picture.steps_done, picture.steps_total, picture.steps_expected)}, {picture.done_frac:.1%}"
     line_frac = picture.line_frac(now.at)
     return text if line_frac is None else f"{text}; the line ┃ is at {line_frac:.1%}"
 

@@ -36,8 +36,10 @@ def short(seconds: float) -> str:
     return format_duration(seconds)
 
 
-def steps(count: float, total_steps: float | None) -> str:
-    """`step 1,240 of 3,000`."""
+def steps(count: float, total_steps: float | None, expected: float | None = None) -> str:
+    """`step 1,240 of 3,000`; `of about` where the total is expected and not declared."""
+    if expected:
+        return f"step {count:,.0f} of about {expected:,.0f}"
     return f"step {count:,.0f} of {total_steps:,.0f}" if total_steps else f"step {count:,.0f}"
 
 

@@ -12,6 +12,7 @@ from punctual.cli._drive import Manner, drive
 from punctual.cli._when import Now, deadline_s, process_started_at
 from punctual.cli._workers import WorkerWishes, worker_wishes
 from punctual.core.errors import InvalidSpec
+from punctual.core.loss import LossGoal
 from punctual.core.units import parse_cores, parse_cores_range
 
 #: What follows the program's name is the program's, also without `--` before it.
@@ -21,6 +22,24 @@ SETTINGS = {"allow_interspersed_args": False}
 _MARGIN_BOUND = 0.5
 
 ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
+
+ControllerName = Annotated[
+    str | None,
+    typer.Option(
+        help=f"See `punctual controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+        show_default=False,
+    ),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(metavar="'loss<X'", help="End the training when it reports this loss with `run.report_loss`."),
+]
+CheckpointDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
+    ),
+]
 
 
 def run(
@@ -40,14 +59,7 @@ def run(
     cores_per_worker: Annotated[
         str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
     ] = None,
-    controller: Annotated[
-        str | None,
-        typer.Option(
-            help="See `punctual controllers`. "
-            f"[default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
-            show_default=False,
-        ),
-    ] = None,
+    controller: ControllerName = None,
     margin: Annotated[
         str | None,
         typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"),
@@ -57,13 +69,9 @@ def run(
         str | None,
         typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
     ] = None,
+    until: Until = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
-    checkpoint_dir: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
-        ),
-    ] = None,
+    checkpoint_dir: CheckpointDir = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
@@ -80,6 +88,8 @@ def run(
     workers_wished = worker_wishes(workers, gpus, cores_each)
     if workers_wished is not None:
         _check_fits_workers(workers_wished, cores, progress_regex)
+    if until is not None:
+        _check_fits_goal(workers_wished, progress_regex)
     wishes = Wishes(
         argv=_found(program),
         started_at=started_at,
@@ -92,6 +102,7 @@ def run(
         actuator=actuator,
         progress_pattern=progress_regex,
         n_steps=_checked_steps(steps),
+        goal=_goal(until) if until is not None else None,
         checkpoint_dir=checkpoint_dir,
         name=name,
     )
@@ -110,6 +121,24 @@ def _check_fits_workers(workers: WorkerWishes, cores: str | None, progress_regex
             f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
             "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
         )  # fmt: skip
+
+
+def _check_fits_goal(workers: WorkerWishes | None, progress_regex: str | None) -> None:
+    """Programs whose losses nobody hears of."""
+    for option, is_given in (("--progress-regex", progress_regex), (workers.option if workers else "", workers)):
+        if is_given:
+            raise InvalidSpec(
+                f"`--until` must not go with `{option}`", "both", "`punctual run`",
+                "Only a loop of `punctual.track` can report its loss: leave out one of them.",
+            )  # fmt: skip
+
+
+def _goal(text: str) -> LossGoal:
+    """What `loss<0.1` says."""
+    found = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
+    if not found:
+        raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
+    return LossGoal(target=float(found[1]))
 
 
 def _share(text: str) -> float:

@@ -8,6 +8,7 @@ from time import monotonic_ns, process_time_ns
 from punctual.client.complaint import warn
 from punctual.client.connection import connect
 from punctual.client.declaration import Phase
+from punctual.client.losses import Losses
 from punctual.client.pacing import Pacer
 from punctual.client.record import Course, Lap, PhaseRecord
 from punctual.wire import N_PHASES_MAX, Claim, Fault, Page, State
@@ -37,6 +38,7 @@ class Session:
         self.course = Course()
         self._page = page
         self._pacer = Pacer(page) if page else None
+        self._losses = Losses(page)
         self._claim = Claim(pid=os.getpid())
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
@@ -47,6 +49,7 @@ class Session:
     def mute(self) -> None:
         """Say nothing from here on: the page belongs to another process."""
         self._page = self._pacer = None
+        self._losses.mute()
 
     def inherit(self, phase: PhaseRecord) -> None:
         """Go on with what another process of the job knew of a phase."""
@@ -116,6 +119,21 @@ class Session:
             self._complete(OUTSIDE)
             if self.n_steps >= self.course.total_steps:
                 self._settle()
+
+    def report_loss(self, loss: float) -> None:
+        """The loss of the step under way."""
+        self._losses.report(self.n_steps + self.step_open, loss)
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the loss is what the training was to reach: its loop ends here."""
+        return self._losses.goal_reached
+
+    def end_early(self) -> None:
+        """The steps that are left need not be done."""
+        self.course = replace(self.course, total_steps=self.n_steps)
+        self._declare(replace(self._claim, total_steps=self.n_steps))
+        self._settle()
 
     def leave_step(self) -> None:
         """The loop was left inside a step, which is taken for the end of it, but never for one more than declared."""

@@ -94,6 +94,21 @@ class Run(Generic[T]):
         """Whether the step under way is the last of its epoch; False if the iterable has no length."""
         return self.step == self._last_step
 
+    def report_loss(self, loss: float) -> None:
+        """Say the loss of the step under way. With a goal (``punctual run --until "loss<0.1"``) the loop ends there.
+
+        Parameters
+        ----------
+        loss
+            A number, or a tensor of one.
+        """
+        self._session.report_loss(float(loss))
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the loop has ended, or will with this step, because the loss is what was to be reached."""
+        return self._session.goal_reached
+
     def __len__(self) -> int:
         """Steps that this loop takes."""
         if self._loop.is_repeated:
@@ -120,10 +135,14 @@ class Run(Generic[T]):
                 step += 1
                 if session.stop_asked:
                     stop.obey()
+                if session.goal_reached:
+                    return session.end_early()
 
     def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
         """Each pass's epoch, its steps (0: not known) and its batches."""
         length = self._loop.length or 0
+        if self.goal_reached:  # by a loop before this one
+            return
         if not self._loop.is_repeated:
             yield self.epoch, length, self._iterable
         elif length:

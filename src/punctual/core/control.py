@@ -60,7 +60,9 @@ class Reading:
     unit_at_s
         When the last unit (step, or part of a phase) was completed.
     steps_done, steps_total
-        Steps done; steps declared (None: nothing declared yet).
+        Steps done; steps declared (None: nothing declared yet), or expected until the goal.
+    steps_total_std
+        Standard deviation of `steps_total`: 0 unless the job trains to a goal.
     phases
         Work that is not a step.
     landed
@@ -87,6 +89,7 @@ class Reading:
     steps_done: float
     steps_total: float | None
     ceiling: Resources
+    steps_total_std: float = 0.0
     phases: tuple[PhaseProgress, ...] = ()
     landed: bool = False
     can_pace: bool = False

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from punctual.core.control import PhaseProgress
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 
@@ -65,6 +66,15 @@ class PhaseReported:
     at: float
     job: JobId
     phases: tuple[PhaseProgress, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossReported:
+    """The losses that a job which trains to a goal has seen since the last report, in order of steps."""
+
+    at: float
+    job: JobId
+    losses: tuple[SeenLoss, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +181,7 @@ Event = (
     | JobStarted
     | ProgressReported
     | PhaseReported
+    | LossReported
     | JobFinished
     | JobFailed
     | GrantApplied

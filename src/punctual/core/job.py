@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
+from punctual.core.loss import LossGoal
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.utility import Sigmoid
@@ -27,6 +28,10 @@ class JobSpec:
     ----------
     work_steps
         Steps the job will do; None until its training loop declares them.
+    goal
+        When the job ends before it has done all its steps; None: never.
+    convergence
+        Registered name of the convergence model that learns from the losses when that will be.
     deadline_s
         Seconds from submission to the deadline; None: no deadline, the job runs at its ceiling.
     floor, ceiling
@@ -69,6 +74,8 @@ class JobSpec:
     server: Resources | None = None
     counts: tuple[int, ...] = ()
     work_steps: float | None = None
+    goal: LossGoal | None = None
+    convergence: str = "inverse-power"
     deadline_s: float | None = None
     weight: float = 1.0
     utility: Sigmoid | None = None

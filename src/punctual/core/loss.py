@@ -1,8 +1,9 @@
 """What is measured of a job's loss, when a job that trains to a loss has ended, and what is expected of that."""
 
-from dataclasses import dataclass
-from math import isfinite
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any, Literal
 
 from punctual.core.errors import InvalidSpec
 
@@ -65,3 +66,50 @@ class StepsLeft:
     least: float
     most: float
     status: StepsLeftStatus
+
+
+#: Standard deviations from the middle to an end of an interval that holds 80 of 100.
+_INTERVAL_STD = 1.2816
+
+
+@dataclass(frozen=True, slots=True)
+class LossCurve:
+    """What is known of a job's way to its goal: a convergence model, what it has seen, and what it expects.
+
+    Attributes
+    ----------
+    state
+        The model's.
+    at_steps
+        Steps of the last loss seen, from which `left` counts.
+    """
+
+    model: Any
+    goal: LossGoal
+    state: Any
+    at_steps: float = 0.0
+    left: StepsLeft = StepsLeft(inf, 0.0, inf, "too-few-points")
+
+    def after(self, losses: Sequence[SeenLoss]) -> "LossCurve":
+        """The curve with some more losses, in order of steps."""
+        state = self.state
+        for seen in losses:
+            state = self.model.update(state, seen)
+        at_steps = losses[-1].steps if losses else self.at_steps
+        return replace(self, state=state, at_steps=at_steps, left=self.model.steps_left(state, self.goal))
+
+    def steps_total(self, most_steps: float | None) -> tuple[float | None, float]:
+        """Steps that the job is expected to take in all, and their standard deviation.
+
+        Parameters
+        ----------
+        most_steps
+            Where it ends in any case; None: nowhere. While nothing can be told of the goal this is what is expected.
+        """
+        if self.left.status != "ok":
+            return most_steps, 0.0
+        limit = inf if most_steps is None else max(0.0, most_steps - self.at_steps)
+        least, expected, most = (min(limit, one) for one in (self.left.least, self.left.expected, self.left.most))
+        if not isfinite(expected):
+            return None, 0.0
+        return self.at_steps + expected, ((most if isfinite(most) else 2 * expected) - least) / (2 * _INTERVAL_STD)

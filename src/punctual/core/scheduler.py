@@ -12,7 +12,7 @@ Three rules hold here, each for a failure that was seen without it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import hypot, inf
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
@@ -36,6 +36,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    LossReported,
     NodeJoined,
     NodeLost,
     PhaseReported,
@@ -48,9 +49,10 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve, shape_of
 from punctual.core.ledger import Bookings, Ledger
+from punctual.core.loss import LossCurve
 from punctual.core.picture import Picture
 from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, PerfModel
+from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason, Story
@@ -104,6 +106,7 @@ class _Job:
     controller: Controller[Any] | None
     state: Any
     curve: RateCurve | None = None
+    losses: LossCurve | None = None
     status: JobStatus = "queued"
     n_failures: int = 0
     #: Number of the last command about this job; answers carry it.
@@ -139,6 +142,7 @@ class _Job:
     feasible: bool = True
     told_no_progress: bool = False
     told_unmeasured: bool = False
+    told_no_loss: bool = False
     #: None once the job has ended.
     story: Story | None = field(default_factory=Story)
 
@@ -193,6 +197,8 @@ class Scheduler:
         By registered name; each job names the one that steers it.
     models
         Performance models by registered name; each job may name the one that learns its speed.
+    convergences
+        Convergence models by registered name; each job with a goal names the one that learns when it is reached.
     strict
         Raise `InvariantBroken` when a plan is not valid (tests); otherwise the plan is refused, the last one stays in
         force and the user is warned.
@@ -207,6 +213,7 @@ class Scheduler:
         controllers: Mapping[str, Controller[Any]],
         *,
         models: Mapping[str, PerfModel[Any]] | None = None,
+        convergences: Mapping[str, ConvergenceModel[Any]] | None = None,
         strict: bool = False,
         seed: int = 0,
         periods: Periods | None = None,
@@ -214,6 +221,7 @@ class Scheduler:
     ) -> None:
         self._controllers = dict(controllers)
         self._models = dict(models or {})
+        self._convergences = dict(convergences or {})
         self._strict = strict
         self._seed = seed
         self._periods = periods or Periods()
@@ -247,6 +255,7 @@ class Scheduler:
             JobStarted: self._job_started,
             ProgressReported: self._progress_reported,
             PhaseReported: self._phase_reported,
+            LossReported: self._loss_reported,
             JobFinished: self._job_finished,
             JobFailed: self._job_failed,
             GrantApplied: self._grant_applied,
@@ -300,6 +309,10 @@ class Scheduler:
         """The controller's last demand; None before the first."""
         return self._jobs[job].demand
 
+    def steps_total(self, job: JobId) -> tuple[float | None, float]:
+        """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
+        return self._steps_total(self._jobs[job])
+
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
         self._ledger.validate()
@@ -320,7 +333,7 @@ class Scheduler:
         controller = self._controllers[spec.controller] if spec.controller else None
         job = _Job(
             spec, event.at, self._revision, controller, controller.init(spec) if controller else None,
-            curve=self._curve(spec), planned_demand=spec.ceiling, accrued_at=event.at,
+            curve=self._curve(spec), losses=self._losses(spec), planned_demand=spec.ceiling, accrued_at=event.at,
         )  # fmt: skip
         job.tell(event)
         self._jobs[spec.id] = job
@@ -338,6 +351,12 @@ class Scheduler:
             return None
         model = self._models[spec.model]
         return RateCurve(model, model.init(spec))
+
+    def _losses(self, spec: JobSpec) -> LossCurve | None:
+        if spec.goal is None:
+            return None
+        model = self._convergences[spec.convergence]
+        return LossCurve(model, spec.goal, model.init())
 
     def _reject(self, at: float, job: _Job, capacity: Resources) -> None:
         job.status = "failed"
@@ -429,6 +448,11 @@ class Scheduler:
         if job is not None:
             job.phases = event.phases
 
+    def _loss_reported(self, event: LossReported) -> None:
+        job = self._active.get(event.job)
+        if job is not None and job.losses is not None:
+            job.losses = job.losses.after(event.losses)
+
     def _job_finished(self, event: JobFinished) -> None:
         self._end(event.job, "finished", event.at)
 
@@ -459,7 +483,7 @@ class Scheduler:
         self._changed.pop(id, None)
         job.status = status
         # An ended job is looked up by its name only: what it took to steer it goes.
-        job.held, job.state, job.curve, job.story = NOTHING, None, None, None
+        job.held, job.state, job.curve, job.losses, job.story = NOTHING, None, None, None, None
         self._plan_due = True
 
     def _requeue(self, job: _Job, at: float) -> None:
@@ -585,6 +609,7 @@ class Scheduler:
         self._accrue(job, at)
         self._warn_without_progress(job, at)
         self._warn_of_unmeasured_phases(job, at)
+        self._warn_without_losses(job, at)
         demand = self._next_demand(job, at)
         if job.planned_demand != demand.resources:
             job.planned_demand = demand.resources
@@ -603,11 +628,13 @@ class Scheduler:
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_LANDED)
         if job.spec.deadline_s is None or job.controller is None:
             return Demand(resources=job.spec.ceiling, next_tick_s=idle_s, reason=_NO_DEADLINE)
-        demand, job.state = job.controller.step(job.spec, job.state, self._reading(job, at, job.spec.deadline_s))
-        return demand
+        reading = self._reading(job, at, job.spec.deadline_s)
+        demand, job.state = job.controller.step(job.spec, job.state, reading)
+        return demand if not reading.steps_total_std else _widened(demand, reading)
 
     def _reading(self, job: _Job, at: float, deadline_s: float) -> Reading:
         progress = job.progress
+        steps_total, steps_total_std = self._steps_total(job)
         return Reading(
             elapsed_s=at - job.submitted_at,
             deadline_s=deadline_s,
@@ -617,7 +644,8 @@ class Scheduler:
             in_flight_core_s=progress.in_flight_core_s if progress else 0.0,
             unit_at_s=progress.unit_at - job.submitted_at if progress else 0.0,
             steps_done=progress.steps_done if progress else 0.0,
-            steps_total=(progress.steps_total if progress else None) or job.spec.work_steps,
+            steps_total=steps_total,
+            steps_total_std=steps_total_std,
             ceiling=self._ceiling(job),
             phases=job.phases,
             landed=progress.landed if progress else False,
@@ -626,6 +654,16 @@ class Scheduler:
             shape=job.shape,
             curve=job.curve,
         )
+
+    def _steps_total(self, job: _Job) -> tuple[float | None, float]:
+        """Steps of the whole job, and their standard deviation."""
+        progress = job.progress
+        declared = (progress.steps_total if progress else None) or job.spec.work_steps
+        if job.losses is None or progress is None:
+            return declared, 0.0
+        expected, std = job.losses.steps_total(declared)
+        # Until the job says that it is there, there is at least one more.
+        return (expected if expected is None else max(expected, progress.steps_done + 1.0)), std
 
     def _ceiling(self, job: _Job) -> Resources:
         worker = job.spec.worker
@@ -645,6 +683,17 @@ class Scheduler:
             job.told_no_progress = True
             text = f"no progress was reported in {elapsed_s:.0f} s; the job goes on at full speed"
             self._emit(WarnUser(at=at, job=job.spec.id, reason=Reason("no-progress", text)), job)
+
+    def _warn_without_losses(self, job: _Job, at: float) -> None:
+        grace_s = max(self._periods.grace_s, self._periods.grace_frac * (job.spec.deadline_s or 0.0))
+        has_begun = job.progress is not None and job.progress.steps_done > 0
+        silent = job.losses is not None and not job.losses.at_steps
+        if silent and has_begun and not job.told_no_loss and at - job.submitted_at > grace_s:
+            job.told_no_loss = True
+            text = (
+                "no loss was reported, and nobody can tell when the goal is reached; all declared steps are planned for"
+            )
+            self._emit(WarnUser(at=at, job=job.spec.id, reason=Reason("no-loss", text)), job)
 
     def _warn_of_unmeasured_phases(self, job: _Job, at: float) -> None:
         """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
@@ -846,6 +895,16 @@ class Scheduler:
         self._commands.append(command)
         if job is not None:
             job.tell(command)
+
+
+def _widened(demand: Demand, reading: Reading) -> Demand:
+    """The demand with a forecast that also says how little is known of the number of steps."""
+    forecast, steps_total = demand.forecast, reading.steps_total
+    if forecast is None or steps_total is None or steps_total <= reading.steps_done:
+        return demand
+    step_s = (forecast.finish_s - reading.elapsed_s) / (steps_total - reading.steps_done)
+    std_s = hypot(forecast.std_s, max(0.0, step_s) * reading.steps_total_std)
+    return replace(demand, forecast=replace(forecast, std_s=std_s))
 
 
 def _subject(event: Event) -> JobId:

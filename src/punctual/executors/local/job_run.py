@@ -20,6 +20,7 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    LossReported,
     PhaseReported,
     ProgressReported,
 )
@@ -331,6 +332,9 @@ class JobRun:
         phases = self._progress.new_phases()
         if phases is not None:
             sink(PhaseReported(at=at, job=self._launch.job, phases=phases))
+        losses = self._progress.new_losses()
+        if losses:
+            sink(LossReported(at=at, job=self._launch.job, losses=losses))
         used_core_s = self._usage_core_s()
         sink(self._progress_reported(at, self._progress.latest(used_core_s)))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from punctual.core.control import PacingLine, PhaseProgress
+from punctual.core.loss import SeenLoss
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
 from punctual.wire import Claim, Fault, Orders, Page, PhaseEntry, State
@@ -46,6 +47,10 @@ class Progress(Protocol):
         """The job's phases; None: nothing new."""
         ...
 
+    def new_losses(self) -> tuple[SeenLoss, ...]:
+        """Losses seen since the last call, in order of steps; the last of them, where there were many."""
+        ...
+
     def pace(self, line: PacingLine | None) -> None:
         """Keep the job to `line`."""
         ...
@@ -75,6 +80,7 @@ class PageProgress:
         self._phases: list[PhaseEntry] = []
         self._line: PacingLine | None = None
         self._orders = Orders()
+        self._n_losses = page.losses()[0]
         self.faults: set[Fault] = set()
 
     @property
@@ -110,6 +116,11 @@ class PageProgress:
         if [entry.name for entry in self._phases] != [entry.name for entry in before]:
             self.pace(self._line)  # costs go by the place in the table
         return None if self._phases == before else tuple(_phase(entry) for entry in self._phases)
+
+    def new_losses(self) -> tuple[SeenLoss, ...]:
+        n_losses, latest = self._page.losses()
+        n_new, self._n_losses = n_losses - self._n_losses, n_losses
+        return tuple(SeenLoss(float(steps), loss) for steps, loss in latest[-n_new:]) if n_new > 0 else ()
 
     def pace(self, line: PacingLine | None) -> None:
         self._line = line
@@ -170,6 +181,9 @@ class OutputProgress:
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
         return None
+
+    def new_losses(self) -> tuple[SeenLoss, ...]:
+        return ()
 
     def pace(self, line: PacingLine | None) -> None:
         """Nobody would listen."""

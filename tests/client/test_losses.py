@@ -1,0 +1,85 @@
+"""Losses on their way to Punctual, and the end of a loop that has reached its goal."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+import punctual
+from punctual.wire import GOAL_VARIABLE, N_LOSSES_MAX, Page, State
+
+
+@pytest.fixture
+def aim(page: Page, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    return lambda text: monkeypatch.setenv(GOAL_VARIABLE, text)
+
+
+def test_losses_are_on_the_page_with_their_steps(page: Page) -> None:
+    run = punctual.track(range(3), epochs=1)
+    for i in run:
+        run.report_loss(10.0 - i)
+    assert page.losses() == (3, [(1, 10.0), (2, 9.0), (3, 8.0)])
+
+
+def test_the_last_ones_stay_and_all_are_counted(page: Page) -> None:
+    run = punctual.track(range(50), epochs=1)
+    for i in run:
+        run.report_loss(float(i))
+    n_losses, latest = page.losses()
+    assert n_losses == 50
+    assert latest == [(i + 1, float(i)) for i in range(50 - N_LOSSES_MAX, 50)]
+
+
+def test_a_loss_that_is_no_number_is_left_out(page: Page) -> None:
+    run = punctual.track(range(3), epochs=1)
+    for _ in run:
+        run.report_loss(math.nan)
+    assert page.losses() == (0, [])
+
+
+def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str], None]) -> None:
+    aim("5.0")
+    run = punctual.track(range(100), epochs=2, phases={"evaluate": 0})
+    steps = []
+    for i in run:
+        steps.append(i)
+        run.report_loss(2.0 if i == 1 else 10.0 - i)  # one low batch is no arrival
+    assert steps == list(range(7))  # the middle of 6, 5, 4
+    assert run.goal_reached
+    assert page.claim().total_steps == page.pulse().n_steps == 7
+    assert page.claim().state == State.LANDED
+
+
+def test_loops_that_follow_the_goal_are_empty(page: Page, aim: Callable[[str], None]) -> None:
+    aim("1.0")
+    n_steps = 0
+    for _ in range(4):
+        run = punctual.track(range(5), total_steps=20)
+        for _ in run:
+            n_steps += 1
+            run.report_loss(0.5)
+    assert n_steps == 3
+
+
+def test_without_a_goal_the_loop_goes_to_its_end(page: Page) -> None:
+    run = punctual.track(range(10), epochs=1)
+    for _ in run:
+        run.report_loss(0.0)
+    assert page.pulse().n_steps == 10
+    assert not run.goal_reached
+
+
+def test_a_goal_that_is_no_number_is_warned_of(
+    page: Page, aim: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    aim("low")
+    assert len(list(punctual.track(range(3), epochs=1))) == 3
+    assert "must be a number: got 'low'" in capsys.readouterr().err
+
+
+def test_without_punctual_a_goal_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "1.0")
+    run = punctual.track(range(9), epochs=1)
+    for _ in run:
+        run.report_loss(0.0)
+    assert not run.goal_reached
