@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.replica import Replica, State
 from punctual.client.elastic.run import Context, Run
-from punctual.wire import Page
+from punctual.wire import Orders, Page
 from punctual.wire import State as Stage
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -38,6 +38,7 @@ class Kept:
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state
+        self.is_closed = False
 
     def latest(self) -> State | None:
         return self.state
@@ -49,7 +50,7 @@ class Kept:
         return False
 
     def close(self) -> None:
-        """Nothing is open."""
+        self.is_closed = True
 
 
 def mean_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -275,6 +276,7 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(save_at: int) -> 
     keeper = Kept()
     whole, losses, sums = resumable(keeper, save_at, [])
     assert keeper.state is not None
+    assert keeper.is_closed
     epochs: list[int] = []
     again, rest, sums_of_rest = resumable(Kept(keeper.state), 100, epochs)
     assert rest == losses[len(losses) - len(rest) :]
@@ -348,6 +350,22 @@ def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
     assert (page.pulse().n_steps, page.claim().state) == (8, Stage.LANDED)
     (entry,) = page.phases()
     assert (entry.name, entry.n_units_done) == ("evaluate", 16)
+
+
+def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: Page) -> None:
+    keeper = Kept()
+    with pytest.raises(SystemExit) as caught, run_of(linear(), keeper) as run:  # noqa: PT012
+        for inputs, targets in run.batches(tensors(), global_batch_size=32):
+            run.backward(mean_loss(run.model, inputs, targets))
+            if run.step() and run.step_number == 1:
+                assert page.claim().can_stop
+                page.order(Orders(stop=True))
+    assert caught.value.code == 143
+    assert keeper.state is not None
+    assert (
+        keeper.state.values["position"]["n_steps"] == 2
+    )  # heard at the end of the first step, agreed on in the second
+    assert keeper.is_closed
 
 
 def test_a_script_is_the_same_without_punctual(tmp_path: Path) -> None:

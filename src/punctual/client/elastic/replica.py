@@ -44,6 +44,10 @@ class Keeper(Protocol):
         """Whether it is time to save; asked after each step."""
         ...
 
+    def close(self) -> None:
+        """The training has ended, or this worker leaves it: finish what is being written."""
+        ...
+
 
 class Stateful(Protocol):
     """What `extra` may hold besides tensors and plain values: a scheduler, an average of weights, a meter."""

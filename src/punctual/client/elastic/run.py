@@ -163,6 +163,8 @@ class Run:
     # Beginning and end.
 
     def __enter__(self) -> Self:
+        if self._member.keeper is not None:
+            self._opened.callback(self._member.keeper.close)
         self._opened.enter_context(self._stepper)
         self._reform()
         self._member.mark_boundary()
