@@ -89,7 +89,7 @@ def main() -> None:
         rows = (
             simulate(40, _elastic_worlds.FORESEEN, (ours, decor))
             if options.quick
-            else simulate(300, _elastic_worlds.WORLDS, tuple(_elastic_worlds.CONTROLLERS))
+            else simulate(200, _elastic_worlds.WORLDS, tuple(_elastic_worlds.CONTROLLERS))
         )
     if options.live or not (options.simulated or options.quick):
         runs = live(quick=options.quick)

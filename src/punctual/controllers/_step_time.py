@@ -23,6 +23,8 @@ MEAN_S = 25.0
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
 UNDIVIDED_FRAC = 0.2
+#: Of the part that two numbers leave undivided, what is believed not to be the talking among workers.
+PEER_FRAC = 0.85
 
 #: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.
 Model = Callable[[int], tuple[float, float] | None]
@@ -214,6 +216,8 @@ def _along(belief: StepTime, n: int, nearest: list[int]) -> tuple[float, float]:
         other, other_s = nearest[1], _exp(belief.offsets[nearest[1]].log_frac)
         divided_s = max(0.0, (one_s - other_s) / (1.0 / one - 1.0 / other))
         undivided_s, frac = max(0.0, one_s - divided_s / one), ALONG_FRAC * doublings
+        if not min(one, other) < n < max(one, other):
+            undivided_s *= PEER_FRAC
     return log(undivided_s + (one_s - undivided_s) * one / n), frac
 
 

@@ -50,6 +50,8 @@ class Outlook:
         changed to for the rest.
     grace_s
         Near the end nothing is changed for being expected so much later than it should be.
+    unit_s
+        Seconds that the largest unit takes now.
     """
 
     steps: float
@@ -61,6 +63,7 @@ class Outlook:
     sigmas_kept: float
     sigmas_changed: float
     grace_s: float = 0.0
+    unit_s: float = 0.0
 
     def end_s(self, n: int) -> float:
         """Seconds expected until all is done with `n` workers, a change to them included."""
@@ -141,11 +144,16 @@ def best(outlook: Outlook, allowed: Iterable[int], wait_frac: float) -> Plan | N
 
 
 def last(outlook: Outlook) -> Plan:
-    """Near the end: what is held; if that is expected to be late the least that is not, or the fastest of all."""
+    """Near the end: what is held; if that is expected to be late the least that is not, or the fastest of all.
+
+    A change must save twice its stop and a unit: it waits for the one in flight, and may stop the job for longer.
+    """
     by_end = sorted(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
-    enough = [n for n in by_end if outlook.end_s(n) <= outlook.time_s]
+    worth_s = outlook.end_s(outlook.held) - outlook.stop_s - outlook.unit_s
+    enough = [n for n in by_end if outlook.end_s(n) <= min(outlook.time_s, worth_s)]
     keeps = outlook.end_s(outlook.held) <= outlook.time_s + outlook.grace_s
-    n = outlook.held if keeps else min(enough, default=by_end[0])
+    fastest = by_end[0] if outlook.end_s(by_end[0]) <= worth_s else outlook.held
+    n = outlook.held if keeps else min(enough, default=fastest)
     return Plan(n, n, outlook.time_s, n * outlook.time_s)
 
 

@@ -108,6 +108,8 @@ class TwoLevel:
     sigmas_changed, sigmas_kept
         How many standard deviations of the time of a step a number of workers must make room for: to be changed to
         for the rest of the job, and to be kept.
+    reserve_frac
+        Until the end is near plans aim this share of the deadline earlier: pacing holds back who is early.
     price_frac
         Least gain of a change, as a share of the worker-seconds that are left.
     wait_frac
@@ -149,11 +151,12 @@ class TwoLevel:
     margin_frac: float = 0.0004
     margin_least_s: float = 0.05
     margin_unpaced_frac: float = 0.005
-    margin_unit_frac: float = 0.15
-    sigmas_changed: float = 2.0
-    sigmas_kept: float = 1.0
+    margin_unit_frac: float = 0.25
+    sigmas_changed: float = 1.5
+    sigmas_kept: float = 0.6
+    reserve_frac: float = 0.003
     price_frac: float = 0.01
-    wait_frac: float = 0.5
+    wait_frac: float = 0.7
     stop_s: float = 0.5
     landing_s: float = 2.0
     landing_frac: float = 0.05
@@ -172,7 +175,7 @@ class TwoLevel:
         check_fraction(
             where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
             margin_unit_frac=self.margin_unit_frac,
-            price_frac=self.price_frac, wait_frac=self.wait_frac, landing_frac=self.landing_frac,
+            reserve_frac=self.reserve_frac, price_frac=self.price_frac, wait_frac=self.wait_frac, landing_frac=self.landing_frac,
         )  # fmt: skip
 
     def init(self, spec: JobSpec) -> State:
@@ -244,6 +247,7 @@ class TwoLevel:
             price_s=(1 + state.n_changes) * held * (self.price_frac * max(time_s, 0.0) + stop_s),
             sigmas_kept=self.sigmas_kept, sigmas_changed=self.sigmas_changed,
             grace_s=0.5 * (reading.deadline_s - reading.elapsed_s - time_s),
+            unit_s=largest_unit_steps(state.phase_steps) * speeds[held].step_s,
         )  # fmt: skip
 
     def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
@@ -258,6 +262,8 @@ class TwoLevel:
             return None
         if outlook.time_s < _LAST_STOPS * outlook.stop_s:
             return _two_levels.last(outlook)
+        reserve_s = min(max(self.reserve_frac * state.deadline_s, 0.5 * outlook.unit_s), 0.1 * outlook.time_s)
+        outlook = replace(outlook, time_s=outlook.time_s - reserve_s)
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
@@ -289,15 +295,14 @@ class TwoLevel:
             return state.line
         if not reading.can_pace or not state.feasible:
             return None
-        unit_s = largest_unit_steps(state.phase_steps) * outlook.speeds[outlook.held].step_s
-        landing = outlook.time_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * unit_s)
+        landing = outlook.time_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_s)
         settled = plan is not None and plan.is_level and plan.first == outlook.held
         ahead_first = plan is not None and plan.second < outlook.held
         if not landing and (ahead_first or not (settled or state.line)):
             return None
         end_s = reading.elapsed_s + outlook.time_s
         moved_s = abs(state.line.end_s - end_s) if state.line is not None else 0.0
-        if state.line is not None and moved_s < 0.05 * unit_s + 1e-6 and ends_with_work(state.line, reading):
+        if state.line is not None and moved_s < 0.05 * outlook.unit_s + 1e-6 and ends_with_work(state.line, reading):
             return state.line
         costs = {phase.name: state.phase_steps.get(phase.name, 0.0) for phase in reading.phases}
         end_work, done = work(costs, reading)
