@@ -24,6 +24,8 @@ from punctual.client.elastic.virtual_ranks import cut
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
 
+SYNCHRONOUS, ASYNCHRONOUS, ALL_REDUCE = "synchronous servers", "asynchronous servers", "all-reduce"
+
 WIDTH, N_LAYERS = 360, 3
 GLOBAL_BATCH, LOCAL_BATCH = 240, 48
 N_WARM = 3
