@@ -25,17 +25,23 @@ from punctual.executors.local.keeper import descendants
 
 MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
-import punctual, torch
+import pathlib, sys, time, punctual, torch
+
+@punctual.on_stop
+def save():
+    print("saved", flush=True)
 
 def train(context):
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     dataset = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.ones(64, 1))
     with context.elastic(model=model, optimizer=optimizer) as run:
-        for epoch in run.epochs(400):
+        for epoch in run.epochs(int(sys.argv[1])):
             for inputs, targets in run.batches(dataset, global_batch_size=32, seed=0):
                 run.backward((run.model(inputs) - targets).square().mean())
                 run.step()
+            while epoch == 2 and not pathlib.Path("go").exists():
+                time.sleep(0.01)
         run.print("trained", run.step_number)
 
 if __name__ == "__main__":
@@ -132,16 +138,29 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Terminal) -> None:
     run = terminal.start(
-        "run", "--workers", "1..2", "--cores-per-worker", "0.5", "--json", "--", *terminal.script(ELASTIC)
+        "run", "--workers", "1..2", "--cores-per-worker", "0.5", "--json", "--", *terminal.script(ELASTIC), "20"
     )
     training = terminal.wait_for_job(lambda job: job["steps_done"] > 0)
     assert (training["n_workers"], training["grant_cores"]) == (2, pytest.approx(1.0))
     assert training["controller"] == DEFAULT_WORKER_CONTROLLER
     _keeper, _agent, _forkserver, *workers = descendants(run.pid)
     os.kill(max(workers), signal.SIGKILL)
+    (terminal.folder / "go").touch()
     output, errors = run.communicate(timeout=40)
     assert run.returncode == 0, errors
-    assert "trained 800" in errors
+    assert "trained 40" in errors
     assert "an end by SIGKILL" in errors
     report: dict[str, Any] = objects(output)[-1]
-    assert (report["steps_done"], report["status"]) == (800, "finished")
+    assert (report["steps_done"], report["status"]) == (40, "finished")
+
+
+def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
+    (terminal.folder / "go").touch()
+    run = terminal.start(
+        "run", "--workers", "1..2", "--cores-per-worker", "0.5", "--", *terminal.script(ELASTIC), "100000"
+    )
+    job = terminal.wait_for_job(lambda job: job["steps_done"] > 0)["job"]
+    assert terminal.punctual("stop", job).returncode == 0
+    output, errors = run.communicate(timeout=40)
+    assert run.returncode == 143, errors
+    assert output.split().count("saved") == 1, errors

@@ -31,6 +31,11 @@ def on_stop(hook: Hook) -> Hook:
     return hook
 
 
+def has_hooks() -> bool:
+    """Whether the script has registered any."""
+    return bool(_hooks)
+
+
 def obey() -> None:
     """Call the hooks and leave; without a hook Punctual ends the process itself."""
     with ExitStack() as calls:  # a hook that fails must not cost the others their checkpoint

@@ -62,7 +62,7 @@ class Voice:
     def _begin(self, session: Session, course: Course, n_steps: int) -> None:
         plan = {name: (phase, phase.count) for name, phase in by_name(self._phases).items()}
         session.begin_loop(replace(course, start_step=n_steps), plan)
-        if self._can_stop:
+        if self._can_stop or stop.has_hooks():
             session.allow_stop()
         session.start_training()
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from punctual.client import session
 from punctual.client.elastic.board import Board
 from punctual.client.elastic.membership import AgentLink
 
@@ -38,6 +39,7 @@ def _become_ordinary(environment: Mapping[str, str]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    session._session = None  # noqa: SLF001 -- the script's top level may have made one, for a process without a page
     os.environ.clear()
     os.environ.update(environment)
     n_threads = environment.get("OMP_NUM_THREADS", "")
