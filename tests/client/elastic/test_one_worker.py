@@ -204,18 +204,36 @@ class Augmented(Dataset[tuple[Tensor, int]]):
         return torch.randn(6) + random.random(), i % 3
 
 
-def test_augmentation_belongs_to_the_virtual_rank() -> None:
-    def all_inputs(fuse: bool) -> Tensor:
+def test_augmentation_belongs_to_the_virtual_rank_whoever_fetches_it() -> None:
+    def all_inputs(*, fuse: bool, n_loaders: int = 0) -> Tensor:
         seen = []
         with run_of(linear(), fuse=fuse) as run:
-            for inputs, targets in run.batches(Augmented(), global_batch_size=32, shuffle=False):
-                seen.append(inputs)
-                torch.randn(run.step_number)  # whatever the script draws
-                run.backward(mean_loss(run.model, inputs, targets))
-                run.step()
+            for _ in run.epochs(2):
+                for inputs, targets in run.batches(Augmented(), global_batch_size=32, n_loaders=n_loaders):
+                    seen.append(inputs)
+                    torch.randn(run.step_number)  # whatever the script draws
+                    run.backward(mean_loss(run.model, inputs, targets))
+                    run.step()
         return torch.cat(seen)
 
-    assert torch.equal(all_inputs(True), all_inputs(False))
+    expected = all_inputs(fuse=False)
+    assert torch.equal(all_inputs(fuse=True), expected)
+    assert torch.equal(all_inputs(fuse=False, n_loaders=2), expected)
+
+
+def test_loaders_follow_when_virtual_ranks_go_together() -> None:
+    def all_inputs(n_loaders: int) -> list[Tensor]:
+        with run_of(linear()) as run:
+            seen = []
+            for inputs, targets in run.batches(Augmented(), global_batch_size=16, n_loaders=n_loaders):
+                seen.append(inputs)
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+        return seen
+
+    alone, ahead = all_inputs(0), all_inputs(1)
+    assert [len(inputs) for inputs in alone] == [2] * 8 + [16] * 3
+    assert all(torch.equal(mine, other) for mine, other in zip(alone, ahead, strict=True))
 
 
 class WithSpare(nn.Module):

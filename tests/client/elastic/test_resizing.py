@@ -57,7 +57,7 @@ def test_deterministic_training_is_the_same_to_the_last_bit(script: Script, deat
 
 
 @pytest.mark.parametrize(
-    "plan", [Plan(deterministic=False), Plan(deterministic=False, fuse=False)], ids=["fused", "not"]
+    "plan", [Plan(deterministic=False, n_loaders=1), Plan(deterministic=False, fuse=False)], ids=["fused", "not"]
 )
 def test_by_default_the_results_differ_by_rounding_only(plan: Plan) -> None:
     expected = undisturbed(plan)

@@ -28,7 +28,7 @@ class Plan:
     n_epochs: int = 4
     death: tuple[int, int, str] | None = None
     drifts_at: int | None = None
-    micro_batch_size: int | None = None
+    n_loaders: int = 0
 
 
 @dataclass
@@ -74,9 +74,7 @@ def train(context: Context, plan: Plan) -> Outcome:
         deterministic=plan.deterministic, fuse=plan.fuse,
     ) as run:  # fmt: skip
         for _ in run.epochs(plan.n_epochs):
-            for inputs, targets in run.batches(
-                dataset, global_batch_size=BATCH, seed=5, micro_batch_size=plan.micro_batch_size
-            ):
+            for inputs, targets in run.batches(dataset, global_batch_size=BATCH, seed=5, n_loaders=plan.n_loaders):
                 _die(context, run, plan, "step")
                 run.backward(functional.cross_entropy(run.model(inputs), targets))
                 if run.step():

@@ -7,7 +7,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset, default_collate
 
+from punctual.client.elastic.random_state import seed_all
+
 Collate = Callable[[list[Any]], Any]
+
+#: The samples of a part, piece by piece: what random numbers are seeded with, and the samples' numbers.
+Request = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
 class Fetch:
@@ -22,26 +27,30 @@ class Fetch:
         self._collate = collate or default_collate
         self._is_tensors = collate is None and type(dataset) is TensorDataset
 
-    @property
-    def draws(self) -> bool:
-        """Whether fetching a sample may draw random numbers."""
-        return not self._is_tensors
+    def is_of(self, dataset: Any, collate: Collate | None) -> bool:
+        """Whether it fetches from `dataset` and collates with `collate`."""
+        return self._dataset is dataset and self._collate is (collate or default_collate)
 
     def together(self, numbers: Tensor) -> Any:
-        """The samples with these numbers."""
+        """The samples with these numbers, in the order and with the random state that there are."""
         if self._is_tensors:
             return tuple(tensor[numbers] for tensor in self._dataset.tensors)
-        return self._collate(self.samples(numbers))
+        return self._collate(self._samples(numbers.tolist()))
 
-    def samples(self, numbers: Tensor) -> list[Any]:
-        """The samples, not collated yet."""
-        which: Sequence[int] = numbers.tolist()
-        if hasattr(self._dataset, "__getitems__"):
-            return cast("list[Any]", self._dataset.__getitems__(which))
-        return [self._dataset[i] for i in which]
-
-    def collated(self, samples: list[Any]) -> Any:
+    def batch(self, request: Request) -> Any:
+        """The samples of a part, each piece's with random numbers of its own."""
+        if self._is_tensors:  # nothing is drawn
+            return self.together(torch.tensor([i for _, numbers in request for i in numbers]))
+        samples = []
+        for seeds, numbers in request:
+            seed_all(*seeds)
+            samples += self._samples(numbers)
         return self._collate(samples)
+
+    def _samples(self, numbers: Sequence[int]) -> list[Any]:
+        if hasattr(self._dataset, "__getitems__"):
+            return cast("list[Any]", self._dataset.__getitems__(list(numbers)))
+        return [self._dataset[i] for i in numbers]
 
 
 def moved(batch: Any, device: torch.device) -> Any:

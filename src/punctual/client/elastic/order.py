@@ -20,7 +20,7 @@ class Order:
     def __init__(self, n_samples: int, global_batch_size: int, seed: int, *, shuffles: bool = True) -> None:
         self._n_samples = n_samples
         self._global_batch_size = global_batch_size
-        self._seed = seed
+        self.seed = seed
         self._shuffles = shuffles
         self._epoch = -1
         self._drawn = torch.empty(0, dtype=torch.int64)
@@ -39,5 +39,5 @@ class Order:
     def _draw(self, epoch: int) -> Tensor:
         if not self._shuffles:
             return torch.arange(self._n_samples)
-        generator = torch.Generator().manual_seed(mixed(self._seed, epoch))
+        generator = torch.Generator().manual_seed(mixed(self.seed, epoch))
         return torch.randperm(self._n_samples, generator=generator)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -13,8 +15,9 @@ from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phases
 from punctual.client.elastic import checkpoint
 from punctual.client.elastic.evaluation import Evaluation, result_of
-from punctual.client.elastic.fetching import Collate, Fetch, moved
+from punctual.client.elastic.fetching import Collate, Fetch, Request, moved
 from punctual.client.elastic.group import GroupFault
+from punctual.client.elastic.loading import Ahead
 from punctual.client.elastic.member import Leave, Member
 from punctual.client.elastic.membership import Link
 from punctual.client.elastic.order import Order
@@ -25,6 +28,9 @@ from punctual.client.elastic.virtual_ranks import Part, cut, places_of
 from punctual.client.elastic.voice import Voice
 
 _LOOP = "`run.batches`"
+
+#: Gives the batch of a request; called with that, and with what gives all requests to come.
+_Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
 
 
 def run_worker(train: Callable[["Context"], object], link: Link) -> None:
@@ -95,6 +101,16 @@ class Context:
         return Run(member, Stepper(member, is_deterministic=deterministic))
 
 
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """How a loop over batches was asked for; `n_samples` of a global batch, `n_samples_max` of a part."""
+
+    order: Order
+    n_samples: int
+    n_samples_max: int | None
+    can_fuse: bool
+
+
 class Run:
     """A training in this worker and, in step with it, in all others. Made by `Context.elastic`."""
 
@@ -106,6 +122,7 @@ class Run:
         self._step: Step | None = None
         self._n_epochs = 1
         self._phases: Phases = ()
+        self._ahead: Ahead | None = None
         #: Evaluations that the script has asked for, by place, since their results were last forgotten.
         self._n_asked: dict[str, int] = {}
 
@@ -174,6 +191,7 @@ class Run:
         with self._opened:
             if kind is None:
                 self._await_others()
+            self._ahead = None
             self._stepper.disconnect()
             self._member.group.drop(after_fault=kind is not None)
 
@@ -224,6 +242,7 @@ class Run:
         shuffle: bool = True,
         collate: Collate | None = None,
         micro_batch_size: int | None = None,
+        n_loaders: int = 0,
     ) -> Iterator[Any]:
         """The worker's parts of the epoch's steps, one by one, on the model's device.
 
@@ -241,6 +260,8 @@ class Run:
             the model one by one.
         micro_batch_size
             Samples of one part, at most: for models that have no memory for more.
+        n_loaders
+            Processes, of each worker, that fetch samples ahead; 0: the worker does it itself.
 
         Raises
         ------
@@ -248,17 +269,22 @@ class Run:
             An argument cannot be used, or the body has not called `backward` and `step`.
         """
         n_samples = self._checked_batch_size(global_batch_size)
-        order, fetch = Order(len(dataset), n_samples, seed, shuffles=shuffle), Fetch(dataset, collate)
+        n_samples_max = (
+            None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
+        )
+        order = Order(len(dataset), n_samples, seed, shuffles=shuffle)
+        loop = _Loop(order, n_samples, n_samples_max, can_fuse=collate is None)
+        fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
         self._member.place = "top"
         seed_all(seed, self.epoch)
         while self._member.position.i_step < order.n_steps:
-            numbers = order.samples(self.epoch, self._member.position.i_step)
-            places = places_of(len(numbers), n_samples, self._member.n_virtual_ranks)
-            self._step = self._stepper.begin(places, seed, micro_batch_size, can_fuse=collate is None)
+            places = self._places(loop, self._member.position.i_step)
+            self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
             self._voice.step_begins()
             for part in self._step.parts:
-                batch = self._fetched(fetch, numbers, part, seed)
+                request = self._request(loop, self._member.position.i_step, part)
+                batch = moved(fetched(request, partial(self._requests, loop)), self.device)
                 self._stepper.begin_part(part)
                 yield batch
                 self._stepper.check_body(part)
@@ -267,6 +293,39 @@ class Run:
             self._end_body()
         self._member.place = "after"
         self._member.mark_boundary()
+
+    def _places(self, loop: "_Loop", i_step: int) -> list[range]:
+        n_samples = len(loop.order.samples(self.epoch, i_step))
+        return places_of(n_samples, loop.n_samples, self._member.n_virtual_ranks)
+
+    def _request(self, loop: "_Loop", i_step: int, part: Part) -> Request:
+        """What is to be fetched for a part of the step."""
+        numbers = loop.order.samples(self.epoch, i_step)
+        n_steps = self.step_number + i_step - self._member.position.i_step
+        return tuple(
+            (
+                (loop.order.seed, n_steps, piece.virtual_rank, piece.i_piece),
+                tuple(numbers[piece.places.start : piece.places.stop].tolist()),
+            )
+            for piece in part.pieces
+        )
+
+    def _requests(self, loop: "_Loop") -> Iterator[Request]:
+        """All that will be asked for in this epoch, if nothing changes."""
+        for i_step in range(self._member.position.i_step, loop.order.n_steps):
+            places = self._places(loop, i_step)
+            for part in self._stepper.parts(places, loop.n_samples_max, can_fuse=loop.can_fuse):
+                yield self._request(loop, i_step, part)
+
+    def _fetcher(self, dataset: Any, collate: Collate | None, n_loaders: int) -> _Fetcher:
+        """How batches are fetched; loaders stay from epoch to epoch."""
+        if not n_loaders:
+            fetch = Fetch(dataset, collate)
+            return lambda request, _: fetch.batch(request)
+        ahead = self._ahead
+        if ahead is None or not ahead.fetch.is_of(dataset, collate) or ahead.n_loaders != n_loaders:
+            ahead = self._ahead = Ahead(Fetch(dataset, collate), n_loaders)
+        return ahead.take
 
     def _checked_batch_size(self, global_batch_size: int) -> int:
         n_samples, n_ranks = whole(global_batch_size, "global_batch_size", _LOOP, least=1), self._member.n_virtual_ranks
@@ -280,16 +339,6 @@ class Run:
     def _declare(self, n_steps: int) -> None:
         can_stop = self._member.keeper is not None
         self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, self._phases, can_stop=can_stop)
-
-    def _fetched(self, fetch: Fetch, numbers: Tensor, part: Part, seed: int) -> Any:
-        """The part's samples, each virtual rank's with random numbers of its own."""
-        if not fetch.draws:
-            return moved(fetch.together(numbers[part.places.start : part.places.stop]), self.device)
-        samples = []
-        for piece in part.pieces:
-            seed_all(seed, self.step_number, piece.virtual_rank, piece.i_piece)
-            samples += fetch.samples(numbers[piece.places.start : piece.places.stop])
-        return moved(fetch.collated(samples), self.device)
 
     def backward(self, loss: Tensor) -> None:
         """Add the part's gradients to the step's.

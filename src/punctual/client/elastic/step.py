@@ -103,6 +103,11 @@ class Stepper:
 
     # A step, in the order of the calls.
 
+    def parts(self, places: list[range], n_samples_max: int | None, *, can_fuse: bool) -> list[Part]:
+        """The worker's share of a step, as things are now."""
+        is_fused = bool(self._member.fuses) and can_fuse and self._member.can_fuse
+        return share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
+
     def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
         """Begin the step at the training's position.
 
@@ -112,8 +117,7 @@ class Stepper:
         member = self._member
         if member.position.i_step == 0:
             member.fuses = member.moving = None
-        is_fused = bool(member.fuses) and can_fuse and member.can_fuse
-        parts = share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
+        parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
         self._buffers.begin_step()
         self._rank_loss, self._drew = 0.0, False

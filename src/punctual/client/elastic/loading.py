@@ -1,0 +1,77 @@
+"""Samples fetched ahead of the training, by processes of their own."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import dropwhile
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from punctual.client.elastic.fetching import Fetch, Request
+
+
+class Ahead:
+    """Fetches what will be asked for next.
+
+    What that is changes with the worker's share of a step; what was fetched for another share is thrown away.
+    """
+
+    def __init__(self, fetch: Fetch, n_loaders: int) -> None:
+        self.fetch = fetch
+        self.n_loaders = n_loaders
+        #: Requests that the loader has taken and not answered yet; and where it takes the next ones from.
+        self._asked: deque[Request] = deque()
+        self._coming: Iterator[Request] = iter(())
+        self._answers: Iterator[Any] = iter(())
+        # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model.
+        self._loader = DataLoader(
+            _Answers(fetch), batch_sampler=_Coming(self._next), num_workers=n_loaders, persistent_workers=True,
+            collate_fn=_as_it_is, generator=torch.Generator(),
+        )  # fmt: skip
+
+    def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
+        """The batch of `request`.
+
+        Parameters
+        ----------
+        coming
+            Gives what will be asked for, from this request or an earlier one on.
+        """
+        if not self._asked or self._asked[0] != request:
+            self._asked.clear()
+            self._coming = dropwhile(lambda other: other != request, coming())
+            self._answers = iter(self._loader)
+        batch = next(self._answers)
+        self._asked.popleft()
+        return batch
+
+    def _next(self) -> Iterator[Request]:
+        for request in self._coming:
+            self._asked.append(request)
+            yield request
+
+
+class _Coming:
+    """The loader's sampler."""
+
+    def __init__(self, requests: Callable[[], Iterator[Request]]) -> None:
+        self._requests = requests
+
+    def __iter__(self) -> Iterator[Request]:
+        return self._requests()
+
+
+class _Answers(Dataset[Any]):
+    """What the loader's processes have: a batch for each request."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    def __getitems__(self, request: Request) -> Any:
+        torch.set_num_threads(1)
+        return self._fetch.batch(request)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
