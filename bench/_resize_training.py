@@ -46,7 +46,7 @@ def dataset() -> TensorDataset:
 
 
 def _train(context: object, model: nn.Module) -> None:
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     with context.elastic(model=model, optimizer=optimizer) as run:  # type: ignore[attr-defined]
         for _epoch in run.epochs(N_STEPS):
             for inputs, targets in run.batches(dataset(), global_batch_size=GLOBAL_BATCH_SIZE, seed=0):
@@ -69,7 +69,7 @@ def train_under_torchrun(log_path: Path, checkpoint_path: Path) -> None:
     distributed.init_process_group("gloo")
     rank, n_workers = distributed.get_rank(), distributed.get_world_size()
     model = large()
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     n_steps = 0
     if checkpoint_path.exists():
         saved = torch.load(checkpoint_path)
