@@ -86,6 +86,11 @@ def foreign(all_modules: list[Module], part: str, allowed: set[str]) -> list[str
     )
 
 
+def is_elastic(module: Module) -> bool:
+    """Whether it is for a training that has loaded torch already, and is itself loaded when one begins."""
+    return module.name.startswith("punctual.client.elastic.")
+
+
 def made_up(**sources: str) -> list[Module]:
     """Modules from source text; two underscores in a keyword stand for a dot."""
     return [Module(f"punctual.{name.replace('__', '.')}", ast.parse(text)) for name, text in sources.items()]
@@ -114,7 +119,11 @@ def test_plugins_of_a_family_do_not_know_each_other(family: str) -> None:
 
 @pytest.mark.parametrize("part", ["client", "wire"])
 def test_the_training_side_needs_only_the_standard_library(part: str) -> None:
-    assert not foreign(MODULES, part, set())
+    assert not foreign([module for module in MODULES if not is_elastic(module)], part, set())
+
+
+def test_elastic_training_needs_only_torch_besides() -> None:
+    assert not foreign([module for module in MODULES if is_elastic(module)], "client", {"torch"})
 
 
 # Each check finds what it is there to find.

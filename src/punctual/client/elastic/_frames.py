@@ -11,7 +11,7 @@ class Kind(Enum):
     """What a frame is."""
 
     HELLO = b"H"  # worker: who it is, and what the server needs to begin (pickled)
-    SETTINGS = b"S"  # worker: the optimiser's settings have changed (pickled)
+    SETTINGS = b"S"  # worker: the optimizer's settings have changed (pickled)
     PUSH = b"G"  # worker: gradients
     PARAMETERS = b"P"  # server: parameters after the step
     GOODBYE = b"B"  # worker: the training function has returned

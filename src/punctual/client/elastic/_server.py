@@ -1,4 +1,4 @@
-"""A parameter server: keeps slices of the parameters and their optimiser's state, and steps with what workers push."""
+"""A parameter server: keeps slices of the parameters and their optimizer's state, and steps with what workers push."""
 
 import hmac
 import pickle
@@ -27,7 +27,7 @@ class Hello:
     parameters
         The server's slices, one after the other.
     groups
-        Of the optimiser: the slices' lengths, and the settings for them.
+        Of the optimizer: the slices' lengths, and the settings for them.
     """
 
     rank: int

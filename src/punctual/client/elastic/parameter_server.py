@@ -33,7 +33,7 @@ from punctual.client.elastic.fetching import Collate, Fetch
 from punctual.client.elastic.order import Order
 from punctual.client.elastic.virtual_ranks import cut
 
-#: Constructing the first optimiser imports `torch._dynamo`, which takes as long as torch itself.
+#: Constructing the first optimizer imports `torch._dynamo`, which takes as long as torch itself.
 _PRELOAD = ["torch", "torch._dynamo", "punctual.client.elastic.parameter_server", "__main__"]
 
 #: When one process has failed, the others learn it from their connections; those that do not end soon are ended.
