@@ -70,11 +70,11 @@ def verdict(rows: list[Row]) -> bool:
     return all(figure <= target for figure, target in zip(got, TARGETS, strict=True))
 
 
-def live(*, quick: bool) -> list[LiveRun]:
+def live(n_repeats: int, *, quick: bool) -> list[LiveRun]:
     if quick:
         return list(_elastic_live.block(0, 20.0, (1.6,), (_elastic_worlds.OURS,)))
     runs = []
-    for repeat in range(2):
+    for repeat in range(n_repeats):
         for run in _elastic_live.block(repeat, 90.0, RATIOS, (_elastic_worlds.OURS, _elastic_worlds.DECOR)):
             runs.append(run)
             print("  ".join(_elastic_live.cells(run)), flush=True)
@@ -92,7 +92,7 @@ def main() -> None:
             else simulate(200, _elastic_worlds.WORLDS, tuple(_elastic_worlds.CONTROLLERS))
         )
     if options.live or not (options.simulated or options.quick):
-        runs = live(quick=options.quick)
+        runs = live(options.repeats, quick=options.quick)
         _common.print_table(_elastic_live.HEADS, [_elastic_live.cells(run) for run in runs])
     if not options.quick:
         record(rows, runs)
@@ -104,6 +104,7 @@ def _options() -> argparse.Namespace:
     parser = _common.parser("How exactly, how steadily and how cheaply whole workers land. See the head of this file.")
     parser.add_argument("--simulated", action="store_true", help="only the simulated part")
     parser.add_argument("--live", action="store_true", help="only the live part")
+    parser.add_argument("--repeats", type=int, default=2, help="of the live part")
     return parser.parse_args()
 
 

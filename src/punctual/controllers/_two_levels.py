@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 
 from punctual.controllers._step_time import Speed
 
@@ -65,6 +66,14 @@ class Outlook:
     grace_s: float = 0.0
     unit_s: float = 0.0
 
+    def held_s(self) -> float:
+        """Seconds a step that what is held must be good for, if it is kept.
+
+        Who waits for what is slow now to pass, and is wrong, finds that nothing makes up for it: half of it counts.
+        """
+        speed = self.speeds[self.held]
+        return max(speed.safe_s(self.sigmas_kept), sqrt(speed.step_s * speed.lasting_s))
+
     def end_s(self, n: int) -> float:
         """Seconds expected until all is done with `n` workers, a change to them included."""
         return self.steps * self.speeds[n].step_s + (self.stop_s if n != self.held else 0.0)
@@ -73,7 +82,7 @@ class Outlook:
 def level(outlook: Outlook, n: int) -> Plan | None:
     """`n` workers to the end; None: not enough."""
     kept = n == outlook.held
-    step_s = outlook.speeds[n].safe_s(outlook.sigmas_kept)
+    step_s = outlook.held_s() if kept else outlook.speeds[n].safe_s(outlook.sigmas_kept)
     stop_s = 0.0 if kept else outlook.stop_s
     if outlook.steps * step_s + stop_s > outlook.time_s:
         return None
@@ -111,10 +120,10 @@ def trial(outlook: Outlook, fewer: int) -> Plan | None:
 
 def more_later(outlook: Outlook, more: int, wait_frac: float) -> Plan | None:
     """What is held until `more` workers are needed for `wait_frac` of the time left; None: they are already."""
-    held_s, more_s = outlook.speeds[outlook.held].step_s, outlook.speeds[more].safe_s(outlook.sigmas_kept)
+    more_s = outlook.speeds[more].safe_s(outlook.sigmas_kept)
     usable_s = outlook.time_s - outlook.stop_s
-    at_more_s = _at_more_s(outlook.steps, usable_s, more_s, outlook.speeds[outlook.held].safe_s(outlook.sigmas_kept))
-    if at_more_s is None or more_s >= held_s or at_more_s > wait_frac * usable_s:
+    at_more_s = _at_more_s(outlook.steps, usable_s, more_s, outlook.held_s())
+    if at_more_s is None or at_more_s > wait_frac * usable_s:
         return None
     at_held_s = usable_s - at_more_s
     cost_s = more * at_more_s + outlook.held * at_held_s + outlook.stop_s * more + outlook.price_s

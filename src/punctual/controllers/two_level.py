@@ -156,7 +156,7 @@ class TwoLevel:
     sigmas_kept: float = 0.6
     reserve_frac: float = 0.003
     price_frac: float = 0.01
-    wait_frac: float = 0.7
+    wait_frac: float = 0.5
     stop_s: float = 0.5
     landing_s: float = 2.0
     landing_frac: float = 0.05
