@@ -39,7 +39,7 @@ def files(checkpoints: Checkpoints) -> list[Path]:
 
 
 def step_of(checkpoints: Checkpoints) -> object:
-    found = checkpoints.latest()
+    found = checkpoint.newest(checkpoints.folder)
     return None if found is None else found.values["step"]
 
 
@@ -315,7 +315,6 @@ for i in range(int(sys.argv[3])):
     state = checkpoints.latest()
     assert state.values["step"] >= n_flushed, (state.values, n_flushed)
     assert torch.equal(state.tensors["weight"], torch.full((200_000,), float(state.values["step"])))
-    assert checkpoints.claim()
     left = sorted(path.name for path in folder.iterdir() if path.suffix != ".safetensors")
     assert left == ["writer.lock"], left
     checkpoints.close()
@@ -370,21 +369,33 @@ def test_a_folder_that_cannot_be_made_is_warned_of_and_training_goes_on(
 # One writer.
 
 
-def test_a_second_writer_is_refused(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_training_is_refused(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(checkpoints, {}, step=1)
     monkeypatch.setattr(checkpoint, "_CLAIM_WAIT_S", 0.1)
     second = Checkpoints(checkpoints.folder)
     with pytest.raises(ValueError, match=f"one training: got one that process {os.getpid()} writes to.*checkpoint_dir"):
-        second.save(State({}, {"step": 2}))
-    assert step_of(second) == 1
+        second.latest()
     checkpoints.close()
+    assert second.latest() == State({}, {"step": 1})
     saved(second, {}, step=2)
     second.close()
     assert step_of(checkpoints) == 2
 
 
+def test_whoever_has_lost_its_folder_trains_on_without_writing(
+    checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(checkpoints, {}, step=1)
+    second = Checkpoints(checkpoints.folder)
+    for step in (2, 3):
+        second.save(State({}, {"step": step}))
+    second.close()
+    assert step_of(checkpoints) == 1
+    assert capsys.readouterr().err.count("must belong to one training") == 1
+
+
 def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> None:
-    checkpoints.claim()
+    saved(checkpoints, {}, step=1)
     hears, says = os.pipe()
     child = os.fork()
     if not child:
@@ -395,7 +406,7 @@ def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> No
     try:
         checkpoints.close()
         second = Checkpoints(checkpoints.folder)
-        assert second.claim()
+        assert second.latest() is not None
         second.close()
     finally:
         os.close(says)

@@ -27,14 +27,14 @@ _LOCK = "writer.lock"
 _COST_FRAC_MAX = 0.01
 #: Period before the cost of one is known, and the least that is chosen later.
 _PERIOD_MIN_S = 10.0
-#: A worker that was the first until now may still be on its way out.
+#: The workers of a training that has just ended may still be on their way out.
 _CLAIM_WAIT_S = 5.0
 
 
 class Checkpoints:
     """A folder of checkpoints, written by one training.
 
-    Any number of processes may look for the `latest`; the first that saves is the writer until it closes or ends.
+    Who asks for the `latest` goes on from it, and is the folder's writer from then on, until it closes or ends.
 
     Parameters
     ----------
@@ -84,43 +84,19 @@ class Checkpoints:
         """The newest state that is whole; None: there is none.
 
         Each one that is not is warned of, with the reason, and left in its place.
-        """
-        for path in reversed(self._paths()):
-            try:
-                return _checkpoint_file.read(path)
-            except FileNotFoundError:
-                continue  # the writer has removed it in the meantime, having made a newer one
-            except (OSError, Damaged) as error:
-                warn("a checkpoint must be as it was written", str(error), f"'{path}'",
-                     "The one before it is used, if there is one. Look after the disk if this happens again.")  # fmt: skip
-        return None
-
-    def claim(self) -> bool:
-        """Become the folder's writer, as `save` does if this has not been called; whether it can be written to.
 
         Raises
         ------
         ValueError
-            Another training writes to it.
+            Another training writes to the folder.
         """
-        if self._lock is not None:
-            return True
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.folder)
-            for unfinished in self.folder.glob(f"*{_TEMPORARY}"):
-                unfinished.unlink()
-        except OSError as error:
-            self._fail(error)
-            return False
-        self._thread = Thread(target=self._write_all, name="punctual-checkpoints", daemon=True)
-        self._thread.start()
-        return True
+        self._claim(_CLAIM_WAIT_S)
+        return newest(self.folder)
 
     def save(self, state: State) -> None:
         """Copy `state`; it is written in the background. One that still waits to be written is replaced.
 
-        A folder that cannot be written to is warned of once, and training goes on.
+        A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
 
         Parameters
         ----------
@@ -130,12 +106,12 @@ class Checkpoints:
         Raises
         ------
         ValueError
-            Another training writes to the folder, or a tensor is not dense or of an unusual type.
+            A tensor is not dense, or of an unusual type.
         TypeError
             A value is nothing that JSON has.
         """
         began_at = monotonic()
-        if self.claim():
+        if self._is_ours():
             image = _checkpoint_file.image(state, self._block())
             with self._changed:
                 self._waiting = image
@@ -160,6 +136,31 @@ class Checkpoints:
             _unlock(self._lock)
             self._lock = None
         self._closes = False
+
+    # Being the only writer.
+
+    def _claim(self, wait_s: float) -> bool:
+        """Become the folder's writer; whether it can be written to."""
+        if self._lock is not None:
+            return True
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.folder, wait_s)
+            for unfinished in self.folder.glob(f"*{_TEMPORARY}"):
+                unfinished.unlink()
+        except OSError as error:
+            self._fail(error)
+            return False
+        self._thread = Thread(target=self._write_all, name="punctual-checkpoints", daemon=True)
+        self._thread.start()
+        return True
+
+    def _is_ours(self) -> bool:
+        try:
+            return self._claim(0.0)
+        except ValueError as error:
+            self._fail(error)
+            return False
 
     # Between the training and the thread.
 
@@ -200,7 +201,7 @@ class Checkpoints:
 
     def _write(self, image: Image) -> None:
         """Make a checkpoint; older ones go only when it has been read back."""
-        paths = self._paths()
+        paths = _paths(self.folder)
         path = self.folder / f"{int(paths[-1].stem) + 1 if paths else 1:08d}{_SUFFIX}"
         temporary = path.with_suffix(_TEMPORARY)
         try:
@@ -216,13 +217,27 @@ class Checkpoints:
     def _fail(self, error: Exception) -> None:
         """Say, once in a row of failures, that there is no new checkpoint."""
         if not self._has_failed:
-            warn("a checkpoint must be written and read back", f"{type(error).__name__}, {error},", f"'{self.folder}'",
+            warn("a checkpoint must be written and read back", f"{type(error).__name__} ({error})", f"'{self.folder}'",
                  "Training goes on, and the last checkpoint stays; make room or give another `checkpoint_dir`.")  # fmt: skip
         self._has_failed = True
 
-    def _paths(self) -> list[Path]:
-        """The checkpoints, the oldest first."""
-        return sorted(path for path in self.folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
+
+def newest(folder: Path) -> State | None:
+    """The newest state in `folder` that is whole, for whoever only reads it."""
+    for path in reversed(_paths(folder)):
+        try:
+            return _checkpoint_file.read(path)
+        except FileNotFoundError:
+            continue  # the writer has removed it in the meantime, having made a newer one
+        except (OSError, Damaged) as error:
+            warn("a checkpoint must be as it was written", str(error), f"'{path}'",
+                 "The one before it is used, if there is one. Look after the disk if this happens again.")  # fmt: skip
+    return None
+
+
+def _paths(folder: Path) -> list[Path]:
+    """The checkpoints, the oldest first."""
+    return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
 def _verify(path: Path) -> None:
@@ -256,8 +271,8 @@ def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = Non
 _locks: set[int] = set()
 
 
-def _locked(folder: Path) -> int:
-    """The lock of `folder`, held.
+def _locked(folder: Path, wait_s: float) -> int:
+    """The lock of `folder`, held; the training that has it may be on its way out, and is given `wait_s`.
 
     Raises
     ------
@@ -267,7 +282,7 @@ def _locked(folder: Path) -> int:
     fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)
     try:
-        _wait_for(fd, folder)
+        _wait_for(fd, folder, wait_s)
         os.truncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
     except BaseException:
@@ -276,8 +291,8 @@ def _locked(folder: Path) -> int:
     return fd
 
 
-def _wait_for(fd: int, folder: Path) -> None:
-    until = monotonic() + _CLAIM_WAIT_S
+def _wait_for(fd: int, folder: Path, wait_s: float) -> None:
+    until = monotonic() + wait_s
     while True:
         try:
             return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
