@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ from punctual.cli._chain import chain
 from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _spec
 from punctual.cli._lines import Lines
 from punctual.cli._picture import picture_of
-from punctual.cli._workers import WorkerWishes, worker_in, worker_wishes
+from punctual.cli._workers import WorkerWishes, crew_fields, told_of, worker_in, worker_wishes
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.executors.local.keeper import descendants
+from punctual.wire import Crew
 
 MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
@@ -40,7 +43,8 @@ def train(context):
             for inputs, targets in run.batches(dataset, global_batch_size=32, seed=0):
                 run.backward((run.model(inputs) - targets).square().mean())
                 run.step()
-            while epoch == 2 and not pathlib.Path("go").exists():
+            pathlib.Path("begun").touch()
+            while not pathlib.Path("go").exists():
                 time.sleep(0.01)
         run.print("trained", run.step_number)
 
@@ -128,6 +132,15 @@ def test_grants_are_told_in_workers() -> None:
     assert chain([submitted, *messages], JOB)[0].kind == "submitted"
 
 
+def test_what_changes_have_cost_is_told() -> None:
+    assert crew_fields(None) is None
+    assert crew_fields(Crew()) is None
+    assert told_of(Crew(agent_pid=7)) == ""
+    crew = Crew(agent_pid=7, n_resizes=3, longest_stop_ns=420_000_000)
+    assert crew_fields(crew) == {"n_resizes": 3, "longest_stop_s": 0.42, "n_steps_redone": 0, "n_workers_lost": 0}
+    assert told_of(crew) == " Its workers changed 3 times; training stood still for 420 ms at most."
+
+
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     made = Terminal(tmp_path)
@@ -136,13 +149,20 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     assert made.left_behind() == []
 
 
+def begin(terminal: Terminal, *options: str, n_epochs: int) -> "subprocess.Popen[str]":
+    """Start the program with at most two workers; it has trained for an epoch and waits for the file `go`."""
+    run = terminal.start("run", "--workers", "1..2", *options, "--", *terminal.script(ELASTIC), str(n_epochs))
+    give_up_at = time.monotonic() + 50
+    while not (terminal.folder / "begun").exists() and run.poll() is None:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+    return run
+
+
 def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Terminal) -> None:
-    run = terminal.start(
-        "run", "--workers", "1..2", "--cores-per-worker", "0.5", "--json", "--", *terminal.script(ELASTIC), "20"
-    )
-    training = terminal.wait_for_job(lambda job: job["steps_done"] > 0)
-    assert (training["n_workers"], training["grant_cores"]) == (2, pytest.approx(1.0))
-    assert training["controller"] == DEFAULT_WORKER_CONTROLLER
+    run = begin(terminal, "--json", n_epochs=20)
+    (job,) = terminal.jobs()
+    assert (job["n_workers"], job["controller"]) == (2, DEFAULT_WORKER_CONTROLLER)
     _keeper, _agent, _forkserver, *workers = descendants(run.pid)
     os.kill(max(workers), signal.SIGKILL)
     (terminal.folder / "go").touch()
@@ -152,15 +172,14 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
     assert "an end by SIGKILL" in errors
     report: dict[str, Any] = objects(output)[-1]
     assert (report["steps_done"], report["status"]) == (40, "finished")
+    assert (report["crew"]["n_workers_lost"], report["crew"]["n_steps_redone"]) == (1, 1)
+    assert "1 lost and 1 steps done again" in report["text"]
 
 
 def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
+    run = begin(terminal, n_epochs=100_000)
     (terminal.folder / "go").touch()
-    run = terminal.start(
-        "run", "--workers", "1..2", "--cores-per-worker", "0.5", "--", *terminal.script(ELASTIC), "100000"
-    )
-    job = terminal.wait_for_job(lambda job: job["steps_done"] > 0)["job"]
-    assert terminal.punctual("stop", job).returncode == 0
+    assert terminal.punctual("stop").returncode == 0
     output, errors = run.communicate(timeout=40)
     assert run.returncode == 143, errors
     assert output.split().count("saved") == 1, errors

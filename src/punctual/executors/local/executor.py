@@ -17,6 +17,7 @@ from punctual.executors.local.job_run import JobRun, Place
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.program import Program
 from punctual.executors.local.user_scope import UserScope
+from punctual.wire import Crew
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -99,6 +100,11 @@ class LocalExecutor:
         """The process that keeps the job, also when this one is killed; None before its start."""
         run = self._runs.get(job)
         return None if run is None else run.keeper_pid
+
+    def crew(self, job: JobId) -> Crew | None:
+        """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
+        run = self._runs.get(job)
+        return None if run is None else run.crew
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""

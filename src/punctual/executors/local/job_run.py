@@ -40,7 +40,7 @@ from punctual.executors.local.program import Program
 from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, Progress
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Answer, Workers, n_workers_in
-from punctual.wire import Page
+from punctual.wire import Crew, Page
 
 _LOG = logging.getLogger(__name__)
 
@@ -100,6 +100,11 @@ class JobRun:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def crew(self) -> Crew | None:
+        """The job's workers; None: it is not made of them."""
+        return None if self._workers is None else self._workers.crew
 
     @property
     def keeper_pid(self) -> int | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.wire import CrewWish, Page, State
+from punctual.wire import Crew, CrewWish, Page, State
 
 #: How long a change may take: newcomers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0
@@ -34,6 +34,11 @@ class Workers:
         self.n_wished = 0
         self._request = 0
         self._give_up_at = 0.0
+
+    @property
+    def crew(self) -> Crew:
+        """What the agent last told of them."""
+        return self._page.crew()
 
     def wish_for(self, n_workers: int) -> None:
         """Have the agent bring the number of workers to `n_workers`; returns at once."""
