@@ -439,7 +439,8 @@ class Scheduler:
             if steps > 0 and over_s > 0:
                 seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
                 job.curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
-        begun_at = event.unit_at if event.steps_done else event.at  # the first step is no unit of time before it
+        # Before its first step it is not known when a job began with it, unless it says that this is now.
+        begun_at = event.unit_at if event.steps_done or event.unit_at == event.at else inf
         runs_free = job.applied is not None and job.applied[1] is None
         job.mark = _Mark(begun_at, event.steps_done, job.phases, runs_free)
 
