@@ -128,7 +128,7 @@ class _Play:
         for _ in range(n_workers):
             mine, theirs = forkserver.Pipe()
             process = forkserver.Process(
-                target=_work, args=(theirs, self._script, self._train, self._arguments, self._n_started), daemon=True
+                target=_work, args=(theirs, self._script, self._train, self._arguments, self._n_started)
             )
             process.start()
             theirs.close()

@@ -18,9 +18,11 @@ from punctual.client.elastic.membership import Link, Roster
 _GLOO_TIMEOUT_S = 1800.0
 _NCCL_TIMEOUT_S = 60.0
 
-#: All members are alive and about to form the group when they are told the roster.
-_FORMING_TIMEOUT_S = 10.0
-_FORMING_POLL_S = 0.0005
+#: All members are alive when they are told the roster, but may be short of processor time. When one dies, the agent wants
+#: another generation at once. Whoever gave up by itself would leave the others waiting for it in turn.
+_GATHERING_TIMEOUT_S = 300.0
+_CONNECTING_TIMEOUT_S = 30.0
+_GATHERING_POLL_S = 0.0005
 
 
 class GroupFault(Exception):
@@ -70,25 +72,35 @@ class Group:
 
     def _connect(self, link: Link) -> None:
         roster = self.roster
-        store = dist.PrefixStore(f"{roster.generation}", dist.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False))
+        store = dist.PrefixStore(
+            f"{roster.generation}",
+            dist.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False),
+        )
         self._await_all(store, link)
         is_on_gpu = self.device.type == "cuda"
         if is_on_gpu:
             torch.cuda.set_device(self.device)
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if is_on_gpu else "gloo", store=store, rank=roster.rank, world_size=roster.n_workers,
-            timeout=timedelta(seconds=_NCCL_TIMEOUT_S if is_on_gpu else _GLOO_TIMEOUT_S),
+            timeout=timedelta(seconds=_NCCL_TIMEOUT_S if is_on_gpu else _CONNECTING_TIMEOUT_S),
         )  # fmt: skip
+        if not is_on_gpu:
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_GLOO_TIMEOUT_S))  # noqa: SLF001 -- has no public name
 
     def _await_all(self, store: dist.Store, link: Link) -> None:
-        """Wait until all members are here: forming the group would wait half an hour for one that has died."""
+        """Wait until all members are here: forming the group would wait for one that has died.
+
+        Whoever comes to a verdict first, that all are here or that one is missing, decides for all.
+        """
         store.set(f"here/{self.rank}", "")
         all_here = [f"here/{rank}" for rank in range(self.n_workers)]
-        give_up_at = monotonic() + _FORMING_TIMEOUT_S
-        while not store.check(all_here):
+        give_up_at = monotonic() + _GATHERING_TIMEOUT_S
+        while not (is_complete := store.check(all_here)):
             if monotonic() > give_up_at or link.generation_wanted > self.roster.generation:
-                raise RuntimeError(f"a member of generation {self.roster.generation} did not come")
-            sleep(_FORMING_POLL_S)
+                break
+            sleep(_GATHERING_POLL_S)
+        if store.compare_set("verdict", "", "complete" if is_complete else "incomplete") != b"complete":
+            raise RuntimeError(f"a member of generation {self.roster.generation} did not come")
 
     def drop(self, *, after_fault: bool = False) -> None:
         """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
