@@ -43,7 +43,7 @@ _LEAVE_S_MAX = 10.0
 #: Deaths before a first step, one after the other, after which another attempt would be the same.
 _N_DEATHS_MAX = 3
 #: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
-_LOOK_S = 0.02
+_LOOK_S = 0.05
 
 _HOST = "127.0.0.1"
 _MESSAGE_BYTES_MAX = 65_536
