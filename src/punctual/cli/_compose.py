@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -35,7 +36,8 @@ from punctual.store.sqlite import SqliteJournal
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
-#: The same for a job made of workers, and what learns how fast it is with how many.
+#: The same for a job made of workers, and what learns how fast it is with how many. The controller also does without:
+#: models need numpy, which may be installed for the training alone.
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL = "all-reduce"
 
@@ -256,7 +258,7 @@ def _spec_of_workers(wishes: Wishes, job: JobId, workers: WorkerWishes, capacity
         goal=wishes.goal,
         deadline_s=wishes.deadline_s,
         controller=wishes.controller or DEFAULT_WORKER_CONTROLLER,
-        model=WORKER_MODEL,
+        model=WORKER_MODEL if find_spec("numpy") is not None else None,
         margin_frac=wishes.margin_frac,
     )
 
