@@ -364,6 +364,7 @@ def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
                 run.backward(mean_loss(run.model, inputs, targets))
                 run.step()
             assert page.claim().total_steps == 8
+            assert page.phases()[0].units_planned >= 2  # both are in the plan from the first step on
             run.evaluate(lambda of, batch: of(batch[0]).sum(), tensors(), batch_size=16)
     assert (page.pulse().n_steps, page.claim().state) == (8, Stage.LANDED)
     (entry,) = page.phases()

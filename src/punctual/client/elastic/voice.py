@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 from punctual.client import stop
-from punctual.client.declaration import Phases, by_name
+from punctual.client.declaration import Phase, Phases, by_name
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
 from punctual.wire import PAGE_VARIABLE, Page, PageError
@@ -60,7 +60,8 @@ class Voice:
             self._begin(self.session, self._course, n_steps)
 
     def _begin(self, session: Session, course: Course, n_steps: int) -> None:
-        plan = {name: (phase, phase.count) for name, phase in by_name(self._phases).items()}
+        declared = by_name(self._phases).items()
+        plan = {name: (phase, _n_occurrences(phase, course, n_steps)) for name, phase in declared}
         session.begin_loop(replace(course, start_step=n_steps), plan)
         if self._can_stop or stop.has_hooks():
             session.allow_stop()
@@ -88,6 +89,14 @@ class Voice:
         if self._speaks:
             stop.obey()
         raise SystemExit(stop.EXIT_STOPPED)
+
+
+def _n_occurrences(phase: Phase, course: Course, n_steps: int) -> int:
+    """Occurrences still to come after `n_steps` steps: one after each epoch, if their number was not declared."""
+    if phase.count is not None:
+        return phase.count - phase.count * n_steps // max(1, course.total_steps)
+    n_each = max(1, course.n_steps_per_epoch)
+    return -(-course.total_steps // n_each) - n_steps // n_each
 
 
 def _speaking(is_beginning: bool) -> Session:
