@@ -19,6 +19,11 @@ def elastic(name: str, steps: float, **spec: object) -> JobView:
     return job(name, (1, 2, 4), steps=steps, speed=speed, preemptible=True, **spec)  # type: ignore[arg-type]
 
 
+#: Every device may be promised; and speeds are taken as they are declared.
+ALL = PromisesFirst(promised_frac=1.0)
+SURE = PromisesFirst(promised_frac=1.0, caution=0)
+
+
 def promised(plan: Plan) -> set[str]:
     assert isinstance(plan.carry, dict)
     return set(plan.carry["promised"])
@@ -26,7 +31,7 @@ def promised(plan: Plan) -> set[str]:
 
 def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() -> None:
     jobs = [elastic("can", 200.0, deadline_s=100.0), elastic("cannot", 300.0, deadline_s=100.0)]
-    plan = decide(PromisesFirst(), jobs, {"a": 8})
+    plan = decide(ALL, jobs, {"a": 8})
     assert promised(plan) == {"can"}
     assert counts(plan, jobs)["cannot"] > 0
 
@@ -34,11 +39,11 @@ def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() ->
 def test_a_promise_is_kept_when_a_job_of_more_worth_comes() -> None:
     """Tight: the promised job needs all four devices until its deadline."""
     tight = elastic("tight", 235.0, deadline_s=100.0)
-    first = decide(PromisesFirst(caution=0), [tight], {"a": 4})
+    first = decide(SURE, [tight], {"a": 4})
     assert promised(first) == {"tight"}
     running = elastic("tight", 235.0, deadline_s=100.0, on={"a": 4})
     jobs = [running, elastic("short", 1.0, at=1.0, weight=100.0)]
-    plan = decide(PromisesFirst(caution=0), jobs, {"a": 4}, carry=first.carry)
+    plan = decide(SURE, jobs, {"a": 4}, carry=first.carry)
     assert counts(plan, jobs) == {"tight": 4}
 
 
@@ -56,8 +61,27 @@ def test_the_second_of_two_that_exclude_each_other_is_declined_if_wished() -> No
 
 
 def test_what_cannot_be_done_at_full_speed_is_not_promised() -> None:
-    assert promised(decide(PromisesFirst(), [elastic("just", 239.0, deadline_s=100.0)], {"a": 4})) == {"just"}
-    assert promised(decide(PromisesFirst(), [elastic("late", 241.0, deadline_s=100.0)], {"a": 4})) == set()
+    assert promised(decide(ALL, [elastic("just", 239.0, deadline_s=100.0)], {"a": 4})) == {"just"}
+    assert promised(decide(ALL, [elastic("late", 241.0, deadline_s=100.0)], {"a": 4})) == set()
+
+
+def test_a_part_of_the_devices_is_not_promised() -> None:
+    """Each of the jobs needs one of five devices all the time."""
+    jobs = [elastic(name, 98.0, deadline_s=100.0) for name in "abcd"]
+    assert promised(decide(PromisesFirst(), jobs, {"a": 5})) == {"a", "b"}
+    assert promised(decide(PromisesFirst(promised_frac=0.6), jobs, {"a": 5})) == {"a", "b", "c"}
+    assert promised(decide(PromisesFirst(admission="decline"), jobs, {"a": 5})) == {"a", "b", "c", "d"}
+
+
+def test_what_was_promised_is_kept_with_all_there_is() -> None:
+    """Half of the devices are gone, and what is left of them is more than may be promised anew."""
+    one = elastic("one", 98.0, deadline_s=100.0)
+    first = decide(PromisesFirst(), [one, elastic("two", 98.0, deadline_s=100.0)], {"a": 5})
+    assert promised(first) == {"one", "two"}
+    jobs = [elastic(name, 98.0, deadline_s=100.0, on={"a": 1}) for name in ("one", "two")]
+    rivals = [elastic(f"rival-{i}", 1.0, at=1.0, weight=100.0) for i in range(3)]
+    plan = decide(PromisesFirst(), [*jobs, *rivals], {"a": 2}, carry=first.carry)
+    assert {name: n for name, n in counts(plan, [*jobs, *rivals]).items() if n} == {"one": 1, "two": 1}
 
 
 def test_it_asks_again_when_the_plan_wants_more() -> None:
@@ -66,7 +90,7 @@ def test_it_asks_again_when_the_plan_wants_more() -> None:
         job("urgent", 4, steps=400.0, preemptible=True, deadline_s=101.0, weight=10.0),
         job("patient", 4, steps=400.0, preemptible=True, deadline_s=250.0),
     ]
-    plan = decide(PromisesFirst(caution=0), jobs, {"a": 4})
+    plan = decide(SURE, jobs, {"a": 4})
     assert promised(plan) == {"urgent", "patient"}
     assert counts(plan, jobs) == {"urgent": 4}
     assert plan.ask_again_at is not None
@@ -136,7 +160,9 @@ def test_each_job_goes_to_the_kind_that_suits_it() -> None:
     assert found == {"picky": {"v": 1}, "any": {"k": 1}}
 
 
-@pytest.mark.parametrize("wrong", [{"admission": "maybe"}, {"caution": -1.0}, {"lasting_s": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"admission": "maybe"}, {"caution": -1.0}, {"lasting_s": float("nan")}, {"promised_frac": 1.5}]
+)
 def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidSpec, match="promises-first"):
         PromisesFirst(**wrong)  # type: ignore[arg-type]

@@ -63,28 +63,38 @@ class Book:
     Parameters
     ----------
     capacities
-        What each pool has for promises.
+        What each pool has for promises that were made.
+    offered
+        What of that deadlines to be promised may take, together with those that were; ends of waiting may take all.
     late
         Whether work is put off as long as its devices allow.
     """
 
     capacities: Mapping[Pool, int]
+    offered: Mapping[Pool, int]
     late: bool = False
     promises: dict[JobId, Promise] = field(default_factory=dict)
     ends_s: Sequence[float] = ()
     _spans: dict[Pool, Spans] = field(default_factory=dict)
 
     def keep(self, claims: Sequence[Claim], others: Sequence[Claim]) -> None:
-        """Plan for those that are promised, earliest deadline first; what fails moves to the front."""
+        """Plan for those that are promised, earliest deadline first; what fails moves to the front.
+
+        Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
+        """
         self.ends_s = _grid([claim.until_s for claim in (*claims, *others)])
         order = sorted(claims, key=lambda claim: (claim.until_s, claim.id))
+        if not self._fill(order, self.offered):
+            return
         for _ in range(_N_ROUNDS):
-            failed = self._fill(order)
+            failed = self._fill(order, self.capacities)
             if not failed:
-                return
+                break
             order = [*failed, *(claim for claim in order if claim not in failed)]
-        for claim in self._fill(order):
-            self._rescue(claim)
+        else:
+            for claim in self._fill(order, self.capacities):
+                self._rescue(claim)
+        self._withhold()
 
     def offer(self, claim: Claim) -> bool:
         """Promise the job its deadline if that can be kept beside all others."""
@@ -97,11 +107,14 @@ class Book:
         """The same, with all others planned anew around it."""
         before, spans = self.promises, self._spans
         order = sorted((*claims, claim), key=lambda one: (one.until_s, one.id))
-        failed = self._fill(order)
-        if failed and not self._fill([*failed, *(one for one in order if one not in failed)]):
+        capacities = self.capacities if claim.overdue else self.offered
+        failed = self._fill(order, capacities)
+        if failed and not self._fill([*failed, *(one for one in order if one not in failed)], capacities):
             failed = []
         if failed:
             self.promises, self._spans = before, spans
+        elif claim.overdue:
+            self._withhold()
         return not failed
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
@@ -114,10 +127,10 @@ class Book:
                 first = min(first, int(short[0]))
         return None if first in (0, len(self.ends_s)) else float(self.ends_s[first - 1])
 
-    def _fill(self, order: Sequence[Claim]) -> list[Claim]:
+    def _fill(self, order: Sequence[Claim], capacities: Mapping[Pool, int]) -> list[Claim]:
         """Book all in this order; those without room."""
         self.promises = {}
-        self._spans = {pool: Spans(self.ends_s, n) for pool, n in self.capacities.items()} if self.ends_s else {}
+        self._spans = {pool: Spans(self.ends_s, n) for pool, n in capacities.items()} if self.ends_s else {}
         failed = []
         for claim in order:
             found = self._room(claim)
@@ -126,6 +139,11 @@ class Book:
             else:
                 self._book(claim, found)
         return failed
+
+    def _withhold(self) -> None:
+        """Leave free in the plan only what may still be promised."""
+        for pool, spans in self._spans.items():
+            spans.free = np.maximum(spans.free - (self.capacities[pool] - self.offered[pool]), 0)
 
     def _room(self, claim: Claim) -> Promise | None:
         for pool, ladder in claim.ladders.items():

@@ -71,6 +71,8 @@ class Parameters(Protocol):
     def patience_s(self) -> float: ...
     @property
     def prior_s(self) -> float: ...
+    @property
+    def offered_frac(self) -> float: ...
 
 
 @dataclass(slots=True)
@@ -209,7 +211,9 @@ class Round:
     # Promises.
 
     def _promises(self) -> Book:
-        book = Book(self._reserved(), late=self._parameters.work == "late")
+        capacities, frac = self._reserved(), self._parameters.offered_frac
+        offered = {pool: int(frac * n) for pool, n in capacities.items()}
+        book = Book(capacities, offered, late=self._parameters.work == "late")
         if self._parameters.admission == "none":
             return book
         kept: list[tuple[Entry, Claim]] = []

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from punctual.core.cluster import Snapshot
+from punctual.core.errors import InvalidSpec
 from punctual.core.plan import Plan
 from punctual.policies._base import check_choice, check_not_negative
 from punctual.policies._extra import check_numpy
@@ -11,6 +12,9 @@ from punctual.policies._extra import check_numpy
 #: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.
 Admission = Literal["best-effort", "decline", "none"]
+
+#: Promises take no more of the devices than this, unless all that is done is what was promised.
+_PROMISED_FRAC = 0.4
 
 #: When the plan of the promises has work done, as far as there is a choice.
 Work = Literal["late", "early"]
@@ -29,6 +33,8 @@ class PromisesFirst:
     Use it where jobs can be resized and paused, with deadlines or without: it is meant to be good at completion times,
     queueing and deadlines at once. A job with a promise holds at each moment at least what a plan until its deadline
     says; everything else is one knapsack, solved with a proven bound. Jobs that have waited too long get a promise too.
+    A part of the devices is never promised: otherwise, where more is asked for than there is, the first large jobs would
+    shut out all small ones that come later.
 
     Parameters
     ----------
@@ -42,6 +48,8 @@ class PromisesFirst:
     urgency, urgency_power
         How much more jobs are worth that need most of the time to a deadline that is not promised, and by which power
         of the device-seconds left that falls.
+    promised_frac
+        Share of the devices that promises may take. None: 0.4; or all, if jobs without a promise are turned away.
     caution
         Standard deviations of the speed that a promise leaves aside.
     lasting_s
@@ -84,6 +92,7 @@ class PromisesFirst:
     volume_power: float = 0.2
     urgency: float = 3.0
     urgency_power: float = 0.5
+    promised_frac: float | None = None
     caution: float = 1.0
     lasting_s: float = 600.0
     steadiness: float = 0.02
@@ -94,8 +103,20 @@ class PromisesFirst:
     def __post_init__(self) -> None:
         check_choice(_NAME, "admission", self.admission, ("best-effort", "decline", "none"))
         check_choice(_NAME, "work", self.work, ("late", "early"))
+        if self.promised_frac is not None and not 0 <= self.promised_frac <= 1:
+            raise InvalidSpec(
+                "`promised_frac` must be from 0 to 1", repr(self.promised_frac), f"the policy '{_NAME}'",
+                "Give a share of the devices, as 0.4.",
+            )  # fmt: skip
         for name, unit in _AMOUNTS.items():
             check_not_negative(_NAME, name, getattr(self, name), unit)
+
+    @property
+    def offered_frac(self) -> float:
+        """Share of the devices that promises may take."""
+        if self.promised_frac is not None:
+            return self.promised_frac
+        return 1.0 if self.admission == "decline" else _PROMISED_FRAC
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         check_numpy(_NAME)
