@@ -9,23 +9,25 @@ from torch import nn
 import punctual
 
 N_ROWS, N_INPUTS, N_CLASSES = 4096, 64, 10
-BATCH_SIZE = 128
+#: So large that what a step computes outweighs what its workers tell each other.
+BATCH_SIZE = 512
 
 
 class Blobs(torch.utils.data.Dataset):
-    """Points around ten centres."""
+    """Points around ten centres; a long epoch goes through them several times."""
 
     def __init__(self, n_rows: int, seed: int) -> None:
+        self.n_rows = n_rows
         generator = torch.Generator().manual_seed(seed)
-        self.targets = torch.randint(N_CLASSES, (n_rows,), generator=generator)
+        self.targets = torch.randint(N_CLASSES, (N_ROWS,), generator=generator)
         centres = torch.randn(N_CLASSES, N_INPUTS, generator=torch.Generator().manual_seed(0))
-        self.inputs = centres[self.targets] + torch.randn(n_rows, N_INPUTS, generator=generator)
+        self.inputs = centres[self.targets] + torch.randn(N_ROWS, N_INPUTS, generator=generator)
 
     def __len__(self) -> int:
-        return len(self.targets)
+        return self.n_rows
 
     def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.inputs[i], self.targets[i]
+        return self.inputs[i % N_ROWS], self.targets[i % N_ROWS]
 
 
 def n_right(model: nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[int, int]:

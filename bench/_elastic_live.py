@@ -14,15 +14,15 @@ from typing import Any
 
 COUNTS = (1, 2, 3)
 #: Of each worker; all together leave a little of two CPUs to what else runs.
-CORES_EACH = 0.3
+CORES_EACH = 0.2
 N_EPOCHS = 4
 #: Steps of the runs with a constant number, in one epoch.
-N_STEPS_TRIED = 200
+N_STEPS_TRIED = 60
 
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. `least_worker_s`: of the best mix, by the speeds of the runs with constant numbers in the same block."""
+    """One run. `least_worker_s`: of the best mix, by `step_s`, the speeds of the block's runs with constant numbers."""
 
     repeat: int
     ratio: float
@@ -34,13 +34,14 @@ class LiveRun:
     least_worker_s: float
     startup_s: float
     numbers: list[tuple[float, int]]
+    step_s: list[float]
 
     @property
     def cost(self) -> float:
         return self.worker_s / self.least_worker_s
 
 
-HEADS = ("run", "controller", "D, s", "deviation", "resizes", "cost", "workers")
+HEADS = ("run", "controller", "D, s", "deviation", "resizes", "cost", "workers", "ms a step with 1, 2, 3")
 
 
 def cells(run: LiveRun) -> list[str]:
@@ -48,7 +49,7 @@ def cells(run: LiveRun) -> list[str]:
     course = ", ".join(f"{n} at {at_s:.0f} s" for at_s, n in run.numbers)
     return [
         f"{run.ratio:g} D_min, {run.repeat + 1}", run.controller, f"{run.deadline_s:.0f}", f"{run.deviation_frac:+.3%}",
-        str(run.n_resizes), f"{run.cost:.3f}", course,
+        str(run.n_resizes), f"{run.cost:.3f}", course, " / ".join(f"{1e3 * each_s:.0f}" for each_s in run.step_s),
     ]  # fmt: skip
 
 
@@ -95,6 +96,7 @@ def _steered(
         least_worker_s=before_worker_s + _least_worker_s(train_s, deadline_s - startup_s),
         startup_s=startup_s,
         numbers=numbers,
+        step_s=list(step_s.values()),
     )
 
 
