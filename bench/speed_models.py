@@ -7,6 +7,7 @@ of the time of a step in the others is averaged: |predicted - measured| / measur
 parameters.
 """
 
+import json
 import random
 import statistics
 import sys
@@ -38,6 +39,8 @@ TARGET_PERCENT = 10.0
 CORES_EACH = 0.1
 
 Measure = Callable[[Shape], float]
+#: Kind -> shape -> the rate in each pass, in steps a second.
+Rates = dict[str, dict[Shape, list[float]]]
 #: The models that the target is for.
 COUNTED = ("parameter-server", "all-reduce")
 
@@ -73,9 +76,8 @@ QUICK = Plan(
 )  # fmt: skip
 
 
-def measured(plan: Plan) -> dict[str, dict[Shape, list[float]]]:
-    """Kind -> shape -> the rate in each pass, in steps a second."""
-    rates: dict[str, dict[Shape, list[float]]] = {kind: defaultdict(list) for kind in plan.shapes}
+def measured(plan: Plan) -> Rates:
+    rates: Rates = {kind: defaultdict(list) for kind in plan.shapes}
     with quotas(CORES_EACH) as limits:
         measures: dict[str, Measure] = {
             SYNCHRONOUS: lambda shape: parameter_server_sps(
@@ -98,15 +100,28 @@ def repeats_percent(rates: dict[Shape, list[float]]) -> float:
     return 100 * statistics.fmean(1 - one / max(found) for found in rates.values() for one in found)
 
 
-def result(plan: Plan) -> dict[str, Any]:
-    rates = measured(plan)
+def recorded() -> Rates:
+    """The rates of the passes before, as they were written."""
+    rates: Rates = defaultdict(dict)
+    for row in json.loads((RESULTS / "speed_models.json").read_text())["rates"]:
+        rates[row["training"]][Shape(n_workers=row["n_workers"], n_servers=row["n_servers"])] = row["rates_sps"]
+    return rates
+
+
+def together(one: Rates, other: Rates) -> Rates:
+    """The passes of both."""
+    return {kind: {shape: one[kind][shape] + found for shape, found in other[kind].items()} for kind in other}
+
+
+def result(rates: Rates, plan: Plan) -> dict[str, Any]:
     from _speed_fits import MODELS, N_DRAWS, N_POINTS, judged, table
 
     return {
         "commit": commit(),
         "setting": {
             "cores_each": CORES_EACH, "n_parameters": N_LAYERS * WIDTH * (WIDTH + 1), "global_batch": GLOBAL_BATCH,
-            "local_batch_asynchronous": LOCAL_BATCH, "n_passes": plan.n_passes, "watch_s": plan.effort.watch_s,
+            "local_batch_asynchronous": LOCAL_BATCH, "n_passes": len(next(iter(rates[SYNCHRONOUS].values()))),
+            "watch_s": plan.effort.watch_s,
             "n_points": N_POINTS, "n_draws": N_DRAWS, "target_percent": TARGET_PERCENT,
         },
         "models": [
@@ -167,12 +182,16 @@ def write_page(found: dict[str, Any], last: str) -> None:
 
 
 def main() -> int:
-    options = parser("Errors of the speed models on our own trainings.").parse_args()
+    command = parser("Errors of the speed models on our own trainings.")
+    command.add_argument("--more", action="store_true", help="add passes to those on record, which count all")
+    options = command.parse_args()
+    plan = QUICK if options.quick else FULL
     try:
-        found = result(QUICK if options.quick else FULL)
+        rates = measured(plan)
     except (OSError, TypeError) as error:
         print(f"no control group that CPU quotas may be written to: not run ({error})")
         return 0
+    found = result(together(recorded(), rates) if options.more and not options.quick else rates, plan)
     for title, heads, rows in tables(found):
         print(f"\n{title}")
         print_table(heads, rows)
