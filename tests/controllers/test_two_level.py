@@ -106,7 +106,8 @@ def test_no_workers_are_started_to_leave() -> None:
 
 def speeds(**seconds: float) -> dict[int, Speed]:
     return {
-        int(name[1:]): Speed(step_s=step_s, lasting_s=step_s, std_frac=0.1, bound_s=inf, is_seen=True) for name, step_s in seconds.items()
+        int(name[1:]): Speed(step_s=step_s, lasting_s=step_s, std_frac=0.1, bound_s=inf, is_seen=True)
+        for name, step_s in seconds.items()
     }
 
 
@@ -320,6 +321,18 @@ def test_nothing_is_decided_until_a_change_was_measured() -> None:
     demand, state = TwoLevel().step(SPEC, state, reading(4.0, 62, n_wanted, unit_at_s=3.9))
     assert demand.reason.code == "trial"
     assert n_wanted not in state.times.offsets
+
+
+def test_a_demand_that_is_never_met_does_not_stop_learning() -> None:
+    _, state = fed(*WARM)
+    assert state.wanted < 4
+    before = state.times
+    for i in range(40):
+        at_s = 3.6 + 0.5 * i
+        demand, state = TwoLevel().step(SPEC, state, reading(at_s, 44 + 20 * (at_s - 3.1)))
+    assert demand.reason.code != "resize"
+    assert state.times.now_s(4) == pytest.approx(1 / 20, rel=0.05)
+    assert state.times != before
 
 
 def test_the_stop_is_measured() -> None:

@@ -185,7 +185,7 @@ class TwoLevel:
         """The demand after `reading`, and the state for the next one."""
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
-        state = _learn(state, reading, held, model)
+        state = _learn(state, reading, held, model, awaits=self._awaits(state, reading))
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
@@ -250,11 +250,15 @@ class TwoLevel:
             unit_s=largest_unit_steps(state.phase_steps) * speeds[held].step_s,
         )  # fmt: skip
 
+    def _awaits(self, state: State, reading: Reading) -> bool:
+        """Whether a change is under way; a demand that is not met for long is one that others stand in the way of."""
+        return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
+
     def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
         """Whether a change is under way, or what it has brought is not known yet."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
-            return since_s < self.answer_s
+            return self._awaits(state, reading)
         return not state.is_tried and since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
 
     def _plan(self, state: State, outlook: Outlook) -> Plan | None:
@@ -383,7 +387,7 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
 # What a reading teaches.
 
 
-def _learn(state: State, reading: Reading, held: int, model: Model) -> State:
+def _learn(state: State, reading: Reading, held: int, model: Model, *, awaits: bool) -> State:
     """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
     mark = state.mark
     if mark is None or held != state.held or reading.steps_done < mark.steps_done or reading.steps_done <= 0:
@@ -397,7 +401,7 @@ def _learn(state: State, reading: Reading, held: int, model: Model) -> State:
     if units_done(reading) != units_done(mark):
         return replace(_learn_phases(state, reading, mark, held), mark=reading)
     # A paced job shows how fast it may be, not how fast it is; and one that is being resized, when it last stood still.
-    if state.is_changing() or _waits(state.line, mark) or _waits(state.line, reading):
+    if awaits or _waits(state.line, mark) or _waits(state.line, reading):
         return replace(state, mark=reading)
     if steps <= 0 or over_s <= 0.0 or over_s < _least_sample_s(state, over_s / steps):
         return state
