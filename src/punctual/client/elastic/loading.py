@@ -24,10 +24,11 @@ class Ahead:
         self._asked: deque[Request] = deque()
         self._coming: Iterator[Request] = iter(())
         self._answers: Iterator[Any] = iter(())
-        # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model.
+        # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model. Copies
+        # have all that the worker has loaded; in a worker, whatever else there is would load it again.
         self._loader = DataLoader(
             _Answers(fetch), batch_sampler=_Coming(self._next), num_workers=n_loaders, persistent_workers=True,
-            collate_fn=_as_it_is, generator=torch.Generator(),
+            collate_fn=_as_it_is, generator=torch.Generator(), multiprocessing_context="fork",
         )  # fmt: skip
 
     def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
