@@ -1,9 +1,9 @@
 """Samples fetched ahead of the training, by processes of their own."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import dropwhile
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -27,7 +27,7 @@ class Ahead:
         # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model. Copies
         # have all that the worker has loaded; in a worker, whatever else there is would load it again.
         self._loader = DataLoader(
-            _Answers(fetch), batch_sampler=_Coming(self._next), num_workers=n_loaders, persistent_workers=True,
+            _Answers(fetch), batch_sampler=cast("Iterable[Any]", _Coming(self._next)), num_workers=n_loaders, persistent_workers=True,
             collate_fn=_as_it_is, generator=torch.Generator(), multiprocessing_context="fork",
         )  # fmt: skip
 
