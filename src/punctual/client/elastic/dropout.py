@@ -45,7 +45,7 @@ class RankDropout:
     def install(self) -> None:
         """Every dropout of the process goes through this one from here on."""
         functional.dropout = self._dropout
-        functional.scaled_dot_product_attention = self._attention  # type: ignore[assignment]
+        functional.scaled_dot_product_attention = self._attention
 
     def uninstall(self) -> None:
         """Give torch its own back."""

@@ -44,7 +44,7 @@ class Probe:
 def _others() -> list[Any]:
     """Random states that dropout does not touch."""
     numpy = sys.modules.get("numpy")
-    states = [random.getstate()]
+    states: list[Any] = [random.getstate()]
     if numpy is not None:
         kind, keys, *rest = numpy.random.get_state()
         states.append((kind, keys.tobytes(), *rest))

@@ -31,7 +31,7 @@ def share(group: Group, source: int, state: State | None, *, wants: bool) -> Sta
     header = group.gather(_header(state) if state is not None else None)[source]
     entries = [_Entry(*entry) for entry in header["tensors"]]
     tensors = state.tensors if state is not None else {}
-    received = {}
+    received: dict[str, Tensor] = {}
     for parcel in _parcels(entries):
         packed = _packed(parcel, tensors, group.device) if tensors else _room(parcel, group.device)
         group.send_from(source, packed)
