@@ -35,6 +35,8 @@ _DOUBT_S = 3.0
 _FIRST_LOOK_S = 1.0
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
+#: More workers are kept for this share of the time left, or as long as a trial.
+_AHEAD_FRAC = 0.2
 #: Nearer to the end than this many stops nothing is changed for a doubt.
 _LAST_STOPS = 8.0
 
@@ -65,6 +67,8 @@ class State:
         The reading on which the last change was demanded, until that change was measured.
     n_changes
         Changes demanded under the deadline in force: each makes the next one dearer.
+    ahead_until_s
+        Until then no fewer workers are demanded, because more were a moment ago.
     """
 
     held: int = 0
@@ -78,6 +82,7 @@ class State:
     wanted_at_s: float = 0.0
     before: Reading | None = None
     n_changes: int = 0
+    ahead_until_s: float = 0.0
     line: PacingLine | None = None
     feasible: bool = True
     doubt_since_s: float | None = None
@@ -193,8 +198,9 @@ class TwoLevel:
             return self._run_free(spec, state, reading, counts, free)
         outlook = self._outlook(spec, state, reading, state.times, counts, model)
         state = replace(self._judge(state, reading, outlook), deadline_s=reading.deadline_s)
-        plan = None if self._must_wait(state, reading, outlook) else self._plan(state, outlook)
-        n_workers, reason = self._number(state, outlook, plan)
+        waits = state.feasible and self._must_wait(state, reading, outlook)
+        plan = None if waits else self._plan(state, outlook)
+        n_workers, reason = self._waiting(state, outlook) if waits else self._number(state, outlook, plan)
         state = self._demanded(replace(state, line=self._line(state, reading, outlook, plan)), reading, n_workers)
         forecast = self._forecast(state, reading, outlook)
         demand = Demand(
@@ -219,8 +225,18 @@ class TwoLevel:
         if n_workers == state.wanted:
             return state
         before = reading if n_workers != state.held else None
-        n_changes = state.n_changes + (state.wanted != 0)
-        return replace(state, wanted=n_workers, wanted_at_s=reading.elapsed_s, before=before, n_changes=n_changes)
+        n_changes, now_s = state.n_changes + (state.wanted != 0), reading.elapsed_s
+        ahead_s = 0.0
+        if 0 < state.held < n_workers:  # who took more because of a slow spell does not give them up at its end
+            ahead_s = max(_TRIAL_S, _AHEAD_FRAC * (reading.deadline_s - now_s))
+        return replace(
+            state,
+            wanted=n_workers,
+            wanted_at_s=now_s,
+            before=before,
+            n_changes=n_changes,
+            ahead_until_s=now_s + ahead_s,
+        )
 
     def _aim_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
         """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
@@ -244,7 +260,7 @@ class TwoLevel:
         stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
         return Outlook(
             steps=steps, time_s=time_s, held=held, speeds=speeds, stop_s=stop_s,
-            price_s=(1 + state.n_changes) * held * (self.price_frac * max(time_s, 0.0) + stop_s),
+            price_s=2.0 ** min(state.n_changes, 9) * held * (self.price_frac * max(time_s, 0.0) + stop_s),
             sigmas_kept=self.sigmas_kept, sigmas_changed=self.sigmas_changed,
             grace_s=0.5 * (reading.deadline_s - reading.elapsed_s - time_s),
             unit_s=largest_unit_steps(state.phase_steps) * speeds[held].step_s,
@@ -255,11 +271,21 @@ class TwoLevel:
         return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
 
     def _must_wait(self, state: State, reading: Reading, outlook: Outlook) -> bool:
-        """Whether a change is under way, or what it has brought is not known yet."""
+        """Whether a change is under way, or what it has brought is not known yet, or it was made to get ahead."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
             return self._awaits(state, reading)
-        return not state.is_tried and since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
+        if not state.is_tried:
+            return since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
+        return reading.elapsed_s < state.ahead_until_s and _two_levels.level(outlook, outlook.held) is not None
+
+    def _waiting(self, state: State, outlook: Outlook) -> tuple[int, Reason]:
+        """What is on its way, or what is held."""
+        if state.is_changing() and state.wanted in outlook.speeds:
+            return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
+        if state.is_tried:
+            return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
+        return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
 
     def _plan(self, state: State, outlook: Outlook) -> Plan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
@@ -273,8 +299,6 @@ class TwoLevel:
 
     def _number(self, state: State, outlook: Outlook, plan: Plan | None) -> tuple[int, Reason]:
         """The number to demand now, and why."""
-        if plan is None and state.is_changing() and state.wanted in outlook.speeds:
-            return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
         if plan is None:
             return self._number_without_plan(state, outlook)
         now = plan.second if plan.first_s <= 0.0 else plan.first
@@ -284,8 +308,6 @@ class TwoLevel:
         return now, _reason("two-level", text, outlook)
 
     def _number_without_plan(self, state: State, outlook: Outlook) -> tuple[int, Reason]:
-        if not state.is_tried and state.feasible:
-            return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
         if outlook.steps <= 0.0 or (state.feasible and outlook.time_s <= 0.0):
             return outlook.held, Reason("end", "the last unit of work is under way")
         fastest = min(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
