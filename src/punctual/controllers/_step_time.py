@@ -24,7 +24,7 @@ ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
 UNDIVIDED_FRAC = 0.2
 #: Of the part that two numbers leave undivided, what is believed not to be the talking among workers.
-PEER_FRAC = 0.85
+PEER_FRAC = 0.87
 
 #: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.
 Model = Callable[[int], tuple[float, float] | None]

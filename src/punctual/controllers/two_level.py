@@ -36,7 +36,7 @@ _FIRST_LOOK_S = 1.0
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 #: More workers are kept for this share of the time left, or as long as a trial.
-_AHEAD_FRAC = 0.2
+_AHEAD_FRAC = 0.1
 #: Nearer to the end than this many stops nothing is changed for a doubt.
 _LAST_STOPS = 8.0
 
