@@ -14,7 +14,7 @@ from typing import Any
 
 COUNTS = (1, 2, 3)
 #: Of each worker; all together leave a little of two CPUs to what else runs.
-CORES_EACH = 0.2
+CORES_EACH = 0.3
 N_EPOCHS = 4
 #: Steps of the runs with a constant number, in one epoch.
 N_STEPS_TRIED = 60
