@@ -20,6 +20,8 @@ NOISY = Noise(spread_frac=0.05, correlation=0.8, neighbour_factor=1.1, neighbour
 WORLDS = ("calm", "noisy", "contention", "deadline to 0.8 D", "deadline to 1.3 D")
 #: Worlds in which nothing happens that nobody could foresee.
 FORESEEN = ("calm", "noisy")
+#: The law's constants were chosen on draws with smaller seeds.
+_FIRST_SEED = 1000
 COUNTS = ((1, 2, 3), (1, 2, 3, 4), (1, 2, 4, 8))
 
 
@@ -80,13 +82,14 @@ def _sized(crew: Crew, noise: Noise, fastest_s: float) -> Crew:
 
 def row(kind: str, controller: str, n_runs: int) -> Row:
     """All cases of a world under a controller."""
-    cases = [drawn(kind, seed) for seed in range(n_runs)]
+    seeds = range(_FIRST_SEED, _FIRST_SEED + n_runs)
+    cases = [drawn(kind, seed) for seed in seeds]
     models = {"all-reduce": AllReduce()} if controller == WITH_MODEL else None
     runs = [
         run_crew(
             CONTROLLERS[controller](), case.crew, deadline_s=case.deadline_s, world=case.world, seed=seed, models=models
         )
-        for seed, case in enumerate(cases)
+        for seed, case in zip(seeds, cases, strict=True)
     ]
     costs = sorted(run.worker_s / _least(case) for run, case in zip(runs, cases, strict=True))
     return Row(
