@@ -103,6 +103,40 @@ def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
         wire.send((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
 
 
+def both(wire: Connection, name: str, way: Way, n_turns: int) -> None:
+    """A plain loop and one worker of `way` in one process, step by step in turns: seconds by wall and processor of each.
+
+    Two processes of the same program differ by more than what is looked for, by where their memory happens to lie.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    app = APPLICATIONS[name]
+    example = app.load_example(None, 0)
+    loops = [plain_steps(app, example, Way("plain"), 0, 0), elastic_steps(app, example, way, 0, 0)]
+    turns = []
+    for _ in range(n_turns):
+        turn = []
+        for loop in loops:
+            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+            next(loop)
+            turn.append((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+        turns.append(turn)
+    wire.send(turns)
+
+
+def in_one_process(name: str, way: Way, n_turns: int) -> list[list[tuple[float, float]]]:
+    """What `both` finds, in a process of its own."""
+    mine, theirs = forkserver.Pipe()
+    process = forkserver.Process(target=both, args=(theirs, name, way, n_turns), daemon=True)
+    process.start()
+    try:
+        turns: list[list[tuple[float, float]]] = mine.recv()
+    finally:
+        process.kill()
+        process.join()
+    return turns
+
+
 class Team:
     """The workers of one way."""
 

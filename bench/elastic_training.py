@@ -1,7 +1,7 @@
 """What it costs that a training's result does not depend on its number of workers, and whether that is true.
 
 *Price*: the same programs at constant size, elastic and as a plain loop (with two workers: DistributedDataParallel),
-taking turns of a few steps, so that all see the same machine. The ratio of a turn to the plain turn next to it counts,
+taking turns of a few steps, so that all see the same machine; one worker and the plain loop in the same process. The ratio of a turn to the plain turn next to it counts,
 in processor time of all workers: other load on the machine disturbs the wall clock, which is printed beside it.
 
 *Fidelity*: 200 steps with an agent that is told another number of workers 20 times, at random steps, beside the same
@@ -30,6 +30,8 @@ PRICE_MAX = {"elastic": 0.03, "deterministic": 0.10}
 LOSS_DIFFERENCE_MAX = 1e-3
 N_VIRTUAL_RANKS = 8
 N_WORKERS_MAX = 3
+#: Steps before the first that counts.
+N_WARM = 25
 SEEDS = (0, 1, 2)
 PATIENCE_S = 900.0
 
@@ -39,7 +41,7 @@ PATIENCE_S = 900.0
 
 def prices(name: str, n_workers: int, n_rounds: int) -> list[dict[str, Any]]:
     """A row for each way of taking steps with so many workers."""
-    from _elastic_price import Team, Way
+    from _elastic_price import Team, Way, in_one_process
 
     ways = [
         Way("plain", n_workers),
@@ -47,10 +49,17 @@ def prices(name: str, n_workers: int, n_rounds: int) -> list[dict[str, Any]]:
         Way("deterministic", n_workers, N_VIRTUAL_RANKS, deterministic=True),
         Way("deterministic, 2 ranks", n_workers, 2, deterministic=True),
     ]
+    if n_workers == 1:
+        pairs = [in_one_process(name, way, N_WARM + 5 * n_rounds)[N_WARM:] for way in ways[1:]]
+        rows = [
+            (ways[0], price(pairs[0], 0)),
+            *((way, price(pair, 1)) for way, pair in zip(ways[1:], pairs, strict=True)),
+        ]
+        return [{"program": name, "n_workers": 1, "way": way.name, **found} for way, found in rows]
     teams = [Team(name, way) for way in ways]
     try:
         for team in teams:
-            team.take(12)
+            team.take(N_WARM)
         turns = [[team.take(5) for team in teams] for _ in range(n_rounds)]
     finally:
         for team in teams:
