@@ -133,9 +133,8 @@ def _shortest_first(arrivals: Sequence[tuple[float, float]], n_devices: int) -> 
 
 def _least_device_s(job: SimJob, n_devices: int) -> float | None:
     """Device-seconds of the job's work within its deadline; None if it cannot be done by then."""
-    spec, window_s = job.spec, (job.spec.deadline_s or 0.0) - job.spec.startup_s
-    counts = [n for n in spec.worker_counts() if n <= n_devices]
-    points = [(0, 0.0), *((n, job.truth.rate_sps(Shape(n_workers=n))) for n in counts)]
+    window_s = (job.spec.deadline_s or 0.0) - job.spec.startup_s
+    points = [(0, 0.0), *_rates(job, n_devices).items()]
     wanted_sps = job.work_steps / window_s if window_s > 0 else float("inf")
     if max(rate for _, rate in points) < wanted_sps:
         return None

@@ -153,23 +153,11 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """What happened. `landed_s` is infinite if the plant gave up waiting.
-
-    Attributes
-    ----------
-    grants
-        Instant and cores of every change of the grant, the first at launch.
-    ticks
-        Every reading and the demand made on it.
-    """
+class Landing:
+    """When a job landed, and when it was to. `landed_s` is infinite if the plant gave up waiting."""
 
     landed_s: float
     deadline_s: float
-    used_core_s: float
-    granted_core_s: float
-    grants: tuple[tuple[float, float], ...]
-    ticks: tuple[tuple[Reading, Demand], ...]
 
     @property
     def deviation_frac(self) -> float:
@@ -179,6 +167,24 @@ class Run:
     @property
     def on_time(self) -> bool:
         return self.landed_s <= self.deadline_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Landing):
+    """What happened.
+
+    Attributes
+    ----------
+    grants
+        Instant and cores of every change of the grant, the first at launch.
+    ticks
+        Every reading and the demand made on it.
+    """
+
+    used_core_s: float
+    granted_core_s: float
+    grants: tuple[tuple[float, float], ...]
+    ticks: tuple[tuple[Reading, Demand], ...]
 
     @property
     def n_resizes(self) -> int:

@@ -31,7 +31,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, PerfModel
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
-from punctual.testing.plant import CostFactors, Noise, World
+from punctual.testing.plant import CostFactors, Landing, Noise, World
 
 #: What one worker of the simulated job holds.
 WORKER = Resources(cores=1.0)
@@ -129,8 +129,8 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewRun:
-    """What happened. `landed_s` is infinite if the plant gave up waiting.
+class CrewRun(Landing):
+    """What happened.
 
     Attributes
     ----------
@@ -144,21 +144,10 @@ class CrewRun:
         Codes of what the user was warned of, in order.
     """
 
-    landed_s: float
-    deadline_s: float
     worker_s: float
     numbers: tuple[tuple[float, int], ...]
     demands: tuple[tuple[float, Demand], ...]
     warnings: tuple[str, ...]
-
-    @property
-    def deviation_frac(self) -> float:
-        """Landing after the deadline, as a share of it; negative: before."""
-        return (self.landed_s - self.deadline_s) / self.deadline_s
-
-    @property
-    def on_time(self) -> bool:
-        return self.landed_s <= self.deadline_s
 
     @property
     def n_resizes(self) -> int:

@@ -3,12 +3,15 @@
 import time
 from dataclasses import dataclass
 
-from punctual.core.job import JobSpec
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
 from punctual.wire import Crew, CrewWish, Page, State
 
 #: How long a change may take: newcomers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0
+#: Where the workers are does not change how many they are.
+_ANYWHERE = NodeId("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,4 @@ class Workers:
 
 def n_workers_in(spec: JobSpec, amount: Resources) -> int:
     """How many workers `amount` holds, of a job that is made of them; at least one."""
-    worker = spec.worker or amount
-    parts = spec.parts_of(amount)
-    if parts is not None:
-        return max(1, parts[0])
-    return max(1, amount.gpus // worker.gpus if worker.gpus else round(amount.cores / worker.cores))
+    return max(1, shape_of(spec, {_ANYWHERE: amount}, {}).n_workers)
