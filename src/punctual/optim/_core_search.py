@@ -5,7 +5,6 @@ from itertools import pairwise
 from math import ceil, floor, inf
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from punctual.optim.solution import FloatArray, IntArray
@@ -111,10 +110,10 @@ class CoreSearch:
         n_changed_max = all_changes.n_changed_max()
         changes, sifted_out = self._sifted(all_changes, n_wanted, n_changed_max)
         n_asked = min(n_wanted, len(changes.flat))
-        n_taken = self._n_affordable(changes, n_asked, n_changed_max, n_states_max)
+        core = self._affordable(changes, n_asked, n_changed_max, n_states_max)
+        n_taken = len(core.changes.flat)
         left_out = min(sifted_out, float(changes.losses[n_taken:].min(initial=inf)))
-        choices = self._search(self._by_job(changes.at(slice(n_taken))), n_changed_max)
-        return CoreAnswer(choices, left_out + missing - changes.missing, limited=n_taken < n_asked)
+        return CoreAnswer(self._search(core), left_out + missing - changes.missing, limited=n_taken < n_asked)
 
     def _that_matter(self, missing: float) -> _Changes:
         """The changes that lose less than is missing, after what no combination of them can use is taken off."""
@@ -162,37 +161,26 @@ class CoreSearch:
         keys = jobs * (int(changes.shifts.max()) - least + 1) + changes.shifts - least
         return np.sort(np.unique(keys, return_index=True)[1])
 
-    def _by_job(self, changes: _Changes) -> _Changes:
-        return changes.at(np.argsort(changes.flat, kind="stable"))
+    def _affordable(self, changes: _Changes, n_asked: int, n_changed_max: int, n_states_max: int) -> "_Core":
+        """As many of the first changes as asked, or as the limit of work allows."""
+        core = self._core(changes.at(slice(n_asked)), n_changed_max)
+        while n_asked and n_asked * (core.last - core.first + 1) > n_states_max:
+            n_asked //= 2
+            core = self._core(changes.at(slice(n_asked)), n_changed_max)
+        return core
 
-    def _groups(self, changes: _Changes) -> list[slice]:
-        """One slice per job."""
-        cuts = np.flatnonzero(np.diff(changes.flat // self._loss.shape[1])) + 1
-        ends = [0, *cuts.tolist(), len(changes.flat)]
-        return [slice(begin, end) for begin, end in pairwise(ends) if end > begin]
-
-    def _n_affordable(self, changes: _Changes, n_asked: int, n_changed_max: int, n_states_max: int) -> int:
-        n_taken = n_asked
-        while n_taken:
-            first, last = self._window(self._by_job(changes.at(slice(n_taken))), n_changed_max)
-            if n_taken * (last - first + 1) <= n_states_max:
-                break
-            n_taken //= 2
-        return n_taken
-
-    def _window(self, changes: _Changes, n_changed_max: int) -> tuple[int, int]:
-        """The differences in cost that can be passed on the way to one that fits and leaves little unused."""
-        groups = self._groups(changes)
-        down = sum(
-            sorted((max(0, -int(changes.shifts[group].min())) for group in groups), reverse=True)[:n_changed_max]
-        )
-        up = sum(sorted((max(0, int(changes.shifts[group].max())) for group in groups), reverse=True)[:n_changed_max])
+    def _core(self, changes: _Changes, n_changed_max: int) -> "_Core":
+        changes = changes.at(np.argsort(changes.flat, kind="stable"))
+        begins = np.flatnonzero(np.diff(changes.flat // self._loss.shape[1], prepend=-1))
+        down = _sum_of_largest(-np.minimum.reduceat(changes.shifts, begins), n_changed_max)
+        up = _sum_of_largest(np.maximum.reduceat(changes.shifts, begins), n_changed_max)
         # To leave more than missing/price unused costs more than `missing`, so the end lies within this of slack.
         unused = min(changes.missing / changes.price, float(changes.slack + down + up))
-        return max(-down, floor(changes.slack - unused) - up), min(up, changes.slack + down)
+        first = max(-down, floor(changes.slack - unused) - up)
+        return _Core(changes, begins, first, min(up, changes.slack + down))
 
-    def _search(self, changes: _Changes, n_changed_max: int) -> IntArray | None:
-        first, last = self._window(changes, n_changed_max)
+    def _search(self, core: "_Core") -> IntArray | None:
+        changes, first, last = core.changes, core.first, core.last
         if not first <= 0 <= last:
             return None
         width = last - first + 1
@@ -201,7 +189,7 @@ class CoreSearch:
         buffer = np.full(width + 2 * margin, inf)
         losses = buffer[margin : margin + width]
         losses[-first] = 0.0
-        groups = self._groups(changes)
+        groups = core.groups()
         picks = [_step(buffer, margin, changes, group) for group in groups]
         differences = np.arange(first, last + 1)
         totals = np.where(differences <= changes.slack, losses + changes.price * (changes.slack - differences), inf)
@@ -219,15 +207,44 @@ class CoreSearch:
         return choices
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Core:
+    """The changes that are looked at, job by job.
+
+    Attributes
+    ----------
+    begins
+        Where the changes of each job begin.
+    first, last
+        The differences in cost that can be passed on the way to one that fits and leaves little unused.
+    """
+
+    changes: _Changes
+    begins: IntArray
+    first: int
+    last: int
+
+    def groups(self) -> list[slice]:
+        """One slice per job."""
+        return [slice(*ends) for ends in pairwise([*self.begins.tolist(), len(self.changes.flat)])]
+
+
+def _sum_of_largest(numbers: IntArray, n: int) -> int:
+    """The sum of the `n` largest, of those that are above zero."""
+    return int(np.sort(np.maximum(numbers, 0))[::-1][:n].sum())
+
+
 def _step(buffer: FloatArray, margin: int, changes: _Changes, group: slice) -> _PickArray:
     """Let one job change its configuration; which change is best at each difference in cost, -1: none."""
     width = len(buffer) - 2 * margin
     losses = buffer[margin : margin + width]
-    options = sliding_window_view(buffer, width)[margin - changes.shifts[group]] + changes.losses[group, None]
-    best = options.argmin(axis=0)
-    changed = options[best, np.arange(width)]
-    pick = np.where(changed < losses, best, -1).astype(np.int16)
-    np.minimum(losses, changed, out=losses)
+    best, pick = losses.copy(), np.full(width, -1, dtype=np.int16)
+    shifts_and_losses = zip(changes.shifts[group].tolist(), changes.losses[group].tolist(), strict=True)
+    for i, (shift, loss) in enumerate(shifts_and_losses):
+        changed = buffer[margin - shift : margin - shift + width] + loss
+        np.copyto(pick, i, where=changed < best)
+        np.minimum(best, changed, out=best)
+    losses[:] = best
     return pick
 
 
