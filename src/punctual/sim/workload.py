@@ -18,6 +18,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
+from punctual.sim.adaptive import AdaptiveTables
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
@@ -89,15 +90,21 @@ class Declared:
         """Nodes on which `n` devices fit."""
         return ceil(n / self.devices_per_node)
 
-    def seen(self, truth: Truth, worker: Resources, counts: Iterable[int], kinds: Iterable[str]) -> list[SeenRate]:
-        """True speeds with `counts` workers, together on one node and on as few as they fit on."""
-        shapes = [
+    def shapes(self, worker: Resources, counts: Iterable[int], kinds: Iterable[str]) -> list[Shape]:
+        """With `counts` workers, together on one node and on as few as they fit on."""
+        return [
             Shape(n_workers=n, cores=worker.cores * n, n_nodes=n_nodes, device=kind)
             for n in counts
             for n_nodes in sorted({1, self.fewest_nodes(n)})
             for kind in kinds
         ]
-        return [SeenRate(shape=shape, rate_sps=rate) for shape in shapes if (rate := truth.rate_sps(shape)) > 0]
+
+    def seen(self, truth: Truth, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
+        """What a job declares of its speed: the true one in `shapes`; nothing if no model would learn from it."""
+        if not self.model:
+            return ()
+        rates = ((shape, truth.rate_sps(shape)) for shape in shapes)
+        return tuple(SeenRate(shape=shape, rate_sps=rate) for shape, rate in rates if rate > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +132,7 @@ class Rigid(Declared):
             preemptible=self.preemptible,
             controller=controller,
             model=self.model,
-            profile=tuple(self.seen(truth, worker, (n,), _kinds(trace))) if self.model else (),
+            profile=self.seen(truth, self.shapes(worker, (n,), _kinds(trace))),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps)
 
@@ -154,10 +161,10 @@ class Changing(Declared):
         _check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
 
     def elastic(
-        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], n: int, kinds: Iterable[str],
+        self, trace: TraceJob, truth: Truth, work_steps: float, counts: tuple[int, ...], n: int, shapes: Iterable[Shape],
         seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
-        """The job that had `n` workers and may have any of `counts`."""
+        """The job that had `n` workers and may have any of `counts`; `shapes` are those that could be declared."""
         worker = self.worker(trace, n)
         known = {"all": counts, "recorded": (n,), "nothing": ()}[self.knows]
         spec = JobSpec(
@@ -174,7 +181,7 @@ class Changing(Declared):
             preemptible=self.preemptible,
             controller=controller,
             model=self.model,
-            profile=tuple(self.seen(truth, worker, known, kinds)) if self.model else (),
+            profile=self.seen(truth, (shape for shape in shapes if shape.n_workers in known)),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
@@ -212,7 +219,9 @@ class Elastic(Changing):
         # What one worker would need so that n need what was recorded.
         slowness = 1.0 / self._law(1.0).rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
         truth = _by_kind(trace, work_steps, lambda rate: self._law(1.0 / (rate * slowness)))
-        return self.elastic(trace, truth, work_steps, self._counts(trace, n), n, _kinds(trace), seed, controller)
+        counts = self._counts(trace, n)
+        shapes = self.shapes(self.worker(trace, n), counts, _kinds(trace))
+        return self.elastic(trace, truth, work_steps, counts, n, shapes, seed, controller)
 
     def _law(self, step_s: float) -> AllReduce:
         return AllReduce(
@@ -259,11 +268,59 @@ class MeasuredTables(Changing):
         n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
         work_steps = trace.work_steps or self._steps(trace, slowest, n)
         truth: Truth = slowest if set(kinds) == {""} else ByDevice(kinds, slowest)
-        return self.elastic(trace, truth, work_steps, tuple(counts), n, ("", *kinds), seed, controller)
+        shapes = self.shapes(self.worker(trace, n), counts, ("", *kinds))
+        return self.elastic(trace, truth, work_steps, tuple(counts), n, shapes, seed, controller)
 
     def _steps(self, trace: TraceJob, table: Measured, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
         return _duration_s(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveBatch(Changing):
+    """The job's batch grows with its devices, so that its speed is the goodput of measured trainings [pollux2021].
+
+    A step is one of the smallest batch that was measured, and the job has as many as its model's whole training; what
+    the trace says of its length and its batch does not count. It may have any measured number of devices, up to the
+    trace's parameter ``n_gpus_max``; at most ``device_batch_max`` samples fit on one, if the trace has that parameter.
+    A job that keeps its devices takes exactly as long as if its batch were chosen anew in each epoch. One that changes
+    them has at all times the goodput that is the average over the training: truly, large batches gain towards its end.
+
+    Attributes
+    ----------
+    tables
+        Folder with the trainings, see `punctual.sim.adaptive.AdaptiveTables`.
+    """
+
+    tables: str
+    read: AdaptiveTables = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        Changing.__post_init__(self)
+        object.__setattr__(self, "read", AdaptiveTables(self.tables))
+
+    def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
+        if trace.model_name is None:
+            raise _silent(trace, "which model it trains")
+        kinds = self.read.goodputs(trace.model_name, trace.parameters.get("device_batch_max", inf))
+        most = trace.parameters.get("n_gpus_max", inf)
+        counts = sorted({n for table in kinds.values() for n in table.counts() if n <= most})
+        if not counts:
+            raise InvalidSpec(
+                "a job must run on a measured number of devices", "none", f"job '{trace.id}'",
+                "Raise its `n_gpus_max` or `device_batch_max`, or leave them out.",
+            )  # fmt: skip
+        n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
+        worker = self.worker(trace, n)
+        shapes = [
+            Shape(n_workers=count, cores=worker.cores * count, n_nodes=n_nodes, device=kind)
+            for kind, table in kinds.items()
+            for count, n_nodes in table.rates
+        ]
+        slowest = min(kinds.values(), key=lambda table: max(table.rates.values()))
+        truth: Truth = slowest if set(kinds) == {""} else ByDevice(kinds, slowest)
+        work_steps = self.read.training(trace.model_name).work_steps
+        return self.elastic(trace, truth, work_steps, tuple(counts), n, shapes, seed, controller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,8 +471,8 @@ class CoreShares(Declared):
 
 #: The rules by the names that scenario files use.
 RULES: Mapping[str, type[Rule]] = {
-    "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "cores": CoreShares,
-    "parameter-server": ParameterServers,
+    "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "adaptive-batch": AdaptiveBatch,
+    "parameter-server": ParameterServers, "cores": CoreShares,
 }  # fmt: skip
 
 

@@ -1,0 +1,248 @@
+"""Trainings whose batch grows with their devices, as they were measured: what a step takes, and how far it gets.
+
+A larger batch uses more devices well, but a step of it is worth less than the same samples in small ones. How much less
+depends on the noise of the gradient, which changes during training [pollux2021]. Progress is therefore counted in steps
+of the smallest batch: what any number of devices gets done of them in a second is its goodput.
+"""
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil, inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from punctual.core.errors import InvalidSpec
+from punctual.sim.truth import Measured
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+
+#: Clusters on which step times were measured, and the kind of their devices; the later of two replaces the earlier.
+_KINDS = {
+    "": "", "-aws": "T4", "-azure": "V100", "-dgx": "A100", "-dgx-ext": "A100", "-quad": "RTX6000", "-rtx": "2080Ti",
+}  # fmt: skip
+#: So many batches are tried, from the least to the largest by equal factors.
+_N_BATCHES = 50
+#: Batches are whole numbers, and their quotients are not.
+_ROUNDING = 1e-8
+
+#: (devices, nodes)
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One training with one batch, epoch by epoch.
+
+    Attributes
+    ----------
+    progress
+        Steps of the smallest batch that it is as far as, at the end of each epoch.
+    noise
+        In each epoch, the square of the gradient's norm and the variance of the gradient of the smallest batch.
+    """
+
+    progress: tuple[float, ...]
+    noise: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """What a step takes in one shape, by the batch of one device, ascending: seconds in all, and of them exchange."""
+
+    batches: tuple[float, ...]
+    step_s: tuple[float, ...]
+    exchange_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveTraining:
+    """All measurements of one model.
+
+    Attributes
+    ----------
+    curves
+        By the batch of all devices together.
+    times
+        By kind of device and shape.
+    devices_per_node
+        By kind of device: the most that were measured on one node.
+    """
+
+    curves: Mapping[int, Curve]
+    times: Mapping[str, Mapping[Shape, StepTimes]]
+    devices_per_node: Mapping[str, int]
+
+    @property
+    def n_epochs(self) -> int:
+        """Those of the shortest curve."""
+        return min(len(curve.progress) for curve in self.curves.values())
+
+    @property
+    def epoch_steps(self) -> list[float]:
+        """What each epoch brings: the least progress of all curves at its end counts."""
+        ends = [min(curve.progress[i] for curve in self.curves.values()) for i in range(self.n_epochs)]
+        return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
+
+    @property
+    def work_steps(self) -> float:
+        """The whole training, in steps of the smallest batch."""
+        return sum(self.epoch_steps)
+
+    def goodputs(self, kind: str, device_batch_max: float = inf) -> dict[Shape, float]:
+        """Steps of the smallest batch in a second, on average over the training, in each shape in which it runs.
+
+        Each epoch has the batch with which it is fastest. With as few nodes as a number of devices fits on, where that
+        was not measured, it is as fast as with the nearest number of nodes.
+
+        Parameters
+        ----------
+        device_batch_max
+            More samples than that do not fit on a device; a larger batch is worked off in several rounds.
+        """
+        measured = self.times[kind]
+        least_batch = min(times.batches[0] for times in measured.values())
+        found = {
+            shape: goodput
+            for shape, times in measured.items()
+            if (goodput := self._goodput(times, shape[0], least_batch, device_batch_max)) > 0
+        }
+        return _with_fewest_nodes(found, self.devices_per_node[kind]) if found else {}
+
+    def _goodput(self, times: StepTimes, n: int, least_batch: float, device_batch_max: float) -> float:
+        import numpy as np
+
+        smallest, largest = min(self.curves), max(self.curves)
+        least, most = max(smallest, least_batch * n), min(times.batches[-1], device_batch_max)
+        if least > largest or most < times.batches[0]:
+            return 0.0
+        per_device = np.geomspace(least, largest, _N_BATCHES) / n
+        rounds = np.ceil(per_device / most - _ROUNDING)
+        if n == 1:  # the noise cannot be told from a single gradient
+            rounds = np.where(per_device > smallest + _ROUNDING, np.maximum(rounds, 2), rounds)
+        local = np.minimum(np.ceil(per_device / rounds - _ROUNDING), largest // (n * rounds))
+        batches = local * rounds * n
+        runs = (local >= times.batches[0]) & (local <= most) & (batches >= smallest)
+        if not runs.any():
+            return 0.0
+        step_s = np.interp(local, times.batches, times.step_s)
+        exchange_s = np.interp(local, times.batches, times.exchange_s)
+        took_s = step_s + (rounds - 1) * (step_s - exchange_s)
+        best = (self._gains(batches) / took_s)[:, runs].max(axis=1)
+        return self.work_steps / float((np.array(self.epoch_steps) / best).sum())
+
+    def _gains(self, batches: "FloatArray") -> "FloatArray":
+        """What a step of each batch is worth in steps of the smallest one, shape (n_epochs, n_batches)."""
+        import numpy as np
+
+        sizes = sorted(self.curves)
+        noise = np.array([self.curves[size].noise[: self.n_epochs] for size in sizes])
+        square, variance = (
+            np.array([np.interp(batches, sizes, epoch) for epoch in noise[:, :, i].T]) for i in range(2)
+        )
+        left = variance / (batches / sizes[0]) + square
+        return np.where(left > 0, (variance + square) / np.where(left > 0, left, 1.0), 1.0)
+
+
+class AdaptiveTables:
+    """The trainings in a folder.
+
+    ``MODEL/validation-BATCH.csv`` has the curve of each batch, a row for an epoch; ``MODEL/placements[-CLUSTER].csv`` and
+    ``MODEL/scalability[-CLUSTER].csv`` have the times of steps.
+
+    Raises
+    ------
+    InvalidSpec
+        There are none.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        read = {path.name.lower(): _training(path) for path in sorted(Path(folder).glob("*/")) if path.is_dir()}
+        #: By model.
+        self.trainings = {model: one for model, one in read.items() if one.curves and one.times}
+        self._goodputs: dict[tuple[str, float], Mapping[str, Measured]] = {}
+        if not self.trainings:
+            raise InvalidSpec(
+                "a folder of trainings must hold curves and step times", "none", f"'{folder}'",
+                "Name a folder with MODEL/validation-BATCH.csv and MODEL/placements.csv in it.",
+            )  # fmt: skip
+
+    def training(self, model: str) -> AdaptiveTraining:
+        """The training of `model`.
+
+        Raises
+        ------
+        InvalidSpec
+            It was not measured.
+        """
+        found = self.trainings.get(model.lower())
+        if found is None:
+            raise InvalidSpec(
+                "a job's model must have been measured", f"'{model}'", "the measured trainings",
+                f"Known: {', '.join(sorted(self.trainings))}.",
+            )  # fmt: skip
+        return found
+
+    def goodputs(self, model: str, device_batch_max: float = inf) -> Mapping[str, Measured]:
+        """Goodput of `model` by kind of device; computed once."""
+        training, key = self.training(model), (model.lower(), device_batch_max)
+        if key not in self._goodputs:
+            tables = {kind: training.goodputs(kind, device_batch_max) for kind in training.times}
+            self._goodputs[key] = {kind: Measured(rates) for kind, rates in tables.items() if rates}
+        return self._goodputs[key]
+
+
+def _with_fewest_nodes(found: Mapping[Shape, float], devices_per_node: int) -> dict[Shape, float]:
+    filled = dict(found)
+    for n in {n for n, _ in found}:
+        fewest = ceil(n / devices_per_node)
+        nodes = min((on for count, on in found if count == n), key=lambda on: (abs(on - fewest), on))
+        filled.setdefault((n, fewest), found[n, nodes])
+    return filled
+
+
+def _training(folder: Path) -> AdaptiveTraining:
+    curves = {int(path.stem.partition("-")[2]): _curve(path) for path in folder.glob("validation-*.csv")}
+    times: dict[str, Mapping[Shape, StepTimes]] = {}
+    devices_per_node: dict[str, int] = {}
+    for cluster, kind in _KINDS.items():
+        placements = folder / f"placements{cluster}.csv"
+        if placements.exists():
+            times[kind] = _step_times([placements, folder / f"scalability{cluster}.csv"])
+            devices_per_node[kind] = max(int(digit) for row in _rows(placements) for digit in row["placement"])
+    return AdaptiveTraining(curves, times, devices_per_node)
+
+
+def _curve(path: Path) -> Curve:
+    rows = list(_rows(path))
+    noise = tuple((float(row["grad_sqr"]), float(row["grad_var"])) for row in rows)
+    return Curve(tuple(float(row["progress"]) for row in rows), noise)
+
+
+def _step_times(paths: list[Path]) -> dict[Shape, StepTimes]:
+    """Means over all placements of the same shape."""
+    found: dict[Shape, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for row in (row for path in paths if path.exists() for row in _rows(path)):
+        digits = [int(digit) for digit in row.get("placement", "")]
+        shape = (sum(digits), len(digits)) if digits else (int(row["num_replicas"]), int(row["num_nodes"]))
+        if float(row["step_time"]) > 0:
+            found[shape][float(row["local_bsz"])].append((float(row["step_time"]), float(row["sync_time"])))
+    return {shape: _means(batches) for shape, batches in found.items()}
+
+
+def _means(batches: Mapping[float, list[tuple[float, float]]]) -> StepTimes:
+    ascending = sorted(batches)
+    step_s, exchange_s = (
+        tuple(sum(times[i] for times in batches[batch]) / len(batches[batch]) for batch in ascending) for i in range(2)
+    )
+    return StepTimes(tuple(ascending), step_s, exchange_s)
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
