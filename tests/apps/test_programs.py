@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from punctual.apps._elastic import train_elastically
 from punctual.apps._options import parse
 from punctual.apps._training import Application, train
 from punctual.apps.language import LANGUAGE
@@ -80,6 +81,21 @@ def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
     assert evaluate.n_units_measured == 2 * 68 + 2
     assert (checkpoint.name, checkpoint.n_units_done, checkpoint.units_planned) == ("checkpoint", 2, 2)
     assert [path.name for path in (tmp_path / "saved").iterdir()] == ["checkpoint.pt"]
+    page.close()
+
+
+@APPLICATIONS
+def test_an_elastic_program_says_as_much(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Page.create(str(tmp_path / "page"))
+    monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
+    train_elastically(application, parse(application.name, 3, 8, [*SHORT, "--batch-size", "64", "--elastic"]))
+    assert (page.claim().state, page.claim().total_steps, page.pulse().n_steps) == (State.LANDED, 6, 6)
+    (evaluate,) = page.phases()
+    assert evaluate.name == "evaluate"
+    assert evaluate.n_units_done == evaluate.units_planned >= 2 * 8
+    assert evaluate.n_units_measured == evaluate.n_units_done + 2, "a rehearsal is measured only"
     page.close()
 
 

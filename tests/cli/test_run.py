@@ -79,7 +79,6 @@ def test_a_training_ends_at_its_loss(terminal: Terminal) -> None:
     [
         (["--until", "0.2"], "a goal must be a loss"),
         (["--until", "loss<0.2", "--progress-regex", "auto"], "must not go with `--progress-regex`"),
-        (["--until", "loss<0.2", "--workers", "1..2"], "must not go with `--workers`"),
     ],
 )
 def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: list[str], must: str) -> None:

@@ -181,5 +181,16 @@ def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> Non
     (terminal.folder / "go").touch()
     assert terminal.punctual("stop").returncode == 0
     output, errors = run.communicate(timeout=40)
+def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal) -> None:
+    (terminal.folder / "go").touch()
+    run = begin(terminal, "--json", "--until", "loss<0.001", n_epochs=100_000)
+    output, errors = run.communicate(timeout=50)
+    assert run.returncode == 0, errors
+    report: dict[str, Any] = objects(output)[-1]
+    assert report["status"] == "finished"
+    assert f"trained {report['steps_done']:.0f}\n" in errors
+    assert report["steps_done"] < 1000
+
+
     assert run.returncode == 143, errors
     assert output.split().count("saved") == 1, errors

@@ -50,6 +50,49 @@ def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str]
     assert page.claim().state == State.LANDED
 
 
+def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str], None]) -> None:
+    aim("5.0")
+    run = punctual.track(range(4), epochs=9, phases=("evaluate",))
+    for _ in run:
+        run.report_loss(5.0 if run.step else 6.0)
+        if run.epoch_ended:
+            with punctual.phase("evaluate"):
+                assert not run.goal_reached or run.step == 3
+    assert page.pulse().n_steps == 3  # in the middle of an epoch
+    assert (page.claim().state, page.phases()[0].units_planned) == (State.LANDED, 0)
+
+
+def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[[str], None]) -> None:
+    aim("5.0")
+    for _ in range(9):
+        run = punctual.track(range(4), total_steps=36, phases=("evaluate",))
+        for _ in run:
+            run.report_loss(5.0)
+        if run.goal_reached:
+            break
+    assert (page.claim().state, page.phases()[0].units_planned) == (State.TRAINING, 1)
+    with punctual.phase("evaluate"):
+        assert page.claim().state == State.TRAINING
+    assert page.claim().state == State.LANDED
+
+
+def test_a_process_that_takes_over_goes_on_with_the_losses_there_are(
+    page: Page, aim: Callable[[str], None], restart: Callable[[], None]
+) -> None:
+    aim("5.0")
+    run = punctual.track(range(100), epochs=1)
+    for i in run:
+        run.report_loss(6.0 - i)
+        if i == 1:
+            break
+    restart()
+    run = punctual.track(range(100), epochs=1, start_step=2)
+    for _ in run:
+        run.report_loss(4.0)
+    assert run.goal_reached
+    assert page.losses() == (3, [(1, 6.0), (2, 5.0), (3, 4.0)])
+
+
 def test_loops_that_follow_the_goal_are_empty(page: Page, aim: Callable[[str], None]) -> None:
     aim("1.0")
     n_steps = 0

@@ -1,11 +1,12 @@
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 import punctual
-from punctual.client import pacing
+from punctual.client import pacing, session
 from punctual.client.pacing import Pacer, work_steps
 from punctual.client.record import PhaseRecord
 from punctual.wire import _ORDERS, Orders, Page
@@ -55,6 +56,25 @@ def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], mo
     assert page.pulse().stamp_ns >= page.orders().end_ns
     assert sum(slept_s) > 0
     assert page.phases()[0].wall_ns + sum(slept_s) * 1e9 <= elapsed_ns
+
+
+def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None]) -> None:
+    n_excuses = 0
+
+    @contextmanager
+    def excused() -> Iterator[None]:
+        nonlocal n_excuses
+        n_excuses += 1
+        yield
+
+    session.current().excuse_waits(excused)
+    pace(0.1, 4)
+    list(punctual.track(range(4), epochs=1))
+    assert 0 < n_excuses <= 4
+    n_excuses = 0
+    page.order(Orders())
+    list(punctual.track(range(4), epochs=1))
+    assert n_excuses == 0
 
 
 def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:

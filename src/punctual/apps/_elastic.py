@@ -28,14 +28,16 @@ def _train(application: Application, options: Namespace, context: "Context") -> 
     model = application.build_model(example)
     optimizer = torch.optim.AdamW(model.parameters(), lr=application.learning_rate)
     rows = _tensors(_of_length(example.train, options.steps_per_epoch * options.batch_size))
+    held_out = _tensors(example.held_out)
     with context.elastic(
         model=model, optimizer=optimizer, deterministic=options.deterministic, checkpoint_dir=options.checkpoint_dir
     ) as run:
+        run.rehearse(_n_right, held_out, batch_size=options.batch_size)
         for epoch in run.epochs(options.epochs, phases=("evaluate",)):
             for inputs, targets in run.batches(rows, global_batch_size=options.batch_size, seed=options.seed):
                 run.backward(_loss(run.model, inputs, targets))
                 run.step()
-            n_right, n_targets = run.evaluate(_n_right, _tensors(example.held_out), batch_size=options.batch_size)
+            n_right, n_targets = run.evaluate(_n_right, held_out, batch_size=options.batch_size)
             accuracy = int(n_right) / int(n_targets)
             run.print(f"epoch {epoch + 1}/{options.epochs}  loss {run.loss:.3f}  accuracy {accuracy:.3f}")
 

@@ -32,7 +32,7 @@ ControllerName = Annotated[
 ]
 Until = Annotated[
     str | None,
-    typer.Option(metavar="'loss<X'", help="End the training when it reports this loss with `run.report_loss`."),
+    typer.Option(metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."),
 ]
 CheckpointDir = Annotated[
     Path | None,
@@ -88,8 +88,11 @@ def run(
     workers_wished = worker_wishes(workers, gpus, cores_each)
     if workers_wished is not None:
         _check_fits_workers(workers_wished, cores, progress_regex)
-    if until is not None:
-        _check_fits_goal(workers_wished, progress_regex)
+    if until is not None and progress_regex is not None:
+        raise InvalidSpec(
+            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
+            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
+        )  # fmt: skip
     wishes = Wishes(
         argv=_found(program),
         started_at=started_at,
@@ -121,16 +124,6 @@ def _check_fits_workers(workers: WorkerWishes, cores: str | None, progress_regex
             f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
             "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
         )  # fmt: skip
-
-
-def _check_fits_goal(workers: WorkerWishes | None, progress_regex: str | None) -> None:
-    """Programs whose losses nobody hears of."""
-    for option, is_given in (("--progress-regex", progress_regex), (workers.option if workers else "", workers)):
-        if is_given:
-            raise InvalidSpec(
-                f"`--until` must not go with `{option}`", "both", "`punctual run`",
-                "Only a loop of `punctual.track` can report its loss: leave out one of them.",
-            )  # fmt: skip
 
 
 def _goal(text: str) -> LossGoal:

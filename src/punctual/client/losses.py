@@ -2,6 +2,7 @@
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
@@ -9,7 +10,24 @@ from punctual.client.complaint import warn
 from punctual.wire import GOAL_VARIABLE, N_LOSSES_MAX, Page
 
 #: One low batch is no arrival: the middle of so many losses counts.
-_N_ARRIVED = 3
+N_ARRIVED = 3
+
+
+def goal() -> float | None:
+    """The loss at which the training may end; None: at none."""
+    text = os.environ.get(GOAL_VARIABLE)
+    try:
+        return float(text) if text else None
+    except ValueError:
+        warn(f"`{GOAL_VARIABLE}` must be a number", repr(text), "this training",
+             'Training goes on to its last step; say it as `punctual run --until "loss<0.1"`.')  # fmt: skip
+        return None
+
+
+def has_arrived(losses: Sequence[float], target: float | None) -> bool:
+    """Whether `losses`, the latest one last, have come down to `target`; None: there is nothing to come down to."""
+    last = losses[-N_ARRIVED:]
+    return target is not None and len(last) == N_ARRIVED and median(last) <= target
 
 
 class Losses:
@@ -24,9 +42,10 @@ class Losses:
     def __init__(self, page: Page | None) -> None:
         self.goal_reached = False
         self._page = page
-        self._goal = None if page is None else _goal()
-        self._n_losses = page.losses()[0] if page is not None else 0
-        self._latest: deque[tuple[int, float]] = deque(maxlen=N_LOSSES_MAX)
+        self._goal = None if page is None else goal()
+        # Another process of the job may have reported before this one.
+        self._n_losses, latest = (0, []) if page is None else page.losses()
+        self._latest = deque(latest, maxlen=N_LOSSES_MAX)
 
     def mute(self) -> None:
         """Say nothing from here on."""
@@ -39,16 +58,4 @@ class Losses:
         self._latest.append((n_steps, loss))
         self._n_losses += 1
         self._page.publish_losses(self._n_losses, self._latest)
-        if self._goal is not None and len(self._latest) >= _N_ARRIVED:
-            last = [one for _, one in self._latest][-_N_ARRIVED:]
-            self.goal_reached = self.goal_reached or median(last) <= self._goal
-
-
-def _goal() -> float | None:
-    text = os.environ.get(GOAL_VARIABLE)
-    try:
-        return float(text) if text else None
-    except ValueError:
-        warn(f"`{GOAL_VARIABLE}` must be a number", repr(text), "this training",
-             'Training goes on to its last step; say it as `punctual run --until "loss<0.1"`.')  # fmt: skip
-        return None
+        self.goal_reached = self.goal_reached or has_arrived([one for _, one in self._latest], self._goal)

@@ -1,6 +1,7 @@
 """Keeping to the pacing line: a unit that would be done ahead of it waits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from time import monotonic_ns, sleep
 
 from punctual.client.record import PhaseRecord
@@ -20,10 +21,17 @@ def work_steps(n_steps: int, phases: Sequence[PhaseRecord], orders: Orders) -> f
 
 
 class Pacer:
-    """The latest orders, and the waiting they ask for."""
+    """The latest orders, and the waiting they ask for.
+
+    Attributes
+    ----------
+    excused
+        What a wait is made inside of.
+    """
 
     def __init__(self, page: Page) -> None:
         self.orders = Orders()
+        self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self._page = page
         self._version = 0
 
@@ -37,10 +45,16 @@ class Pacer:
 
     def hold(self, n_steps: int, phases: Sequence[PhaseRecord]) -> None:
         """Wait until the line allows this much work to be done."""
-        while self.orders.pacing and not self.orders.stop:
-            now_ns = monotonic_ns()
-            wait_ns = self.orders.unit_may_end_ns(work_steps(n_steps, phases, self.orders)) - now_ns
-            if wait_ns <= 0 or now_ns - self._page.beat_ns() > _BEAT_AGE_MAX_NS:
-                return
-            sleep(min(wait_ns / 1e9, _SLICE_S))
-            self.refresh()
+        if self._wait_ns(n_steps, phases) > 0:
+            with self.excused():
+                while (wait_ns := self._wait_ns(n_steps, phases)) > 0:
+                    sleep(min(wait_ns / 1e9, _SLICE_S))
+                    self.refresh()
+
+    def _wait_ns(self, n_steps: int, phases: Sequence[PhaseRecord]) -> float:
+        if not self.orders.pacing or self.orders.stop:
+            return 0.0
+        now_ns = monotonic_ns()
+        if now_ns - self._page.beat_ns() > _BEAT_AGE_MAX_NS:
+            return 0.0
+        return self.orders.unit_may_end_ns(work_steps(n_steps, phases, self.orders)) - now_ns

@@ -31,6 +31,8 @@ class PhaseRecord:
         Units in one occurrence: as declared, or as the last one had.
     n_units_open
         Units that the occurrence in progress still lacks.
+    n_units_inherited
+        Units that were still to come when another process of the job last knew; of use until an occurrence is seen.
     first_step, last_step
         Steps that were done when the first and the latest occurrence began.
     """
@@ -40,6 +42,7 @@ class PhaseRecord:
     n_units_each: int = 1
     n_begun: int = 0
     n_units_open: int = 0
+    n_units_inherited: int = 0
     first_step: int = 0
     last_step: int = 0
     n_units_done: int = 0
@@ -51,6 +54,8 @@ class PhaseRecord:
     def declare(self, phase: Phase, n_planned: int | None) -> None:
         """Take over what the script says in advance; `n_planned` occurrences are still to come."""
         self.n_planned = None if n_planned is None else self.n_begun + n_planned
+        if n_planned and self.n_units_inherited:
+            self.n_units_each = max(1, round(self.n_units_inherited / n_planned))
         self.n_units_each = phase.units or self.n_units_each
         self.cost_steps = self.cost_steps if phase.cost_steps is None else phase.cost_steps
 
@@ -77,8 +82,16 @@ class PhaseRecord:
         self.n_units_open = 0
         self.n_units_each = n_units or self.n_units_each
 
+    def end_early(self, n_steps: int, n_more: int) -> None:
+        """No step comes after `n_steps`: an occurrence planned for later comes `n_more` times, unless it has come."""
+        if self.n_planned is not None:
+            has_come = self.n_begun > 0 and self.last_step == n_steps
+            self.n_planned = min(self.n_planned, self.n_begun + (0 if has_come else n_more))
+
     def n_units_left(self, course: Course) -> int:
         """Units that are still expected."""
+        if self.n_planned is None and not self.n_begun:
+            return self.n_units_inherited
         n_occurrences = _n_learned(self, course) if self.n_planned is None else self.n_planned - self.n_begun
         return self.n_units_open + max(0, n_occurrences) * self.n_units_each
 

@@ -1,7 +1,8 @@
 """What this process has done of its job, and the link to its page. One session per process."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
@@ -54,6 +55,11 @@ class Session:
     def inherit(self, phase: PhaseRecord) -> None:
         """Go on with what another process of the job knew of a phase."""
         self._phases.append(phase)
+
+    def excuse_waits(self, excused: Callable[[], AbstractContextManager[None]]) -> None:
+        """Wait for the pacing line inside of `excused()` only: others may have to wait for this process then."""
+        if self._pacer is not None:
+            self._pacer.excused = excused
 
     # Declarations.
 
@@ -129,9 +135,12 @@ class Session:
         """Whether the loss is what the training was to reach: its loop ends here."""
         return self._losses.goal_reached
 
-    def end_early(self) -> None:
-        """The steps that are left need not be done."""
+    def end_early(self, n_phases_more: int) -> None:
+        """The steps that are left need not be done; each kind of phase planned may come so many times more."""
         self.course = replace(self.course, total_steps=self.n_steps)
+        for phase in self._phases:
+            phase.end_early(self.n_steps, n_phases_more)
+        self._publish_phases()
         self._declare(replace(self._claim, total_steps=self.n_steps))
         self._settle()
 

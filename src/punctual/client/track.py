@@ -136,7 +136,7 @@ class Run(Generic[T]):
                 if session.stop_asked:
                     stop.obey()
                 if session.goal_reached:
-                    return session.end_early()
+                    return session.end_early(n_phases_more=0 if self._loop.is_repeated else 1)
 
     def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
         """Each pass's epoch, its steps (0: not known) and its batches."""

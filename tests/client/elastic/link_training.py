@@ -14,6 +14,7 @@ from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.wire import PAGE_VARIABLE, Page
 
 STEP_S = 0.005
+HANG_S = 1.0
 
 
 def train(link: AgentLink, n_steps_total: int) -> None:
@@ -84,6 +85,18 @@ def idle(link: AgentLink) -> None:
     """Ends without having joined."""
 
 
+def dawdle(link: AgentLink) -> None:
+    """One does something alone for longer than anything should take, and has said so: the other waits for it, and then ends."""
+    roster = link.join(n_steps=0)
+    if roster is not None and roster.rank == 0:
+        with link.excused():
+            time.sleep(3.5 * HANG_S)
+            sys.stdout.write("all done\n")
+    else:
+        link.stamp(1, waiting=True)
+        time.sleep(1.5 * HANG_S)
+
+
 def alone(link: AgentLink) -> None:
     """Trains by itself; there is no room for another."""
     if link.generation_wanted:
@@ -108,6 +121,6 @@ def crash(link: AgentLink) -> None:
 if __name__ == "__main__":
     train_or_not, *preloaded = sys.argv[1:]
     page = Page.open(os.environ[PAGE_VARIABLE])
-    with Agent(globals()[train_or_not], page, hang_s=1.0, preloaded=preloaded) as agent:
+    with Agent(globals()[train_or_not], page, hang_s=HANG_S, preloaded=preloaded) as agent:
         code = agent.run()
     sys.exit(code)

@@ -8,6 +8,7 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection, get_context
@@ -67,6 +68,9 @@ class ScriptedLink:
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
         self._n_steps = n_steps
+
+    def excused(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def finish(self) -> None:
         """The result is its finish."""

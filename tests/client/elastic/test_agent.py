@@ -175,6 +175,13 @@ def test_a_training_that_ends_ends_its_agent(stage: Stage) -> None:
     assert stage.page.crew().n_workers == 0
 
 
+def test_a_worker_that_dawdles_on_purpose_is_let_be(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "dawdle", n_workers=2)
+    assert stage.exit_code() == 0
+    assert stage.output() == "all done\n"
+    assert stage.page.crew().n_workers_lost == 0
+
+
 def test_an_exception_is_shown_once(stage: Stage) -> None:
     stage.start(str(SCRIPT), "fail", n_workers=2)
     assert stage.exit_code() == 1

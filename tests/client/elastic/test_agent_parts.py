@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +61,11 @@ def test_the_board_keeps_workers_apart(board: Board) -> None:
     assert (other.stamp(0), other.stamp(1)) == (Stamp(5, True, 11), Stamp(6, False, 12))
     assert other.generation_wanted == 4
     other.close()
+    board.excuse(0, True)
+    assert board.stamp(0).excused
+    assert not board.stamp(1).excused
     board.wipe(0)
-    assert board.stamp(0) == Stamp(0, False, 0)
+    assert board.stamp(0) == Stamp(0, False, 0, False)
 
 
 def test_who_keeps_the_others_waiting_hangs(board: Board) -> None:
@@ -82,6 +88,30 @@ def test_who_does_not_join_when_the_others_have_hangs(board: Board) -> None:
     joined = member(board, 0, "ready", age_ns=LONG, waiting=True)
     still = member(board, 1, "training", age_ns=LONG, waiting=False)
     assert found(board, joined, still) == [1]
+
+
+def test_who_keeps_the_others_waiting_on_purpose_does_not_hang(board: Board) -> None:
+    patient = member(board, 0, "training", age_ns=LONG, waiting=True)
+    busy = member(board, 1, "training", age_ns=LONG, waiting=False)
+    board.excuse(1, True)
+    assert found(board, patient, busy) == []
+    assert found(board, patient, busy, member(board, 2, "training", age_ns=LONG, waiting=False)) == [2]
+    board.excuse(1, False)
+    assert found(board, patient, busy) == [1]
+
+
+def test_who_was_stopped_from_outside_has_no_excuse(board: Board) -> None:
+    asleep = subprocess.Popen(["sleep", "100"])
+    try:
+        busy = member(board, 1, "training", age_ns=LONG, waiting=False, pid=asleep.pid)
+        board.excuse(1, True)
+        assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True), busy) == []
+        asleep.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, asleep.pid, os.WSTOPPED)
+        assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True), busy) == [1]
+    finally:
+        asleep.kill()
+        asleep.wait()
 
 
 def test_of_all_that_wait_one_is_taken(board: Board) -> None:
@@ -198,6 +228,18 @@ def test_a_worker_that_is_not_needed_gets_no_roster(talk: Talk) -> None:
     talk.answer(roster=None)
     assert talk.link.join(n_steps=9, after_fault=True) is None
     assert talk.heard()["after_fault"]
+
+
+def test_after_an_excuse_it_counts_anew_how_long_a_worker_stands_still(talk: Talk, board: Board) -> None:
+    talk.link.stamp(7, waiting=False)
+    before = board.stamp(1)
+    with talk.link.excused():
+        with talk.link.excused():
+            assert board.stamp(1) == replace(before, excused=True)
+        assert board.stamp(1) == replace(before, excused=True)
+    after = board.stamp(1)
+    assert (after.n_steps, after.waiting, after.excused) == (7, False, False)
+    assert after.stamp_ns > before.stamp_ns
 
 
 def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:

@@ -5,20 +5,22 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.client.elastic.trainings import tensors
+from tests.client.elastic.trainings import fall, tensors
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from punctual.client.elastic.evaluation import Telling
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.replica import Replica, State
 from punctual.client.elastic.run import Context, Run
-from punctual.wire import Orders, Page
+from punctual.wire import GOAL_VARIABLE, Orders, Page
 from punctual.wire import State as Stage
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -304,6 +306,23 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(save_at: int) -> 
         assert torch.equal(mine, other)
 
 
+def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
+    def last(of: Kept, **options: Any) -> nn.Linear:
+        model = linear()
+        with run_of(model, of, deterministic=True, **options) as run:
+            for inputs, targets in run.batches(tensors(96), global_batch_size=32):
+                if run.step_number == 1:
+                    run.checkpoint()
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+        return model
+
+    keeper = Kept()
+    whole = last(keeper, virtual_ranks=2)
+    assert torch.equal(last(keeper).weight, whole.weight)
+    assert not torch.equal(last(Kept()).weight, whole.weight)
+
+
 def test_a_state_that_is_kept_more_precisely_than_its_parameter_stays_so() -> None:
     def replica() -> Replica:
         param = nn.Linear(2, 2).bfloat16()
@@ -369,6 +388,102 @@ def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
     assert (page.pulse().n_steps, page.claim().state) == (8, Stage.LANDED)
     (entry,) = page.phases()
     assert (entry.name, entry.n_units_done) == ("evaluate", 16)
+
+
+def test_an_evaluation_is_known_before_the_first_step(page: Page) -> None:
+    n_batches = []
+
+    def total(of: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        n_batches.append(len(batch[0]))
+        return of(batch[0]).sum()
+
+    with run_of(linear()) as run:
+        run.rehearse(total, tensors(), batch_size=5)
+        assert n_batches == [5, 5]
+        assert page.pulse().n_steps == 0
+        for _ in run.epochs(2, phases=("evaluate",)):
+            for inputs, targets in run.batches(tensors(), global_batch_size=32):
+                if run.step_number == 0:
+                    (entry,) = page.phases()  # eight shards of 12 or 13 samples are three batches each
+                    assert (entry.n_units_measured, entry.n_units_done, entry.units_planned) == (2, 0, 2 * 24)
+                    assert entry.wall_ns > 0
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+            run.evaluate(total, tensors(), batch_size=5)
+    (entry,) = page.phases()
+    assert (entry.n_units_done, entry.units_planned, entry.n_units_measured) == (48, 48, 50)
+    assert page.claim().state == Stage.LANDED
+
+
+def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
+    told: list[int] = []
+    telling = Telling(24, told.append)
+    for n_done in range(1, 7):
+        telling.but_the_last(n_done, 6)  # one worker of four
+    assert told == [4] * 5
+    for n_done in range(1, 13):
+        telling.but_the_last(n_done, 12)  # two are lost, and it begins anew
+    assert sum(told) == 22
+    telling.end()
+    assert sum(told) == 24
+
+
+def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Callable[..., None]) -> None:
+    class Watched(Alone):
+        is_excused = False
+        n_excuses = 0
+
+        @contextmanager
+        def excused(self) -> Iterator[None]:
+            self.is_excused, self.n_excuses = True, self.n_excuses + 1
+            yield
+            self.is_excused = False
+
+    link, keeper, model = Watched(), Kept(), linear()
+    keeper.save = lambda state: seen.append(link.is_excused)  # type: ignore[method-assign]
+    seen: list[bool] = []
+    context = Context(link, keeper)
+    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as run:
+        with run.phase("upload"):
+            seen.append(link.is_excused)
+        run.checkpoint()
+        assert seen == [True, True]
+        pace(0.15, 4)
+        n_before = link.n_excuses
+        for inputs, targets in run.batches(tensors(), global_batch_size=32):
+            assert not link.is_excused
+            run.backward(mean_loss(run.model, inputs, targets))
+            run.step()
+        assert link.n_excuses > n_before
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
+    page: Page, monkeypatch: pytest.MonkeyPatch, deterministic: bool
+) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "5.0")
+    outcome = fall(Context(Alone()), deterministic=deterministic)
+    assert outcome == (7, True, [0, 1])  # the middle of 6, 5 and 4; four steps each
+    assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
+    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (7, 7, Stage.LANDED)
+    (entry,) = page.phases()
+    assert entry.n_units_done == entry.units_planned == 16
+
+
+def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
+    page: Page, monkeypatch: pytest.MonkeyPatch, restart: Callable[[], None]
+) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "5.0")
+    keeper = Kept()
+    fall(Context(Alone(), keeper), saves=True)
+    restart()
+    assert fall(Context(Alone(), Kept(keeper.state))) == (7, True, [1])
+    assert (page.claim().total_steps, page.pulse().n_steps) == (7, 7)
+
+
+def test_without_a_goal_no_losses_are_told(page: Page) -> None:
+    assert fall(Context(Alone())) == (12, False, [0, 1, 2])
+    assert page.losses() == (0, [])
 
 
 def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.client.elastic.trainings import Outcome, Plan
 
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.run import Context
+from punctual.wire import GOAL_VARIABLE, PAGE_VARIABLE, Page, State
 
 #: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.
 RESIZES = Script(1, [(2, 3), (7, 2), (12, 1)])
@@ -95,3 +97,21 @@ def test_an_evaluation_is_redone_wherever_a_worker_dies_in_it(i_call: int) -> No
 def test_more_workers_than_virtual_ranks_are_refused() -> None:
     with pytest.raises(AssertionError, match="`virtual_ranks` must be at least the number of workers"):
         _: Any = play(Script(9), trainings.train, Plan())
+@pytest.mark.parametrize(
+    ("script", "death"),
+    [(RESIZES, None), (Script(2, [(7, 3)]), None), (Script(3, [(6, 2)]), (1, 4)), (Script(2), (0, 5))],
+    ids=["resizes", "at-the-goal", "a-death", "the-first-dies"],
+)
+def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death: tuple[int, int] | None) -> None:
+    page = Page.create(str(tmp_path / "page"))
+    environment = {PAGE_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "5.0"}
+    outcomes = play(script, trainings.fall, environment, death)
+    assert [outcome[:2] for outcome in outcomes] == [(7, True)] * len(outcomes)
+    assert all(epochs[-1] == 1 for _, _, epochs in outcomes)
+    assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
+    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (7, 7, State.LANDED)
+    (entry,) = page.phases()
+    assert entry.n_units_done == entry.units_planned == 16
+    page.close()
+
+

@@ -111,6 +111,43 @@ def _drift(run: Run, plan: Plan) -> None:
 
 
 class Counting(Dataset[int]):
+class Falling(nn.Module):
+    """Whose loss is its only weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.weight.expand(len(inputs))
+
+
+def fall(
+    context: Context,
+    environment: dict[str, str] | None = None,
+    death: tuple[int, int] | None = None,
+    *,
+    deterministic: bool = True,
+    saves: bool = False,
+) -> tuple[int, bool, list[int]]:
+    """A loss that falls from 10 by 1 a step: the steps done, whether its goal is reached, and the epochs seen."""
+    os.environ.update(environment or {})
+    model, epochs = Falling(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with context.elastic(model=model, optimizer=optimizer, deterministic=deterministic) as run:
+        for epoch in run.epochs(3, phases=("evaluate",)):
+            epochs.append(epoch)
+            for inputs, _ in run.batches(tensors(), global_batch_size=BATCH):
+                if death == (getattr(context, "number", 0), run.step_number):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                run.backward(run.model(inputs).mean())
+                run.step()
+            run.evaluate(lambda of, batch: of(batch[0]).sum(), tensors(), batch_size=16)
+            if saves:
+                run.checkpoint()
+        return run.step_number, run.goal_reached, epochs
+
+
     """Samples that are their own numbers."""
 
     def __len__(self) -> int:

@@ -26,7 +26,7 @@ from punctual.client.complaint import invalid, warn
 from punctual.client.elastic import forkserver
 from punctual.client.elastic.account import Account
 from punctual.client.elastic.board import Board
-from punctual.client.elastic.crew import Crew, Worker, end_of, hung, shell_code
+from punctual.client.elastic.crew import Crew, Worker, end_of, hung, is_excused, shell_code
 from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.client.elastic.nursery import Nursery
 from punctual.wire import PAGE_VARIABLE, Claim, CrewWish, Page, PageError
@@ -416,13 +416,14 @@ class Agent:
         self._ends_ns = monotonic_ns() - self._hang_ns
 
     def _wind_up(self) -> None:
-        """Let go of all that wait; and of those that train when they have had their time."""
+        """Let go of all that wait; and of those that train when they have had their time, unless they are excused."""
         now_ns = monotonic_ns()
         at_once = now_ns - self._ends_ns >= self._hang_ns
         through = all(member.state != "training" for member in self._crew.members)
         for worker in self._crew.workers:
             waits = worker.state == "ready" or (worker.state == "through" and through)
-            if worker.state != "leaving" and (waits or at_once or worker not in self._crew.members):
+            must = at_once and (bool(self._exit_code) or not is_excused(worker, self._board))
+            if worker.state != "leaving" and (waits or must or worker not in self._crew.members):
                 self._dismiss(worker)
         self._end_hung()
 

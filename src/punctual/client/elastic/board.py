@@ -17,11 +17,15 @@ _N_BYTES = 8 * _WORDS_PER_LINE * (N_SLOTS + 1)
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet."""
+    """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet.
+
+    `waiting` is for the others; `excused`: the others may have to wait for it, which is on purpose.
+    """
 
     n_steps: int
     waiting: bool
     stamp_ns: int
+    excused: bool = False
 
 
 class Board:
@@ -60,11 +64,16 @@ class Board:
         self._words[i + 1] = waiting
         self._words[i + 2] = stamp_ns
 
+    def excuse(self, i_slot: int, excused: bool) -> None:
+        """Say whether a worker keeps the others waiting on purpose."""
+        self._words[(i_slot + 1) * _WORDS_PER_LINE + 3] = excused
+
     def stamp(self, i_slot: int) -> Stamp:
         i = (i_slot + 1) * _WORDS_PER_LINE
-        n_steps, waiting, stamp_ns = self._words[i : i + 3]
-        return Stamp(n_steps, bool(waiting), stamp_ns)
+        n_steps, waiting, stamp_ns, excused = self._words[i : i + 4]
+        return Stamp(n_steps, bool(waiting), stamp_ns, bool(excused))
 
     def wipe(self, i_slot: int) -> None:
         """Make the slot ready for another worker."""
         self.show(i_slot, 0, False, 0)
+        self.excuse(i_slot, False)

@@ -148,18 +148,27 @@ def shell_code(code: int) -> int:
 def hung(members: Sequence[Worker], board: Board, now_ns: int, hang_ns: int) -> list[Worker]:
     """The members that must be the reason why the others have waited for longer than `hang_ns`.
 
-    Those that have stood still for as long and do not wait. If all wait in the same step, one of them only seems to:
-    those that were stopped from outside, or else the last by rank. Whoever is left joins again, or is the next.
+    Those that have stood still for as long and neither wait nor are excused. If all wait in the same step, one of them
+    only seems to: those that were stopped from outside, or else the last by rank. Whoever is left joins again, or is
+    the next.
     """
     silent = [one for one in members if now_ns - max(board.stamp(one.i_slot).stamp_ns, one.since_ns) > hang_ns]
     patient = [one for one in silent if one.state == "ready" or board.stamp(one.i_slot).waiting]
-    still = [one for one in silent if one not in patient and one.state == "training"]
+    others = [one for one in silent if one not in patient and one.state == "training"]
+    still = [one for one in others if not is_excused(one, board)]
     in_step = [one for one in patient if one.state == "training"]
     if still and patient:
         return still
+    if others:
+        return []
     if in_step and len(silent) == len(members) > 1:
         return [one for one in in_step if _is_stopped(one.pid)] or in_step[-1:]
     return []
+
+
+def is_excused(worker: Worker, board: Board) -> bool:
+    """Whether it keeps the others waiting on purpose; one that was stopped from outside has no purpose."""
+    return board.stamp(worker.i_slot).excused and not _is_stopped(worker.pid)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -74,9 +75,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+#: Is told how many batches this worker has made, and of how many.
+Tell = Callable[[int, int], None]
+
+
 @dataclass(slots=True)
 class Evaluation:
-    """What is to be summed over a dataset.
+    """What is to be summed over a dataset, which is cut into as many shards as there are virtual ranks.
 
     Attributes
     ----------
@@ -90,32 +95,77 @@ class Evaluation:
     n_samples: int
     batch_size: int
     device: torch.device
+    n_virtual_ranks: int
     is_tuple: bool = False
 
-    def over(self, virtual_ranks: range, n_virtual_ranks: int, advance: Callable[[int], None]) -> TreeSum[Totals]:
-        """The sums over what belongs to these virtual ranks.
+    def n_batches(self, virtual_ranks: range | None = None) -> int:
+        """Batches that what belongs to these virtual ranks makes; None: all."""
+        shards = self._shards(range(self.n_virtual_ranks) if virtual_ranks is None else virtual_ranks)
+        return sum(-(-len(shard) // self.batch_size) for shard in shards)
 
-        Parameters
-        ----------
-        advance
-            Told how many more virtual ranks are done, those of the other workers included as far as can be guessed.
-        """
-        tree: TreeSum[Totals] = TreeSum(n_virtual_ranks, add)
-        shards = cut(self.n_samples, n_virtual_ranks)
-        n_told = 0
+    def over(self, virtual_ranks: range, tell: Tell) -> TreeSum[Totals]:
+        """The sums over what belongs to these virtual ranks; `tell` hears of each batch."""
+        tree: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, add)
+        n_done, n_mine = 0, self.n_batches(virtual_ranks)
         with evaluating(self.model):
-            for n_done, i in enumerate(virtual_ranks, start=1):
-                tree.put_leaf(i, self._over_shard(shards[i]))
-                n_now = n_done * n_virtual_ranks // len(virtual_ranks)
-                advance(n_now - n_told)
-                n_told = n_now
+            for i, shard in zip(virtual_ranks, self._shards(virtual_ranks), strict=True):
+                totals: Totals = None
+                for numbers in self._batches(shard):
+                    totals = add(totals, self._totals(numbers))
+                    n_done += 1
+                    tell(n_done, n_mine)
+                tree.put_leaf(i, totals)
         return tree
 
-    def _over_shard(self, samples: range) -> Totals:
-        totals: Totals = None
-        for first in range(samples.start, samples.stop, self.batch_size):
-            numbers = torch.arange(first, min(first + self.batch_size, samples.stop))
-            result = self.function(self.model, moved(self.fetch.together(numbers), self.device))
-            self.is_tuple = isinstance(result, tuple)
-            totals = add(totals, totals_of(result))
-        return totals
+    def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
+        """Make the first batches only, to see what they cost."""
+        batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
+        with evaluating(self.model):
+            for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
+                self._totals(numbers)
+                tell(n_done, self.n_batches(virtual_ranks))
+
+    def _shards(self, virtual_ranks: range) -> list[range]:
+        return cut(self.n_samples, self.n_virtual_ranks)[virtual_ranks.start : virtual_ranks.stop]
+
+    def _batches(self, shard: range) -> Iterator[Tensor]:
+        for first in range(shard.start, shard.stop, self.batch_size):
+            yield torch.arange(first, min(first + self.batch_size, shard.stop))
+
+    def _totals(self, numbers: Tensor) -> list[Tensor]:
+        result = self.function(self.model, moved(self.fetch.together(numbers), self.device))
+        self.is_tuple = isinstance(result, tuple)
+        return totals_of(result)
+
+
+@dataclass(slots=True)
+class Telling:
+    """What Punctual hears of an evaluation: batches of all workers, as far as they can be guessed from one's own.
+
+    Attributes
+    ----------
+    n_batches
+        Of the whole evaluation.
+    advance
+        Is given the number of batches more.
+    """
+
+    n_batches: int
+    advance: Callable[[int], None]
+    _n_told: int = 0
+
+    def of(self, n_done: int, n_mine: int) -> None:
+        """A worker with `n_mine` batches has made `n_done`; when they are begun anew, nothing is told twice."""
+        n_now = n_done * self.n_batches // n_mine
+        if n_now > self._n_told:
+            self.advance(n_now - self._n_told)
+            self._n_told = n_now
+
+    def but_the_last(self, n_done: int, n_mine: int) -> None:
+        """The same; but an evaluation is done when there is its result, and that takes the other workers."""
+        if n_done < n_mine:
+            self.of(n_done, n_mine)
+
+    def end(self) -> None:
+        """There is the result."""
+        self.of(1, 1)

@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any, Protocol
@@ -73,6 +75,10 @@ class Link(Protocol):
         """Show the agent that the worker is alive: at `n_steps`, about to wait for the others or not."""
         ...
 
+    def excused(self) -> AbstractContextManager[None]:
+        """In here the worker may keep the others waiting for as long as it takes, and is not taken to hang."""
+        ...
+
     def finish(self) -> None:
         """The training function has returned."""
         ...
@@ -88,6 +94,10 @@ class Alone:
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
         """Nobody looks."""
+
+    def excused(self) -> AbstractContextManager[None]:
+        """Nobody waits."""
+        return nullcontext()
 
     def finish(self) -> None:
         """Nobody waits."""
@@ -109,6 +119,7 @@ class AgentLink:
         self._board = board
         self._i_slot = i_slot
         self._has_ended = False
+        self._n_excuses = 0
         #: Steps at the last stamp, and when they were first stamped.
         self._n_steps = 0
         self._stepped_ns = 0
@@ -138,6 +149,19 @@ class AgentLink:
             self._stepped_ns = now_ns
             if self._n_steps_begun is not None:
                 self._tell_first_step()
+
+    @contextmanager
+    def excused(self) -> Iterator[None]:
+        self._n_excuses += 1
+        self._board.excuse(self._i_slot, True)
+        try:
+            yield
+        finally:
+            self._n_excuses -= 1
+            if not self._n_excuses:
+                last = self._board.stamp(self._i_slot)  # from now on it counts again how long it stands still
+                self._board.show(self._i_slot, last.n_steps, last.waiting, monotonic_ns())
+                self._board.excuse(self._i_slot, False)
 
     def _tell_first_step(self) -> None:
         """Where a generation resumed is learned from its first stamp, if the agent could not tell."""

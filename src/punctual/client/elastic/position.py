@@ -1,7 +1,10 @@
 """Where a training is, in steps and in the script; a newcomer and a resumed training go on from there."""
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal
+
+from punctual.client.losses import N_ARRIVED
 
 #: Where in the script an evaluation is made: before the first loop; in a loop's body, before and after the step is
 #: taken; after a loop.
@@ -21,26 +24,35 @@ class Position:
         Steps done since the training began.
     results
         By place, in the order in which they were made: those before the first loop, and those since the last step.
+    losses
+        Of the last steps, as many as tell whether the training has come to its goal: all workers tell it alike.
     """
 
     n_steps: int = 0
     epoch: int = 0
     i_step: int = 0
     results: dict[str, list[Any]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
-        """The position of these values; epoch and step 0 if they are not among them."""
+        """The position of these values; epoch and step 0, and no losses, if they are not among them."""
         results = {place: list(made) for place, made in values["results"].items()}
-        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results)
+        losses = list(values.get("losses", []))
+        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses)
 
     def values(self) -> dict[str, Any]:
         """As JSON can carry it."""
         results = {place: list(made) for place, made in self.results.items()}
-        return {"n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results}
+        return {
+            "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results,
+            "losses": list(self.losses),
+        }  # fmt: skip
 
-    def advance(self) -> None:
-        """A step is done."""
+    def advance(self, loss: float) -> None:
+        """A step is done; its loss counts if it is a number."""
+        if isfinite(loss):
+            self.losses = [*self.losses, loss][-N_ARRIVED:]
         self.n_steps += 1
         self.i_step += 1
         self.results = {place: made for place, made in self.results.items() if place == "before"}

@@ -1,8 +1,9 @@
 """An elastic training as the script sees it: `Context` makes a `Run`, which goes through epochs, batches and steps."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from punctual.client import span
+from punctual.client import losses, span
 from punctual.client.complaint import invalid, whole
-from punctual.client.declaration import Phases
+from punctual.client.declaration import Phases, by_name
 from punctual.client.elastic import checkpoint
-from punctual.client.elastic.evaluation import Evaluation, result_of
+from punctual.client.elastic.evaluation import Evaluation, Telling, result_of
 from punctual.client.elastic.fetching import Collate, Fetch, Request, moved
 from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.loading import Ahead
@@ -26,8 +27,12 @@ from punctual.client.elastic.replica import Keeper, Replica, Stateful
 from punctual.client.elastic.step import Step, Stepper
 from punctual.client.elastic.virtual_ranks import Part, cut, places_of
 from punctual.client.elastic.voice import Voice
+from punctual.wire import PAGE_VARIABLE
 
 _LOOP = "`run.batches`"
+
+#: Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
+_N_REHEARSED = 2
 
 #: Gives the batch of a request; called with that, and with what gives all requests to come.
 _Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
@@ -117,13 +122,17 @@ class Run:
     def __init__(self, member: Member, stepper: Stepper) -> None:
         self._member = member
         self._stepper = stepper
-        self._voice = Voice()
+        self._voice = Voice(member.link)
+        #: The loss at which the training ends; None: with its last step.
+        self._goal = losses.goal() if os.environ.get(PAGE_VARIABLE) else None
         self._opened = ExitStack()
         self._step: Step | None = None
         self._n_epochs = 1
         self._phases: Phases = ()
         self._ahead: Ahead | None = None
         #: Evaluations that the script has asked for, by place, since their results were last forgotten.
+        #: Batches of the evaluations seen so far, by the name of their phase.
+        self._n_units: dict[str, int] = {}
         self._n_asked: dict[str, int] = {}
 
     # Who and where.
@@ -140,6 +149,11 @@ class Run:
 
     @property
     def step_number(self) -> int:
+    @property
+    def goal_reached(self) -> bool:
+        """Whether the loss is what ``punctual run --until "loss<0.1"`` has asked for; no step comes after that."""
+        return losses.has_arrived(self._member.position.losses, self._goal)
+
         """Steps done since the training began."""
         return self._member.position.n_steps
 
@@ -173,15 +187,20 @@ class Run:
         if self.is_first:
             print(*values, flush=True)  # noqa: T201 -- it is what the script asks for
 
-    def phase(self, name: str, *, units: int | None = None) -> span.PhaseSpan:
-        """Work that is not a step, as `punctual.phase`; only the first worker's is reported."""
-        return span.phase(name, units=units)
+    @contextmanager
+    def phase(self, name: str, *, units: int | None = None) -> Iterator[span.PhaseSpan]:
+        """Work that is not a step, as `punctual.phase`; only the first worker's is reported.
+
+        The others may have to wait for it as long as it takes: nobody in here is taken for a worker that hangs.
+        """
+        with self._member.link.excused(), span.phase(name, units=units) as progress:
+            yield progress
 
     # Beginning and end.
 
     def __enter__(self) -> Self:
         if self._member.keeper is not None:
-            self._opened.callback(self._member.keeper.close)
+            self._opened.callback(self._close, self._member.keeper)
         self._opened.enter_context(self._stepper)
         self._reform()
         self._member.mark_boundary()
@@ -197,6 +216,11 @@ class Run:
 
     def _await_others(self) -> None:
         """Leave together: one that has lost its group at the very end still needs the others' state."""
+    def _close(self, keeper: Keeper) -> None:
+        """The others have nothing left to write."""
+        with self._member.link.excused():
+            keeper.close()
+
         while True:
             try:
                 self._member.group.gather(None)
@@ -216,7 +240,7 @@ class Run:
     # Loops.
 
     def epochs(self, n_epochs: int, *, phases: Phases = ()) -> Iterator[int]:
-        """Numbers of the epochs to come, from the one under way.
+        """Numbers of the epochs to come, from the one under way; the one in which the goal is reached is the last.
 
         Parameters
         ----------
@@ -232,6 +256,8 @@ class Run:
             if epoch > position.epoch:
                 position.epoch, position.i_step = epoch, 0
             yield epoch
+                if self.goal_reached:
+                    return
 
     def batches(
         self,
@@ -278,7 +304,7 @@ class Run:
         self._declare(order.n_steps)
         self._member.place = "top"
         seed_all(seed, self.epoch)
-        while self._member.position.i_step < order.n_steps:
+        while self._member.position.i_step < order.n_steps and not self.goal_reached:
             places = self._places(loop, self._member.position.i_step)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
             self._voice.step_begins()
@@ -293,6 +319,8 @@ class Run:
             self._end_body()
         self._member.place = "after"
         self._member.mark_boundary()
+        if self.goal_reached:
+            self._voice.end_early(self.step_number)
 
     def _places(self, loop: "_Loop", i_step: int) -> list[range]:
         n_samples = len(loop.order.samples(self.epoch, i_step))
@@ -338,7 +366,11 @@ class Run:
 
     def _declare(self, n_steps: int) -> None:
         can_stop = self._member.keeper is not None
-        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, self._phases, can_stop=can_stop)
+        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
+        phases = {
+            name: replace(phase, units=phase.units or self._n_units.get(name))
+            for name, phase in by_name(self._phases).items()
+        }
 
     def backward(self, loss: Tensor) -> None:
         """Add the part's gradients to the step's.
@@ -377,6 +409,8 @@ class Run:
         link.stamp(self.step_number, waiting=False)
         return True
 
+        if self._goal is not None:
+            voice.report_loss(self.loss)
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""
         self._member.place = "top"
@@ -390,14 +424,15 @@ class Run:
             self.checkpoint()
 
     def _stop(self) -> None:
-        self.checkpoint()
-        self._voice.stop()
+        with self._member.link.excused():  # the script's hooks may have a lot to save
+            self.checkpoint()
+            self._voice.stop()
 
     def checkpoint(self) -> None:
         """Keep the training's state, if there is a place for it. Only the first worker does."""
         keeper = self._member.keeper
         if keeper is not None and self.is_first:
-            with span.phase("checkpoint"):
+            with self.phase("checkpoint"):
                 keeper.save(self._member.state())
 
     # Evaluations.
@@ -435,20 +470,55 @@ class Run:
         self._n_asked[place] = i_result + 1
         results = self._member.position.results
         if i_result >= len(results.get(place, ())):
-            evaluation = Evaluation(
-                self.model, function, Fetch(dataset, collate), len(dataset), batch_size, self.device
-            )
-            with span.phase(name, units=self._member.n_virtual_ranks) as progress:
-                self._evaluate(evaluation, progress, place, i_result)
+            evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+            with span.phase(name, units=self._n_units[name]) as progress:
+                telling = Telling(self._n_units[name], progress.advance)
+                self._evaluate(evaluation, telling, place, i_result)
+                telling.end()
         return result_of(self._member.position.results[place][i_result])
 
-    def _evaluate(self, evaluation: Evaluation, progress: span.PhaseSpan, place: str, i_result: int) -> None:
+    def rehearse(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        *,
+        batch_size: int,
+        collate: Collate | None = None,
+        name: str = "evaluate",
+    ) -> None:
+        """Make two batches of an evaluation to come, so that it is known before the first step what it will cost.
+
+        Given the same as `evaluate`, and called before the first loop. A worker that comes later does not make them.
+        """
+        evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+        if self._member.is_beginning:
+            with span.phase(name, rehearsal=True) as progress:
+                telling = Telling(self._n_units[name], progress.advance)
+                evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, telling.of)
+
+    def _evaluation(
+        self,
+        function: Callable[[nn.Module, Any], Any],
+        dataset: Any,
+        batch_size: int,
+        collate: Collate | None,
+        name: str,
+    ) -> Evaluation:
+        fetch, n_ranks = Fetch(dataset, collate), self._member.n_virtual_ranks
+        evaluation = Evaluation(self.model, function, fetch, len(dataset), batch_size, self.device, n_ranks)
+        self._n_units[name] = max(1, evaluation.n_batches())
+        return evaluation
+
+    def _evaluated_ranks(self) -> range:
+        """Virtual ranks whose part of an evaluation is this worker's."""
+        evaluators = self._member.evaluators
+        return cut(self._member.n_virtual_ranks, len(evaluators))[evaluators.index(self.rank)]
+
+    def _evaluate(self, evaluation: Evaluation, telling: Telling, place: str, i_result: int) -> None:
         """Until there is the result: made with the others, or by them when this worker had lost its group."""
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
-            rank = member.evaluators.index(self.rank)
-            ranks = cut(member.n_virtual_ranks, len(member.evaluators))[rank]
-            tree = evaluation.over(ranks, member.n_virtual_ranks, progress.advance)
+            tree = evaluation.over(self._evaluated_ranks(), telling.but_the_last)
             member.link.stamp(self.step_number, waiting=True)
             try:
                 member.record(place, member.sum_up(tree, is_tuple=evaluation.is_tuple))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from punctual.client import stop
 from punctual.client.declaration import Phase, Phases, by_name
+from punctual.client.elastic.membership import Link
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
 from punctual.wire import PAGE_VARIABLE, Page, PageError
@@ -13,7 +14,8 @@ from punctual.wire import PAGE_VARIABLE, Page, PageError
 class Voice:
     """The session of this worker, which speaks while the worker is the first one."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self._link = link
         self._course: Course | None = None
         self._phases: Phases = ()
         self._session: Session | None = None
@@ -29,6 +31,7 @@ class Voice:
         """
         if self._session is None or is_first != self._speaks:
             self._session = _speaking(is_beginning) if is_first else Session()
+            self._session.excuse_waits(self._link.excused)
             install(self._session)
             self._speaks = is_first
             if self._course is not None:
@@ -66,6 +69,16 @@ class Voice:
         if self._can_stop or stop.has_hooks():
             session.allow_stop()
         session.start_training()
+
+    def end_early(self, n_steps: int) -> None:
+        """The training has come to its goal: no step comes after `n_steps`, but what comes after an epoch does."""
+        if self._course is not None:
+            self._course = replace(self._course, total_steps=n_steps)
+            self.session.end_early(n_phases_more=1)
+
+    def report_loss(self, loss: float) -> None:
+        """The loss of the step under way."""
+        self.session.report_loss(loss)
 
     @property
     def stop_asked(self) -> bool:
@@ -114,6 +127,7 @@ def _speaking(is_beginning: bool) -> Session:
             PhaseRecord(
                 entry.name, n_units_done=entry.n_units_done, n_units_measured=entry.n_units_measured,
                 cpu_ns=entry.cpu_ns, wall_ns=entry.wall_ns, cost_steps=entry.cost_steps,
+                n_units_inherited=max(0, round(entry.units_planned) - entry.n_units_done),
             )
         )  # fmt: skip
     return session
