@@ -39,6 +39,9 @@ PAGE_VARIABLE = "PUNCTUAL_PAGE"
 #: Environment variable that names the folder of checkpoints to a training that says none itself.
 CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 
+#: Environment variable that tells an elastic training the most workers it may ever have.
+WORKERS_VARIABLE = "PUNCTUAL_WORKERS_MAX"
+
 #: Environment variable that tells a training at which loss it may end.
 GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 

@@ -33,7 +33,7 @@ from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.loop import Runtime
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
-from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE
+from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: The same for a job made of workers, and what learns how fast it is with how many. The controller also does without:
@@ -296,6 +296,8 @@ def _environment(wishes: Wishes) -> dict[str, str]:
         given[CHECKPOINT_VARIABLE] = str(wishes.checkpoint_dir.absolute())
     if wishes.goal is not None:
         given[GOAL_VARIABLE] = repr(wishes.goal.target)
+    if wishes.workers is not None:
+        given[WORKERS_VARIABLE] = str(wishes.workers.n_most)
     return given
 
 

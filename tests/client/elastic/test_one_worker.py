@@ -323,6 +323,23 @@ def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
     assert not torch.equal(last(Kept()).weight, whole.weight)
 
 
+def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
+    def last(of: Kept, **options: Any) -> nn.Linear:
+        model = linear()
+        with run_of(model, of, deterministic=True, **options) as run:
+            for inputs, targets in run.batches(tensors(96), global_batch_size=32):
+                if run.step_number == 1:
+                    run.checkpoint()
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+        return model
+
+    keeper = Kept()
+    whole = last(keeper, virtual_ranks=2)
+    assert torch.equal(last(keeper).weight, whole.weight)
+    assert not torch.equal(last(Kept()).weight, whole.weight)
+
+
 def test_a_state_that_is_kept_more_precisely_than_its_parameter_stays_so() -> None:
     def replica() -> Replica:
         param = nn.Linear(2, 2).bfloat16()

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from punctual.client.elastic.order import Order
 from punctual.client.elastic.plain import put_together, take_apart
 from punctual.client.elastic.random_state import mixed
-from punctual.client.elastic.virtual_ranks import TreeSum, cut, places_of, roots_of, share
+from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum, cut, places_of, roots_of, share
+from punctual.wire import WORKERS_VARIABLE
 
 
 @given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 5))
@@ -77,6 +78,27 @@ def test_the_tree_adds_in_the_same_order_for_any_number_of_workers(n_leaves: int
     orders = {order(n_workers) for n_workers in range(1, n_leaves + 1)}
     assert len(orders) == 1
     assert orders.pop().count("+") == n_leaves - 1
+
+
+@pytest.mark.parametrize(
+    ("most", "is_deterministic", "n"),
+    [(None, True, 8), (None, False, 8), ("2", True, 2), ("2", False, 8), ("12", True, 12), ("12", False, 12)],
+)
+def test_there_are_virtual_ranks_for_all_workers_and_no_more_than_need_be_where_they_cost(
+    monkeypatch: pytest.MonkeyPatch, most: str | None, is_deterministic: bool, n: int
+) -> None:
+    monkeypatch.delenv(WORKERS_VARIABLE, raising=False)
+    if most:
+        monkeypatch.setenv(WORKERS_VARIABLE, most)
+    assert RankNumber.chosen(None, is_deterministic=is_deterministic).n == n
+    assert RankNumber.chosen(5, is_deterministic=is_deterministic) == RankNumber(5)
+
+
+def test_a_training_keeps_the_number_it_began_with_if_that_is_enough() -> None:
+    assert RankNumber(5).after(8) == 5
+    assert RankNumber(4, n_least=4).after(8) == 8
+    assert RankNumber(4, n_least=4).after(2) == 4
+    assert RankNumber(8, n_least=0).after(2) == 2
 
 
 def test_seeds_have_nothing_in_common() -> None:

@@ -127,19 +127,19 @@ class Group:
             with group_faults():
                 dist.broadcast(tensor, source)
 
-    def exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
-        """Send each member its tensor of `outgoing`, and receive one of each into `incoming`; all are flat."""
+    def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
+        """Send each member its row of `outgoing`; the flat tensors that the members have sent, of these sizes."""
+        received = outgoing.new_empty(sum(sizes_in))
+        n_each = outgoing[0].numel()
         with group_faults():
-            sizes_in, sizes_out = [part.numel() for part in incoming], [part.numel() for part in outgoing]
-            received = torch.empty(sum(sizes_in), dtype=outgoing[0].dtype, device=outgoing[0].device)
-            dist.all_to_all_single(received, torch.cat(list(outgoing)), sizes_in, sizes_out)
-            torch._foreach_copy_(list(incoming), list(received.split(sizes_in)))
+            dist.all_to_all_single(received, outgoing.reshape(-1), list(sizes_in), [n_each] * self.n_workers)
+        return list(received.split(sizes_in))
 
     def collect(self, tensor: Tensor) -> Tensor:
         """The flat tensors of all members, equally long, one behind the other."""
+        collected = tensor.new_empty(len(tensor) * self.n_workers)
         with group_faults():
-            collected = torch.empty(len(tensor) * self.n_workers, dtype=tensor.dtype, device=tensor.device)
-            dist.all_gather(list(collected.split(len(tensor))), tensor)
+            dist.all_gather_into_tensor(collected, tensor)
         return collected
 
     def gather(self, value: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from punctual.client.elastic.group import Group, GroupFault
 from punctual.client.elastic.membership import Link, Roster
 from punctual.client.elastic.position import Place, Position
 from punctual.client.elastic.replica import Keeper, Replica, State
-from punctual.client.elastic.virtual_ranks import TreeSum
+from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum
 
 
 class Leave(BaseException):
@@ -35,12 +35,13 @@ class Member:
     """
 
     def __init__(
-        self, link: Link, replica: Replica, keeper: Keeper | None, n_virtual_ranks: int, *, can_fuse: bool
+        self, link: Link, replica: Replica, keeper: Keeper | None, rank_number: RankNumber, *, can_fuse: bool
     ) -> None:
         self.link = link
         self.replica = replica
         self.keeper = keeper
-        self.n_virtual_ranks = n_virtual_ranks
+        self.n_virtual_ranks = rank_number.n
+        self._rank_number = rank_number
         self.can_fuse = can_fuse
         self.fuses: bool | None = None
         self.moving: list[str] | None = None
@@ -80,15 +81,15 @@ class Member:
                 after_fault = True
 
     def _enter(self, roster: Roster, *, evaluates: bool) -> None:
+        if self._is_new:
+            self._go_to_device(roster)
+        self.group = Group.form(roster, self.link, self.device)
+        self._agree(evaluates=evaluates)
         if roster.n_workers > self.n_virtual_ranks:
             raise invalid(
                 "`virtual_ranks` must be at least the number of workers", f"{self.n_virtual_ranks}",
                 f"{roster.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
             )  # fmt: skip
-        if self._is_new:
-            self._go_to_device(roster)
-        self.group = Group.form(roster, self.link, self.device)
-        self._agree(evaluates=evaluates)
 
     def _go_to_device(self, roster: Roster) -> None:
         """The model has been built anywhere; now its worker's device is known."""
@@ -137,6 +138,7 @@ class Member:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
         self.fuses, self.moving = state.values["fuses"], state.values["moving"]
+        self.n_virtual_ranks = self._rank_number.after(state.values.get("n_virtual_ranks", self.n_virtual_ranks))
         if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
             self.replica.optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
         self._boundary = None
@@ -176,7 +178,10 @@ class Member:
         return State({**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position})
 
     def _values(self) -> dict[str, Any]:
-        return {"position": self.position.values(), "fuses": self.fuses, "moving": self.moving}
+        return {
+            "position": self.position.values(), "fuses": self.fuses, "moving": self.moving,
+            "n_virtual_ranks": self.n_virtual_ranks,
+        }  # fmt: skip
 
     def mark_boundary(self) -> None:
         """What the script does from here to the end of the next step, a newcomer will do too: it starts from here."""

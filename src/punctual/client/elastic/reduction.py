@@ -1,6 +1,6 @@
 """Gradients of a step, summed over parts, virtual ranks and workers, and a few numbers that travel with them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -93,6 +93,11 @@ class _Flat:
 
     def empty(self, n_more: int = 0) -> Tensor:
         return torch.empty(self.length + n_more, dtype=self.dtype, device=self.device)
+
+    def packed(self, grads: Sequence[Tensor], n_parts: int) -> Tensor:
+        """These parameters' of `grads`, with zeros behind them, so that they can be cut in equal parts."""
+        padding = torch.zeros(-self.length % n_parts, dtype=self.dtype, device=self.device)
+        return torch.cat([*(grads[i].reshape(-1) for i in self.numbers), padding])
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """The places of the parameters in `flat`, in their shapes."""
@@ -264,41 +269,34 @@ class TreeTotal:
         """Nothing is sent before the end."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
-        leaf = [self._leaf(flat) for flat in self._flats]
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in self._params]
         had = [float(param.grad is not None) for param in self._params]
-        leaf.append(
-            torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64).to(self._group.device)
-        )
-        self._tree.put_leaf(virtual_rank, leaf)
+        notes = torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64)
+        self._tree.put_leaf(virtual_rank, [*grads, notes.to(self._group.device)])
         clear(self._params)
-
-    def _leaf(self, flat: _Flat) -> Tensor:
-        grads = [self._params[i].grad for i in flat.numbers]
-        parts = [
-            torch.zeros(size, dtype=flat.dtype, device=flat.device) if grad is None else grad.reshape(-1)
-            for grad, size in zip(grads, flat.sizes, strict=True)
-        ]
-        return torch.cat(parts)
 
     def finish(self, notes: Sequence[float]) -> list[float]:
         mine = self._tree.roots[0].total[-1]
         mine[: len(notes)] += torch.tensor(notes, dtype=mine.dtype).to(mine.device)
-        totals = self._tree.total if self._group.n_workers == 1 else self._over_workers()
-        sums = totals[-1].tolist()
-        for flat, total in zip(self._flats, totals, strict=False):
-            for i, view in zip(flat.numbers, flat.views(total), strict=True):
-                self._params[i].grad = view if sums[self._n_notes + i] else None
+        *grads, total = self._tree.total if self._group.n_workers == 1 else self._over_workers()
+        sums = total.tolist()
+        for param, grad, n_had in zip(self._params, grads, sums[self._n_notes :], strict=True):
+            param.grad = grad if n_had else None
         self._begin()
         return sums[: self._n_notes]
 
     def _over_workers(self) -> list[Tensor]:
-        roots = self._tree.roots
-        return [
-            total_of(
-                [Node(root.level, root.index, root.total[i]) for root in roots], self._group, self._n_virtual_ranks
-            )
-            for i in range(len(roots[0].total))
-        ]
+        totals = [torch.empty(0)] * len(self._params)
+        for flat in self._flats:
+            total = self._total(partial(flat.packed, n_parts=self._group.n_workers))
+            for i, view in zip(flat.numbers, flat.views(total), strict=True):
+                totals[i] = view
+        return [*totals, self._total(lambda tensors: tensors[-1])]
+
+    def _total(self, part: Callable[[list[Tensor]], Tensor]) -> Tensor:
+        """The sum over all virtual ranks of one part of what there is of each."""
+        roots = [Node(root.level, root.index, part(root.total)) for root in self._tree.roots]
+        return total_of(roots, self._group, self._n_virtual_ranks)
 
     def forget(self) -> None:
         self._begin()
@@ -316,20 +314,23 @@ def total_over_workers(group: Group, tree: TreeSum[Tensor], n_virtual_ranks: int
 def total_of(roots: Sequence[Node[Tensor]], group: Group, n_virtual_ranks: int) -> Tensor:
     """The total of the tree of which each worker has these roots: each adds up one part of it, and gives it to all."""
     n_workers, length = group.n_workers, len(roots[0].total)
-    n_each = -(-length // n_workers)
-    padded = [nn.functional.pad(root.total, (0, n_each * n_workers - length)) for root in roots]
-    outgoing = [torch.cat([root[to * n_each : (to + 1) * n_each] for root in padded]) for to in range(n_workers)]
+    rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
+    n_each = rows.shape[-1]
     places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]
-    incoming = [padded[0].new_empty(len(theirs) * n_each) for theirs in places]
-    group.exchange(outgoing, incoming)
+    received = group.exchange(rows, [len(theirs) * n_each for theirs in places])
     tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
-    for theirs, tensors in zip(places, incoming, strict=True):
+    for theirs, tensors in zip(places, received, strict=True):
         for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
             tree.put(Node(level, index, part))
     return group.collect(tree.total)[:length]
 
 
+def _in_rows(flat: Tensor, n_rows: int) -> Tensor:
+    """`flat` in equally long rows; zeros fill up the last."""
+    n_missing = -len(flat) % n_rows
+    return (nn.functional.pad(flat, (0, n_missing)) if n_missing else flat).view(n_rows, -1)
+
+
 def _add(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    for mine, other in zip(left, right, strict=True):
-        mine.add_(other)
+    torch._foreach_add_(left, right)
     return left

@@ -1,10 +1,56 @@
 """The parts into which a step is cut, however many workers there are: virtual ranks, dealt to the workers."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from punctual.client.complaint import whole
+from punctual.wire import WORKERS_VARIABLE
+
 T = TypeVar("T")
+
+#: Of a training that does not say. Each of two, three or four workers then has about as much to do as the others.
+_N_RANKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class RankNumber:
+    """How many virtual ranks a training has.
+
+    Attributes
+    ----------
+    n
+        Of a training that begins.
+    n_least
+        One that goes on from a checkpoint keeps the number that it began with, if that is as large; None: never.
+    """
+
+    n: int
+    n_least: int | None = None
+
+    @classmethod
+    def chosen(cls, n: int | None, *, is_deterministic: bool) -> "RankNumber":
+        """What the script says; or else enough for the most workers that the environment says there may ever be.
+
+        Kept apart, virtual ranks cost what smaller batches cost: then there are no more of them than that.
+
+        Raises
+        ------
+        ValueError
+            `n` is not a number from 1 on.
+        """
+        if n is not None:
+            return cls(whole(n, "virtual_ranks", "`context.elastic`", least=1))
+        text = os.environ.get(WORKERS_VARIABLE, "")
+        n_workers_max = int(text) if text.isdecimal() else 0
+        if is_deterministic and n_workers_max:
+            return cls(n_workers_max, n_workers_max)
+        return cls(max(_N_RANKS, n_workers_max), n_workers_max)
+
+    def after(self, n_before: int) -> int:
+        """That of a training which began with `n_before`, and goes on."""
+        return self.n if self.n_least is None or n_before < self.n_least else n_before
 
 
 def cut(n_items: int, n_parts: int) -> list[range]:
