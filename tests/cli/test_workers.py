@@ -15,7 +15,7 @@ from tests.cli.programs import Terminal, objects
 from punctual.cli import ps
 from punctual.cli._capacity import usable_gpus
 from punctual.cli._chain import chain
-from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _environment, _spec
+from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _spec
 from punctual.cli._lines import Lines
 from punctual.cli._picture import picture_of
 from punctual.cli._workers import WorkerWishes, crew_fields, told_of, worker_in, worker_wishes
@@ -24,7 +24,7 @@ from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.executors.local.keeper import descendants
-from punctual.wire import WORKERS_VARIABLE, Crew
+from punctual.wire import Crew
 
 MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
@@ -112,11 +112,6 @@ def test_the_job_that_is_declared() -> None:
     assert spec.worker_counts() == (2, 3, 4)
 
 
-def test_a_job_is_told_the_most_workers_it_may_have() -> None:
-    assert _environment(Wishes(argv=("x",), started_at=0.0, workers=wishes(2, 4)))[WORKERS_VARIABLE] == "4"
-    assert WORKERS_VARIABLE not in _environment(Wishes(argv=("x",), started_at=0.0))
-
-
 def test_grants_are_told_in_workers() -> None:
     spec = _spec(Wishes(argv=("x",), started_at=0.0, workers=wishes(1, 4)), JOB, MACHINE)
     submitted = JobSubmitted(at=0.0, spec=spec)
@@ -181,11 +176,6 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
     assert "1 lost and 1 steps done again" in report["text"]
 
 
-def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
-    run = begin(terminal, n_epochs=100_000)
-    (terminal.folder / "go").touch()
-    assert terminal.punctual("stop").returncode == 0
-    output, errors = run.communicate(timeout=40)
 def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal) -> None:
     (terminal.folder / "go").touch()
     run = begin(terminal, "--json", "--until", "loss<0.001", n_epochs=100_000)
@@ -197,5 +187,10 @@ def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal)
     assert report["steps_done"] < 1000
 
 
+def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
+    run = begin(terminal, n_epochs=100_000)
+    (terminal.folder / "go").touch()
+    assert terminal.punctual("stop").returncode == 0
+    output, errors = run.communicate(timeout=40)
     assert run.returncode == 143, errors
     assert output.split().count("saved") == 1, errors

@@ -22,7 +22,6 @@ class Plan:
     """How to train, and who dies: a worker by its number, before the step, at the scene."""
 
     deterministic: bool = True
-    virtual_ranks: int | None = None
     fuse: bool = True
     has_norm: bool = False
     has_dropout: bool = True
@@ -72,7 +71,7 @@ def train(context: Context, plan: Plan) -> Outcome:
     outcome = Outcome()
     with context.elastic(
         model=model, optimizer=optimizer, extra={"steps": by_step, "epochs": by_epoch},
-        virtual_ranks=plan.virtual_ranks, deterministic=plan.deterministic, fuse=plan.fuse,
+        deterministic=plan.deterministic, fuse=plan.fuse,
     ) as run:  # fmt: skip
         for _ in run.epochs(plan.n_epochs):
             for inputs, targets in run.batches(dataset, global_batch_size=BATCH, seed=5, n_loaders=plan.n_loaders):
@@ -111,7 +110,6 @@ def _drift(run: Run, plan: Plan) -> None:
         next(run.model.parameters()).data.add_(run.rank)
 
 
-class Counting(Dataset[int]):
 class Falling(nn.Module):
     """Whose loss is its only weight."""
 
@@ -149,6 +147,7 @@ def fall(
         return run.step_number, run.goal_reached, epochs
 
 
+class Counting(Dataset[int]):
     """Samples that are their own numbers."""
 
     def __len__(self) -> int:

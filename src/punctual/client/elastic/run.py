@@ -25,7 +25,7 @@ from punctual.client.elastic.order import Order
 from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.replica import Keeper, Replica, Stateful
 from punctual.client.elastic.step import Step, Stepper
-from punctual.client.elastic.virtual_ranks import Part, RankNumber, cut, places_of
+from punctual.client.elastic.virtual_ranks import Part, cut, places_of
 from punctual.client.elastic.voice import Voice
 from punctual.wire import PAGE_VARIABLE
 
@@ -66,7 +66,7 @@ class Context:
         model: nn.Module,
         optimizer: Optimizer,
         extra: Mapping[str, Stateful] | None = None,
-        virtual_ranks: int | None = None,
+        virtual_ranks: int = 8,
         deterministic: bool = False,
         fuse: bool = True,
         checkpoint_dir: str | None = None,
@@ -81,9 +81,7 @@ class Context:
             with `state_dict` and `load_state_dict`.
         virtual_ranks
             Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
-            training: with another number it is another training. None: eight, or as many as Punctual may have workers
-            if those are more; if `deterministic`, exactly as many as those. A training that goes on from a checkpoint
-            keeps the number that it has.
+            training: with another number it is another training.
         deterministic
             Whether weights must be the same to the last bit for any number of workers. Otherwise they differ by
             rounding.
@@ -100,11 +98,11 @@ class Context:
         ValueError
             An argument cannot be used.
         """
-        rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
+        n_virtual_ranks = whole(virtual_ranks, "virtual_ranks", "`context.elastic`", least=1)
         keeper = self._keeper or checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
-        member = Member(self._link, replica, keeper, rank_number, can_fuse=can_fuse)
+        member = Member(self._link, replica, keeper, n_virtual_ranks, can_fuse=can_fuse)
         return Run(member, Stepper(member, is_deterministic=deterministic))
 
 
@@ -131,10 +129,10 @@ class Run:
         self._step: Step | None = None
         self._n_epochs = 1
         self._phases: Phases = ()
-        self._ahead: Ahead | None = None
-        #: Evaluations that the script has asked for, by place, since their results were last forgotten.
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
+        self._ahead: Ahead | None = None
+        #: Evaluations that the script has asked for, by place, since their results were last forgotten.
         self._n_asked: dict[str, int] = {}
 
     # Who and where.
@@ -150,12 +148,12 @@ class Run:
         return self._stepper.loss
 
     @property
-    def step_number(self) -> int:
-    @property
     def goal_reached(self) -> bool:
         """Whether the loss is what ``punctual run --until "loss<0.1"`` has asked for; no step comes after that."""
         return losses.has_arrived(self._member.position.losses, self._goal)
 
+    @property
+    def step_number(self) -> int:
         """Steps done since the training began."""
         return self._member.position.n_steps
 
@@ -216,13 +214,13 @@ class Run:
             self._stepper.disconnect()
             self._member.group.drop(after_fault=kind is not None)
 
-    def _await_others(self) -> None:
-        """Leave together: one that has lost its group at the very end still needs the others' state."""
     def _close(self, keeper: Keeper) -> None:
         """The others have nothing left to write."""
         with self._member.link.excused():
             keeper.close()
 
+    def _await_others(self) -> None:
+        """Leave together: one that has lost its group at the very end still needs the others' state."""
         while True:
             try:
                 self._member.group.gather(None)
@@ -256,10 +254,10 @@ class Run:
         for epoch in range(position.epoch, self._n_epochs):
             position = self._member.position
             if epoch > position.epoch:
-                position.epoch, position.i_step = epoch, 0
-            yield epoch
                 if self.goal_reached:
                     return
+                position.epoch, position.i_step = epoch, 0
+            yield epoch
 
     def batches(
         self,
@@ -319,10 +317,10 @@ class Run:
                 if self._step.is_over:
                     break
             self._end_body()
-        self._member.place = "after"
-        self._member.mark_boundary()
         if self.goal_reached:
             self._voice.end_early(self.step_number)
+        self._member.place = "after"
+        self._member.mark_boundary()
 
     def _places(self, loop: "_Loop", i_step: int) -> list[range]:
         n_samples = len(loop.order.samples(self.epoch, i_step))
@@ -367,12 +365,12 @@ class Run:
         return n_samples
 
     def _declare(self, n_steps: int) -> None:
-        can_stop = self._member.keeper is not None
-        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
         phases = {
             name: replace(phase, units=phase.units or self._n_units.get(name))
             for name, phase in by_name(self._phases).items()
         }
+        can_stop = self._member.keeper is not None
+        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
 
     def backward(self, loss: Tensor) -> None:
         """Add the part's gradients to the step's.
@@ -409,10 +407,10 @@ class Run:
         self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
         self._member.place = "bottom"
         link.stamp(self.step_number, waiting=False)
-        return True
-
         if self._goal is not None:
             voice.report_loss(self.loss)
+        return True
+
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""
         self._member.place = "top"
