@@ -46,6 +46,8 @@ class Filling:
         Shape (T,), devices left in each slot.
     placed
         Job -> columns of the rate table, one for each slot from the first to the last before its end.
+    is_placed
+        Shape (n,), whether a job is one of `placed`.
     n_plans
         How many plans were made: the measure of work.
     """
@@ -55,7 +57,7 @@ class Filling:
         self.free = problem.free.copy()
         self.placed: dict[int, IntArray] = {}
         self.n_plans = 0
-        self._is_placed = np.zeros(problem.n_jobs, dtype=bool)
+        self.is_placed = np.zeros(problem.n_jobs, dtype=bool)
         self._counts = problem.counts
         self._ends: list[int] = problem.ends.tolist()
         self._ladders = _ladders(problem)
@@ -70,13 +72,13 @@ class Filling:
         self.free = self.problem.free.copy()
         self.caps = self._caps(self.free)
         self.placed = {}
-        self._is_placed[:] = False
+        self.is_placed[:] = False
 
     def fits(self, job: int, end: int | None = None) -> bool:
         """Whether the job's work could be done before `end` with all that is free."""
         ladder = self._ladders[job]
         caps = self.caps[: self._ends[job] if end is None else end]
-        return bool(ladder.best_rates[caps].sum() >= ladder.work - ladder.tolerance)
+        return bool(ladder.best_rates.take(caps).sum() >= ladder.work - ladder.tolerance)
 
     def place(self, job: int, prices: FloatArray, end: int | None = None, most: float = np.inf) -> bool:
         """Place the job before `end` (its deadline) at the least price; False if it does not fit or costs over `most`."""
@@ -107,13 +109,13 @@ class Filling:
     def hold(self, job: int, columns: IntArray) -> None:
         """Place the job with these columns, which must fit."""
         self.placed[job] = columns
-        self._is_placed[job] = True
+        self.is_placed[job] = True
         self._change(len(columns), -self._counts[columns])
 
     def remove(self, job: int) -> IntArray:
         """Take the job out; returns its columns."""
         columns = self.placed.pop(job)
-        self._is_placed[job] = False
+        self.is_placed[job] = False
         self._change(len(columns), self._counts[columns])
         return columns
 
@@ -124,7 +126,7 @@ class Filling:
 
     def left_out(self) -> IntArray:
         """Jobs that are not placed, in order."""
-        return np.flatnonzero(~self._is_placed)
+        return np.flatnonzero(~self.is_placed)
 
     def counts(self) -> IntArray:
         """Devices held, shape (n, T)."""
@@ -138,7 +140,7 @@ class Filling:
         self.caps[:end] = self._caps(self.free[:end])
 
     def _caps(self, free: IntArray) -> IntArray:
-        return np.asarray(self._column_within[np.minimum(free, self._counts[-1])])
+        return self._column_within.take(free, mode="clip")
 
 
 def _ladders(problem: SlotProblem) -> list[_Ladder]:
@@ -186,16 +188,13 @@ def _poured(ladder: _Ladder, caps: IntArray, prices: FloatArray) -> tuple[IntArr
     n_slots, n_steps = len(caps), len(ladder.step_rates)
     if n_steps == 0:
         return np.zeros(n_slots, dtype=np.int64), ladder.work
-    keys = ladder.devices_per_work * prices
-    keys[np.arange(n_steps)[:, None] >= ladder.steps_below[caps]] = np.inf
-    flat = keys.ravel()
+    fits = np.arange(n_steps)[:, None] < ladder.steps_below[caps]
+    steps, slots = fits.nonzero()
     # Stable, and a step of a slot lies before its next one: of equal keys, too, a lower step comes first.
-    order = flat.argsort(kind="stable")
-    steps, slots = np.divmod(order, n_slots)
-    done = np.where(np.isfinite(flat[order]), ladder.step_rates[steps], 0.0).cumsum()
+    order = (ladder.devices_per_work * prices)[fits].argsort(kind="stable")
+    done = ladder.step_rates[steps[order]].cumsum()
     n_whole = int(done.searchsorted(ladder.work + ladder.tolerance, side="right"))
-    n_whole = min(n_whole, int(np.isfinite(flat).sum()))
-    levels = np.bincount(slots[:n_whole], minlength=n_slots)
+    levels = np.bincount(slots[order[:n_whole]], minlength=n_slots)
     return ladder.columns[levels], ladder.work - (float(done[n_whole - 1]) if n_whole else 0.0)
 
 

@@ -140,6 +140,7 @@ class _Search:
         self._deadlines = problem.deadlines
         self._prices = _for_filling(prices)
         self._merits = problem.weights / np.maximum(costs, 1e-300)
+        self._by_merit = np.argsort(self._merits, kind="stable")
         self._goal, self._n_plans_max = goal, n_plans_max
         self._random = np.random.default_rng(seed)
         self._best: dict[int, IntArray] = {}
@@ -204,9 +205,10 @@ class _Search:
         """Place `job` instead of some placed ones of small merit and together less weight, if that is enough room."""
         filling, spare = self.filling, self._weights[job]
         dropped: list[tuple[int, IntArray]] = []
-        lesser = [other for other in filling.placed if self._merits[other] < self._merits[job]]
-        for other in sorted(lesser, key=lambda each: (self._merits[each], each)):
-            if self._weights[other] >= spare or len(dropped) == _N_DROPPED_MAX:
+        for other in self._lesser(job):
+            if len(dropped) == _N_DROPPED_MAX:
+                break
+            if self._weights[other] >= spare:
                 continue
             spare -= self._weights[other]
             dropped.append((other, filling.remove(other)))
@@ -215,6 +217,14 @@ class _Search:
                 return
         for other, columns in reversed(dropped):
             filling.hold(other, columns)
+
+    def _lesser(self, job: int) -> list[int]:
+        """The placed jobs of smaller merit and weight than `job`, the least merit first."""
+        n_lesser = int(self._merits.searchsorted(self._merits[job], sorter=self._by_merit))
+        jobs = self._by_merit[:n_lesser]
+        weights = self.filling.problem.weights
+        chosen: list[int] = jobs[self.filling.is_placed[jobs] & (weights[jobs] < weights[job])].tolist()
+        return chosen
 
     def _squeak(self) -> None:
         """By merit; who failed is moved forward, and again, as long as that helps."""
@@ -241,13 +251,18 @@ class _Search:
             left_out = left_out[chances[left_out] > 0]
             if not len(left_out) or not self.filling.placed:
                 return False
-            job = int(self._random.choice(left_out, p=chances[left_out] / chances[left_out].sum()))
+            job = int(left_out[self._drawn(chances[left_out])])
             value += self._rearrange(job, self._some_placed())
             n_same = n_same + 1 if value <= best + _ROUNDING else 0
             best = max(best, value)
             if value > self._best_value + _ROUNDING:
                 self._keep()
         return True
+
+    def _drawn(self, chances: FloatArray) -> int:
+        """An index, drawn with these chances; their sum need not be 1."""
+        shares = chances.cumsum()
+        return int((shares / shares[-1]).searchsorted(self._random.random(), side="right"))
 
     def _some_placed(self) -> list[int]:
         placed = list(self.filling.placed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from punctual.optim.slots.hull import Hulls, upper_hulls
 from punctual.optim.slots.problem import SlotProblem, check_prices
-from punctual.optim.solution import FloatArray, IntArray
+from punctual.optim.solution import BoolArray, FloatArray, IntArray
 
 #: Prices below this share of the highest are raised to it, so that ratios of prices stay finite.
 PRICE_FLOOR_FRAC = 1e-6
@@ -75,56 +75,92 @@ class Market:
         """Least costs at these prices (T,), each above 0."""
         sheet = _Sheet(prices, self._ends, self._rows)
         low, high = self._bracket(sheet)
-        bought_low, bought_high = sheet.n_bought(self, low), sheet.n_bought(self, high)
-        costs = np.maximum(self._cost(sheet, low, bought_low), self._cost(sheet, high, bought_high))
+        costs = np.maximum(self._cost(sheet, low), self._cost(sheet, high))
         costs = np.where(self._feasible, np.maximum(costs, 0.0), np.inf)
         costs[self._idle & self._feasible] = 0.0
-        mix = self._mix(bought_low, bought_high)
+        mix = self._mix(low, high)
 
         def usage(share: FloatArray) -> FloatArray:
             share = np.where(self._idle, 0.0, share)
             first, second = share * (1.0 - mix), share * mix
-            return sheet.usage(bought_low, self.counts * first[:, None], bought_high, self.counts * second[:, None])
+            return sheet.usage(low.bought, self.counts * first[:, None], high.bought, self.counts * second[:, None])
 
         return Response(costs, usage)
 
-    def _work(self, bought: IntArray) -> FloatArray:
-        return np.asarray(np.einsum("is,is->i", bought, self.rates))
+    def _buy(self, sheet: "_Sheet", per_work: FloatArray) -> "_Bids":
+        bought = sheet.n_bought(self, per_work)
+        return _Bids(per_work, bought, np.asarray(np.einsum("is,is->i", bought, self.rates)))
 
-    def _cost(self, sheet: "_Sheet", per_work: FloatArray, bought: IntArray) -> FloatArray:
-        """The dual function at `per_work`: linear in it as long as what is bought stays."""
-        spent = np.einsum("is,is->i", sheet.paid(bought), self.counts)
-        return np.asarray(per_work * (self.work - self._work(bought)) + spent)
+    def _cost(self, sheet: "_Sheet", bids: "_Bids") -> FloatArray:
+        """The dual function at these prices of work: linear in them as long as what is bought stays."""
+        spent = np.einsum("is,is->i", sheet.paid(bids.bought), self.counts)
+        return np.asarray(bids.per_work * (self.work - bids.done) + spent)
 
-    def _mix(self, bought_low: IntArray, bought_high: IntArray) -> FloatArray:
+    def _mix(self, low: "_Bids", high: "_Bids") -> FloatArray:
         """Share of the higher solution in the mix that does the work exactly."""
-        low, high = self._work(bought_low), self._work(bought_high)
-        span = np.where(high > low, high - low, 1.0)
-        return np.clip(np.where(high > low, (self.work - low) / span, 1.0), 0.0, 1.0)
+        differ = high.done > low.done
+        span = np.where(differ, high.done - low.done, 1.0)
+        return np.clip(np.where(differ, (self.work - low.done) / span, 1.0), 0.0, 1.0)
 
-    def _bracket(self, sheet: "_Sheet") -> tuple[FloatArray, FloatArray]:
-        """Prices of work below and above the best one, close to each other."""
-        low = np.full(len(self.work), 0.5 * sheet.lowest) / self._most_density
-        high = np.full(len(self.work), 2.0 * sheet.highest) / self._least_density
+    def _bracket(self, sheet: "_Sheet") -> tuple["_Bids", "_Bids"]:
+        """What is bought at prices of work below and above the best one, close to each other."""
+        low, high = self._nothing(sheet), self._everything(sheet)
         n_halvings = _N_HALVINGS_COLD
         if self._paid is not None:
             low, high = self._narrowed(sheet, low, high)
             n_halvings = _N_HALVINGS_WARM
         for _ in range(n_halvings):
-            middle = np.sqrt(low * high)
-            enough = self._work(sheet.n_bought(self, middle)) >= self.work
-            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-        self._paid = low, high
+            middle = self._buy(sheet, np.sqrt(low.per_work * high.per_work))
+            enough = middle.done >= self.work
+            low, high = _where(enough, low, middle), _where(enough, middle, high)
+        self._paid = low.per_work, high.per_work
         return low, high
 
-    def _narrowed(self, sheet: "_Sheet", low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _nothing(self, sheet: "_Sheet") -> "_Bids":
+        """Prices of work at which no job buys in any slot."""
+        per_work = np.full(len(self.work), 0.5 * sheet.lowest) / self._most_density
+        return _Bids(per_work, np.zeros(self.counts.shape, dtype=np.int64), np.zeros(len(self.work)))
+
+    def _everything(self, sheet: "_Sheet") -> "_Bids":
+        """Prices of work at which every job buys all its steps in all slots before its end."""
+        return self._buy(sheet, np.full(len(self.work), 2.0 * sheet.highest) / self._least_density)
+
+    def _narrowed(self, sheet: "_Sheet", low: "_Bids", high: "_Bids") -> tuple["_Bids", "_Bids"]:
         """The interval around what was paid last, where it holds the best price; otherwise the rest of the old one."""
         assert self._paid is not None
-        near_low = np.clip(self._paid[0] / _WARM_FACTOR, low, high)
-        near_high = np.clip(self._paid[1] * _WARM_FACTOR, low, high)
-        too_high = self._work(sheet.n_bought(self, near_low)) >= self.work
-        enough = self._work(sheet.n_bought(self, near_high)) >= self.work
-        return np.where(too_high, low, np.where(enough, near_low, near_high)), np.where(too_high, near_low, np.where(enough, near_high, high))  # fmt: skip
+        near_low = self._buy(sheet, np.clip(self._paid[0] / _WARM_FACTOR, low.per_work, high.per_work))
+        near_high = self._buy(sheet, np.clip(self._paid[1] * _WARM_FACTOR, low.per_work, high.per_work))
+        too_high, enough = near_low.done >= self.work, near_high.done >= self.work
+        return (
+            _where(too_high, low, _where(enough, near_low, near_high)),
+            _where(too_high, near_low, _where(enough, near_high, high)),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bids:
+    """What each job buys at a price of its work.
+
+    Attributes
+    ----------
+    per_work, done
+        Shape (n,), the price and the work done.
+    bought
+        Shape (n, S), in how many of the cheapest slots it takes each step.
+    """
+
+    per_work: FloatArray
+    bought: IntArray
+    done: FloatArray
+
+
+def _where(these: BoolArray, one: _Bids, other: _Bids) -> _Bids:
+    """For each job the first bids or the second."""
+    return _Bids(
+        np.where(these, one.per_work, other.per_work),
+        np.where(these[:, None], one.bought, other.bought),
+        np.where(these, one.done, other.done),
+    )
 
 
 def _at(table: FloatArray, columns: IntArray) -> FloatArray:
