@@ -11,7 +11,7 @@ from tests.executors.conftest import PATIENCE_S
 from punctual.core.ids import JobId
 from punctual.executors.local import Program
 from punctual.executors.local.environment import job_environment
-from punctual.executors.local.output import Relay
+from punctual.executors.local.output import Relay, new_output
 
 
 def environment(
@@ -61,7 +61,7 @@ def test_on_a_terminal_the_job_has_a_terminal_of_the_same_size(monkeypatch: pyte
 
     try:
         os.dup2(terminal_fd, 1)
-        relay = Relay(receive)
+        relay = Relay(receive, *new_output())
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):

@@ -12,7 +12,7 @@ from tests.executors.conftest import is_alive, until
 
 from punctual.executors.local import keeper
 from punctual.executors.local.keeper import Errand, descendants
-from punctual.executors.local.keeper_link import KeeperLink
+from punctual.executors.local.keeper_link import KeeperLink, start_keeper
 
 Keep = Callable[..., KeeperLink]
 
@@ -23,7 +23,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
     links: list[KeeperLink] = []
 
     def start(code: str, **errand: Any) -> KeeperLink:
-        link = KeeperLink((), errand.pop("output_fd", None), errand.get("drain_fd"))
+        link = start_keeper((), errand.pop("output_fd", None), errand.get("drain_fd"), errand.get("door_fd"))
         links.append(link)
         assert link.read() == {"ready": True}
         argv = errand.pop("argv", [sys.executable, "-c", code])
@@ -182,7 +182,7 @@ def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
 
 
 def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
-    link = KeeperLink((), None, None)
+    link = start_keeper(())
     assert link.read() == {"ready": True}
     link.terminate()
     link.send(Errand(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
@@ -228,7 +228,7 @@ def test_descendants_are_found() -> None:
 
 
 def test_a_keeper_without_an_errand_ends(keep: Keep) -> None:
-    link = KeeperLink((), None, None)
+    link = start_keeper(())
     assert link.read() == {"ready": True}
     link.close()
     assert not is_alive(link.pid)

@@ -89,6 +89,7 @@ def test_a_whole_run() -> None:
         granted_core_s=2 * 2.0 + 4 * 1.0 + 2 * 0.5,
         n_resizes=2,
         warnings=(),
+        unsteered_s=0.0,
         status="finished",
         exit_code=0,
         cause="",

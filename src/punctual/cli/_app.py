@@ -14,6 +14,7 @@ from punctual.core.errors import InvalidSpec
 #: `SETTINGS` for how its arguments are read.
 COMMANDS = {
     "run": "run",
+    "attach": "attach",
     "ps": "ps",
     "deadline": "deadline",
     "why": "why",

@@ -17,6 +17,7 @@ from punctual.core.events import (
     PlanProposed,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
@@ -110,6 +111,9 @@ class _Teller:
 
     def _tell_event(self, message: Message) -> None:
         match message:
+            case SteeringResumed(at=at, lost_at=lost_at):
+                text = f"it is steered again, after {short(at - lost_at)} in which nobody did"
+                self._add(at, "resumed", text, unsteered_s=at - lost_at)
             case SpecChanged(spec=spec):
                 said = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
                 self._add(message.at, "deadline", f"the deadline was changed: now {said}", deadline_s=spec.deadline_s)

@@ -19,11 +19,11 @@ from punctual.cli._door import Door
 from punctual.cli._picture import Picture
 from punctual.cli._workers import WorkerWishes, worker_in
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, StopRequested, TimerFired
+from punctual.core.events import JobSubmitted, NodeJoined, SteeringResumed, StopRequested, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
-from punctual.core.protocols import ConvergenceModel, Message
+from punctual.core.protocols import ConvergenceModel, Message, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.executors.local import LocalExecutor, Program
@@ -41,7 +41,11 @@ DEFAULT_CONTROLLER = "remaining-cost"
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL = "all-reduce"
 
-_HERE = NodeId("local")
+#: This machine.
+HERE = NodeId("local")
+
+#: Gets what the job writes; None: the job writes where this process does.
+OnOutput = Callable[[bytes], None] | None
 
 
 class Display(Protocol):
@@ -66,8 +70,6 @@ class Wishes:
         How many workers the job may have; None: it is not made of workers, and holds cores.
     controller
         None: the default for such a job.
-    on_output
-        Gets what the job writes; None: the job writes where this process does.
     """
 
     argv: tuple[str, ...]
@@ -84,7 +86,37 @@ class Wishes:
     goal: LossGoal | None = None
     checkpoint_dir: Path | None = None
     name: str | None = None
-    on_output: Callable[[bytes], None] | None = None
+
+
+class Origin(Protocol):
+    """Where the job of a run comes from: it is new, or it runs already and is taken over."""
+
+    @property
+    def picture(self) -> Picture:
+        """The job as it stands."""
+        ...
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """What it has been told so far."""
+        ...
+
+    @property
+    def program(self) -> Program:
+        """What the job runs."""
+        ...
+
+    def places(self, ending: ExitStack) -> paths.Run:
+        """Where the run is kept; what has to be done about it at its end, however it ends, is left with `ending`."""
+        ...
+
+    def executor(self, places: paths.Run) -> LocalExecutor:
+        """Who will run the job."""
+        ...
+
+    def begin(self, executor: LocalExecutor, post: Sink) -> None:
+        """Have the job begin or go on; what fails here leaves a running job as it was."""
+        ...
 
 
 class LiveRun:
@@ -93,50 +125,33 @@ class LiveRun:
     Leaving it ends whatever is left of the job and removes all that only a running job needs.
     """
 
-    def __init__(self, wishes: Wishes) -> None:
-        self._wishes = wishes
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
         self._ending = ExitStack()
         self._displays: list[Display] = []
         self._abandoned = False
-        self._submitted = False
+        self._begun = False
         #: CPU time that steering the job took, without starting this program and reading its journal at the end.
         self.controller_cpu_s = 0.0
-        self._capacity = Resources(usable_cores(), usable_gpus())
-        self.job = JobId(_new_name(wishes.argv) if wishes.name is None else wishes.name)
-        self.picture = Picture(
-            spec=_spec(wishes, self.job, self._capacity), submitted_at=wishes.started_at, steps_total=wishes.n_steps
-        )
-        self._controller, model = self.picture.spec.controller or DEFAULT_CONTROLLER, self.picture.spec.model
-        self._scheduler = Scheduler(
-            {self._controller: registry.load("controllers", self._controller)()},
-            models={model: registry.load("models", model)()} if model is not None else {},
-            convergences=_convergences(self.picture.spec),
-        )
+        self.picture, self._scheduler = origin.picture, origin.scheduler
+        self.job, self._controller = self.picture.spec.id, self.picture.spec.controller
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
-            self.places = paths.create_run(self.job, {"argv": self._wishes.argv, "wall": _wall_text()})
-            opened.push(self._forget_if_refused)
-            opened.callback(paths.remove_live_places, self.places)
+            self.places = self._origin.places(opened)
             self._journal = opened.enter_context(SqliteJournal(self.places.journal))
-            self.executor = opened.enter_context(self._make_executor())
+            self.executor = opened.enter_context(self._origin.executor(self.places))
             self._runtime = self._make_runtime()
             door = Door(lambda: self.picture, self._runtime.post, self.facts)
             opened.enter_context(ControlSocket(self.places.socket, door.answer))
+            self._origin.begin(self.executor, self._runtime.post)
             self._ending = opened.pop_all()
-        self._runtime.post(NodeJoined(at=time.monotonic(), node=_HERE, capacity=self._capacity))
-        self._runtime.post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ending.close()
-
-    def _forget_if_refused(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        """A run that could not even be put together leaves no journal behind."""
-        if kind is not None:
-            shutil.rmtree(self.places.state_dir, ignore_errors=True)
 
     def show(self, display: Display) -> None:
         """Let `display` see each message."""
@@ -151,7 +166,7 @@ class LiveRun:
     def _ended(self) -> bool:
         """Whether the job has ended; one that was stopped before its launch ends without a message."""
         ended = ("finished", "failed")
-        return self._submitted and self._scheduler.job(self.job).status in ended
+        return self._begun and self._scheduler.job(self.job).status in ended
 
     def stop(self, cause: str) -> None:
         """Ask the job to end; may be called from a signal's code."""
@@ -184,19 +199,8 @@ class LiveRun:
 
     def _but(self) -> str:
         """Nobody in a program without the client would wait; its user is not to learn that from when it lands."""
-        powerless = self._actuator_name() == "pacing" and self._wishes.progress_pattern is not None
+        powerless = self._actuator_name() == "pacing" and self._origin.program.progress_pattern is not None
         return ", but a program whose output is read cannot be paced and runs at full speed" if powerless else ""
-
-    def _make_executor(self) -> LocalExecutor:
-        wishes = self._wishes
-        program = Program(
-            argv=wishes.argv, progress_pattern=wishes.progress_pattern, on_output=wishes.on_output,
-            submitted_at=wishes.started_at, environment=_environment(wishes),
-        )  # fmt: skip
-        return LocalExecutor(
-            {self.job: program}, node=_HERE, actuator=wishes.actuator, runtime_dir=self.places.runtime_dir,
-            clock=MonotonicClock(),
-        )  # fmt: skip
 
     def _make_runtime(self) -> Runtime:
         planner = InlinePlanner(registry.load("policies", "proportional")())
@@ -216,16 +220,58 @@ class LiveRun:
             demand = self._scheduler.demand(self.job)
             self.picture.forecast = demand.forecast if demand else None
             self.picture.steps_expected = self._steps_expected()
-        self._submitted |= isinstance(message, JobSubmitted)
-        if isinstance(message, JobStarted):
-            self._record_keeper()
+        self._begun |= isinstance(message, JobSubmitted | SteeringResumed)
         for display in self._displays:
             display.tell(message)
 
-    def _record_keeper(self) -> None:
-        pid = self.executor.keeper_pid(self.job)
-        if pid is not None:
-            paths.record_keeper(self.places, pid)
+
+class NewJob:
+    """The origin of a job that is wished for."""
+
+    def __init__(self, wishes: Wishes, on_output: OnOutput) -> None:
+        self._wishes = wishes
+        self._capacity = Resources(usable_cores(), usable_gpus())
+        job = JobId(_new_name(wishes.argv) if wishes.name is None else wishes.name)
+        spec = _spec(wishes, job, self._capacity)
+        self.picture = Picture(spec=spec, submitted_at=wishes.started_at, steps_total=wishes.n_steps)
+        self.scheduler = scheduler_for(spec)
+        self.program = Program(
+            argv=wishes.argv, progress_pattern=wishes.progress_pattern, on_output=on_output,
+            submitted_at=wishes.started_at, environment=_environment(wishes),
+        )  # fmt: skip
+
+    def places(self, ending: ExitStack) -> paths.Run:
+        places = paths.create_run(self.picture.spec.id, {"argv": self._wishes.argv, "wall": _wall_text()})
+
+        def forget_if_refused(kind: object, *_: object) -> None:
+            """A run that could not even be put together leaves no journal behind."""
+            if kind is not None:
+                shutil.rmtree(places.state_dir, ignore_errors=True)
+
+        ending.push(forget_if_refused)
+        ending.callback(paths.remove_live_places, places)
+        return places
+
+    def executor(self, places: paths.Run) -> LocalExecutor:
+        return LocalExecutor(
+            {self.picture.spec.id: self.program}, node=HERE, actuator=self._wishes.actuator,
+            runtime_dir=places.runtime_dir, clock=MonotonicClock(),
+            on_kept=lambda _, pid: paths.record_keeper(places, pid),
+        )  # fmt: skip
+
+    def begin(self, executor: LocalExecutor, post: Sink) -> None:
+        post(NodeJoined(at=time.monotonic(), node=HERE, capacity=self._capacity))
+        post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
+
+
+def scheduler_for(spec: JobSpec) -> Scheduler:
+    """One that can steer a job of this specification."""
+    controller, model = spec.controller or DEFAULT_CONTROLLER, spec.model
+    return Scheduler(
+        {controller: registry.load("controllers", controller)()},
+        models={model: registry.load("models", model)()} if model is not None else {},
+        convergences=_convergences(spec),
+    )
 
 
 def _new_name(argv: Sequence[str]) -> str:

@@ -90,7 +90,7 @@ def move_deadline(run: Run, when: str) -> dict[str, Any]:
     if not run.is_live():
         raise InvalidSpec(
             "the deadline can be changed only while the job is steered", "a job whose `punctual run` was killed",
-            f"job '{run.job}'", f"Let it end at full speed, or end it: `punctual stop {run.job}`.",
+            f"job '{run.job}'", f"Take it over first (`punctual attach {run.job}`), or end it (`punctual stop {run.job}`).",
         )  # fmt: skip
     return _asked(run, {"verb": "deadline", "when": when})
 

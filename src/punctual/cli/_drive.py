@@ -5,14 +5,14 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from punctual.cli._compose import LiveRun, Wishes
+from punctual.cli._compose import LiveRun, OnOutput, Origin
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.cli._past import messages_of
 from punctual.cli._plot import check_can_plot
@@ -26,6 +26,11 @@ from punctual.wire import Crew
 EXIT_MISSED = 75
 #: As in sysexits.h: an internal software error.
 EXIT_BROKEN = 70
+#: As shells have it for a command that Ctrl-C has ended.
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+#: Makes the origin of a run, given who gets what the job writes.
+MakeOrigin = Callable[[OnOutput], Origin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,18 +103,18 @@ def _name(number: int) -> str:
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
-def drive(wishes: Wishes, manner: Manner) -> int:
-    """Run what is wished for, show it, report it; the exit status of the command.
+def drive(make: MakeOrigin, manner: Manner) -> int:
+    """Bring a job to its end, show it, report it; the exit status of the command.
 
     Raises
     ------
     InvalidSpec
-        When it cannot be run as wished; nothing was started then.
+        When it cannot be run as wished; nothing was started then, and what ran already goes on as before.
     """
     if manner.report is not None:
         check_can_plot(manner.report)
     screen = screen_for(as_json=manner.as_json, quiet=manner.quiet)
-    outcome = carry_out(wishes, screen)
+    outcome = carry_out(make, screen)
     exit_code = outcome.exit_code(strict=manner.strict)
     drawn = _drawn(outcome, manner.report)
     for fault in outcome.faults:
@@ -130,10 +135,10 @@ def _drawn(outcome: Outcome, path: Path | None) -> Path | None:
     return path
 
 
-def carry_out(wishes: Wishes, screen: Screen) -> Outcome:
+def carry_out(make: MakeOrigin, screen: Screen) -> Outcome:
     """Run the job to its end; when this returns, nothing of it is left but the journal."""
     interrupts = Interrupts()
-    with interrupts.caught(), LiveRun(replace(wishes, on_output=screen.on_output)) as run:
+    with interrupts.caught(), LiveRun(make(screen.on_output)) as run:
         screen.open(run)
         try:
             interrupts.pass_on_to(run)
@@ -153,7 +158,7 @@ def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
     traceback.print_exception(error)
     print(
         f"error: Punctual itself has failed ({error}); job '{run.job}' goes on at full speed and nobody steers it. "
-        f"Let it end, or end it: `punctual stop {run.job}`.",
+        f"Take it over: `punctual attach {run.job}`; or end it: `punctual stop {run.job}`.",
         file=sys.stderr, flush=True,
     )  # fmt: skip
     os._exit(EXIT_BROKEN)

@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.cli._picture import Picture
 from punctual.core.commands import WarnUser
-from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged
+from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged, SteeringResumed
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 
@@ -28,14 +28,17 @@ class JsonLines:
         self._picture = picture
         self._facts = facts
         self._progress_at = float("-inf")
+        self._verb = "started"
 
     def tell(self, message: Message) -> None:
         picture = self._picture
         elapsed_s = message.at - picture.submitted_at
         match message:
+            case SteeringResumed():
+                self._verb = "resumed"  # the answer to being launched again has all that there is to tell
             case JobStarted():
                 fields = {"deadline_s": picture.spec.deadline_s, "grant_cores": picture.granted_cores}
-                write("started", {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._facts(), **fields})
+                write(self._verb, {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
                 write("progress", {"elapsed_s": elapsed_s, **standing(picture)})

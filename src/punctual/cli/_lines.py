@@ -6,7 +6,14 @@ from punctual.cli._picture import Picture
 from punctual.cli._when import Now
 from punctual.cli._words import against_deadline, clock, holding, short, steps
 from punctual.core.commands import StopJob, WarnUser
-from punctual.core.events import GrantApplied, GrantFailed, JobStarted, ProgressReported, SpecChanged
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobStarted,
+    ProgressReported,
+    SpecChanged,
+    SteeringResumed,
+)
 from punctual.core.protocols import Message
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
@@ -46,6 +53,7 @@ class Lines:
         self._told_cores = 0.0
         self._told_at = 0.0
         self._told_landed = False
+        self._resumed = False
 
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the picture has it already."""
@@ -55,8 +63,11 @@ class Lines:
 
     def _line(self, message: Message) -> str:
         match message:
-            case JobStarted():
-                return self._started()
+            case SteeringResumed():
+                self._resumed = True
+                return self._begun("took over")
+            case JobStarted() if not self._resumed:
+                return self._begun("started")
             case SpecChanged():
                 return self._deadline("the deadline is now")
             case WarnUser(reason=reason):
@@ -72,9 +83,9 @@ class Lines:
                 return self._landed()
         return ""
 
-    def _started(self) -> str:
+    def _begun(self, verb: str) -> str:
         self._told_cores = self._picture.granted_cores
-        return f"started job {self._picture.spec.id}, {self._how()}; {self._deadline('deadline')}"
+        return f"{verb} job {self._picture.spec.id}, {self._how()}; {self._deadline('deadline')}"
 
     def _deadline(self, prefix: str) -> str:
         at, seconds = self._picture.deadline_at, self._picture.spec.deadline_s

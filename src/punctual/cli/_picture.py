@@ -15,6 +15,7 @@ from punctual.core.events import (
     JobSubmitted,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
 )
 from punctual.core.job import Allocation, JobSpec, JobStatus, shape_of
 from punctual.core.protocols import Message
@@ -140,6 +141,11 @@ def _spec_changed(picture: Picture, event: SpecChanged) -> None:
     picture.reset_line(event.at)
 
 
+def _resumed(picture: Picture, event: SteeringResumed) -> None:
+    picture.window = None  # what was used meanwhile is not the usage of any second
+    _hold(picture, event.held.get(picture.spec.id, {}))
+
+
 def _asked(picture: Picture, command: LaunchJob | ResizeJob) -> None:
     picture.reason = command.reason
 
@@ -187,6 +193,7 @@ _CHANGES: dict[type, Callable[[Picture, Any], None]] = {
     GrantApplied: _granted,
     GrantFailed: _granted,
     SpecChanged: _spec_changed,
+    SteeringResumed: _resumed,
     LaunchJob: _asked,
     ResizeJob: _asked,
     StopJob: _stopping,

@@ -51,6 +51,8 @@ def _changes(summary: RunSummary) -> list[str]:
         for one in summary.deadlines[1:]
         if one.deadline_s is not None
     ]
+    if summary.unsteered_s:
+        changes.append(f"Nobody steered it for {short(summary.unsteered_s)}.")
     infeasible = summary.warned("infeasible")
     if infeasible is not None:
         changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")

@@ -6,6 +6,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
@@ -13,7 +14,7 @@ from threading import Timer
 import typer
 
 from punctual.cli._capacity import usable_cores
-from punctual.cli._compose import LiveRun, Wishes
+from punctual.cli._compose import LiveRun, NewJob, Wishes
 from punctual.cli._door import move_deadline
 from punctual.cli._drive import Outcome, carry_out
 from punctual.cli._errors import tell_user
@@ -123,7 +124,7 @@ def _train(
             argv=argv, started_at=time.monotonic(), deadline_s=deadline_s, name=f"{name}-{secrets.token_hex(2)}",
             ceiling_cores=min(1.0, usable_cores()),
         )  # fmt: skip
-        return carry_out(wishes, screen)
+        return carry_out(partial(NewJob, wishes), screen)
 
 
 class _Tightening:

@@ -30,6 +30,10 @@ def ps(
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    for standing in standings:
+        if standing["state"] == UNSTEERED:
+            job = standing["job"]
+            typer.echo(f"nobody steers {job}: its command has died. Take it over: punctual attach {job}", err=True)
 
 
 def _standings() -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from punctual.cli._compose import DEFAULT_CONTROLLER, DEFAULT_WORKER_CONTROLLER, Wishes
+from punctual.cli._compose import DEFAULT_CONTROLLER, DEFAULT_WORKER_CONTROLLER, NewJob, Wishes
 from punctual.cli._drive import Manner, drive
 from punctual.cli._when import Now, deadline_s, process_started_at
 from punctual.cli._workers import WorkerWishes, worker_wishes
@@ -109,7 +110,7 @@ def run(
         checkpoint_dir=checkpoint_dir,
         name=name,
     )
-    raise typer.Exit(drive(wishes, Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
+    raise typer.Exit(drive(partial(NewJob, wishes), Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
 
 
 def _check_fits_workers(workers: WorkerWishes, cores: str | None, progress_regex: str | None) -> None:

@@ -160,6 +160,23 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringResumed:
+    """Another process steers from now on; the one before it ended without a word.
+
+    Attributes
+    ----------
+    lost_at
+        Last sign of life of the one before. Answers to what it had asked are lost, and so are its timers.
+    held
+        What each job that still runs was found to hold; taken as what it has held since `lost_at`.
+    """
+
+    at: float
+    lost_at: float
+    held: dict[JobId, Allocation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProposed:
     """A policy answered; `plan` None: it failed, and `cause` says why."""
 
@@ -190,6 +207,7 @@ Event = (
     | NodeLost
     | SpecChanged
     | StopRequested
+    | SteeringResumed
     | PlanProposed
     | TimerFired
 )

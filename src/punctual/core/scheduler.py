@@ -43,6 +43,7 @@ from punctual.core.events import (
     PlanProposed,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
     StopRequested,
     TimerFired,
 )
@@ -264,6 +265,7 @@ class Scheduler:
             NodeLost: self._node_lost,
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
+            SteeringResumed: self._steering_resumed,
             PlanProposed: self._plan_proposed,
             TimerFired: self._timer_fired,
         }
@@ -550,6 +552,27 @@ class Scheduler:
         else:
             job.stop_cause = event.cause
             self._unsettle(job)
+
+    def _steering_resumed(self, event: SteeringResumed) -> None:
+        """Nobody knows what became of what was under way: ask for all of it again, at once."""
+        for id, held in event.held.items():
+            job = self._active.get(id)
+            if job is not None:
+                self._accrue(job, event.lost_at)
+                self._ledger.settle(id, job.n_requests, held)
+                self._hold(job, event.lost_at)
+        for job in self._active.values():
+            self._ask_anew(job, event.at)
+        self._plan_due, self._plan_in_flight, self._plan_retry_at = True, False, event.at
+
+    def _ask_anew(self, job: _Job, at: float) -> None:
+        """Say again what was last asked for the job. One that runs is launched again, which tells how it stands."""
+        job.applied, job.asked_at, job.retry_at, job.mark = None, -inf, at, None
+        self._unsettle(job)
+        if job.status == "stopping" or not job.target:
+            self._set_tick(job, at, 0.0)
+        elif job.status != "queued" or self._ledger.holds(job.spec.id):
+            self._become(job, "starting")
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         self._plan_in_flight = False

@@ -21,6 +21,7 @@ from punctual.core.events import (
     NodeLost,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
@@ -73,6 +74,8 @@ class RunSummary:
         Changes of the granted cores after the start and until landing; new pacing lines are not counted.
     warnings
         Each code once, when it was first told.
+    unsteered_s
+        How long nobody steered the job, because the command that did had died.
     status, exit_code, cause
         How the process ended; None and empty while it runs.
     """
@@ -93,6 +96,7 @@ class RunSummary:
     granted_core_s: float
     n_resizes: int
     warnings: tuple[Warned, ...]
+    unsteered_s: float
     status: Literal["finished", "failed"] | None
     exit_code: int | None
     cause: str
@@ -174,6 +178,7 @@ class _Course:
     grants: list[Point] = field(default_factory=list)
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
+    unsteered_s: float = 0.0
 
     def take(self, message: Message) -> None:
         match message:
@@ -181,6 +186,8 @@ class _Course:
                 self._declare(message)
             case NodeLost():
                 self._lose(message)
+            case SteeringResumed():
+                self._resume(message)
             case WarnUser() if message.job in (self.job, None):
                 self._warn(message)
             case JobSubmitted() | SpecChanged() | WarnUser():
@@ -219,6 +226,10 @@ class _Course:
     def _lose(self, event: NodeLost) -> None:
         if event.node in self.granted:
             self._hold(event.at, {node: amount for node, amount in self.granted.items() if node != event.node})
+
+    def _resume(self, event: SteeringResumed) -> None:
+        self.unsteered_s += event.at - event.lost_at
+        self._hold(event.lost_at, event.held.get(self.job, self.granted))
 
     def _hold(self, at: float, granted: Allocation) -> None:
         self.granted = granted
@@ -293,6 +304,7 @@ def _summary(course: _Course) -> RunSummary:
         granted_core_s=_granted_core_s(course),
         n_resizes=_n_resizes(course),
         warnings=tuple(course.warnings.values()),
+        unsteered_s=course.unsteered_s,
         status=None if course.ended is None else "failed" if failed else "finished",
         exit_code=(failed.exit_code if failed else 0) if course.ended else None,
         cause=failed.cause if failed else "",

@@ -104,16 +104,22 @@ class Runtime:
                 _LOG.exception("a listener failed on %s", type(message).__name__)
 
 
-def replay(journal: Journal, make_scheduler: Callable[[], Scheduler]) -> Scheduler:
+def replay(
+    journal: Journal, make_scheduler: Callable[[], Scheduler], *, listeners: Sequence[Listener] = ()
+) -> Scheduler:
     """A scheduler in the state that the journal's events lead to.
 
     Parameters
     ----------
     make_scheduler
         Makes one with the same controllers, seed and periods as the one that wrote the journal.
+    listeners
+        Called with each message, commands included, as they were then.
     """
     scheduler = make_scheduler()
     for _, message in journal.read_from(1):
         if isinstance(message, Event):
             scheduler.handle(message)
+        for listener in listeners:
+            listener(message)
     return scheduler

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from stat import S_IMODE
 from typing import Any
@@ -52,6 +53,12 @@ class Run:
     def is_live(self) -> bool:
         """Whether the process that made this run is still there."""
         return _is_live(_read_record(self.runtime_dir))
+
+    def machine(self) -> str | None:
+        """The other machine that has this run, or had it: both see the same folder. None: this one."""
+        record = _read_record(self.runtime_dir)
+        there = record.get("machine", os.uname().nodename)
+        return None if _is_of_here(record) or there == os.uname().nodename else there
 
     def keeper_pid(self) -> int | None:
         """The process that keeps the job, if it is there; it outlives the one that made the run."""
@@ -100,6 +107,14 @@ def create_run(job: JobId, facts: Mapping[str, Any] | None = None) -> Run:
 def record_keeper(run: Run, pid: int) -> None:
     """Write down who keeps the job, for the case that the run's own process is killed."""
     (run.runtime_dir / _KEEPER).write_text(json.dumps(_process(pid)))
+
+
+def record_steering(run: Run) -> None:
+    """Write down that this process steers the run from now on, in place of the one that has died."""
+    record = {**_read_record(run.runtime_dir), **_process(os.getpid())}
+    prepared = run.runtime_dir / f".{_RECORD}"
+    prepared.write_text(json.dumps(record))
+    prepared.replace(run.runtime_dir / _RECORD)
 
 
 def remove_live_places(run: Run) -> None:
@@ -222,6 +237,11 @@ def _claim(run: Run, record: str) -> None:
                     "`name` must be that of no live run", f"'{run.job}'", f"job '{run.job}'",
                     f"Choose another name, or end that one first (`punctual stop {run.job}`).",
                 )  # fmt: skip
+            if run.machine() is not None:
+                raise InvalidSpec(
+                    "`name` must be that of no live run", f"'{run.job}', a run of machine '{run.machine()}'", f"job '{run.job}'",
+                    f"Choose another name, or remove '{run.runtime_dir}' if it has ended.",
+                )  # fmt: skip
             shutil.rmtree(run.runtime_dir, ignore_errors=True)
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
@@ -250,18 +270,34 @@ def _keep_earlier(folder: Path) -> None:
 def _sweep() -> None:
     """Remove what killed processes left in the runtime folder."""
     for run in _runs_in(runtime_root()):
-        if not run.is_live() and run.keeper_pid() is None:
+        if not run.is_live() and run.keeper_pid() is None and run.machine() is None:
             remove_live_places(run)
 
 
 def _process(pid: int) -> dict[str, Any]:
-    return {"pid": pid, "start_ticks": _start_ticks(pid)}
+    return {"pid": pid, "start_ticks": _start_ticks(pid), "boot": _boot(), "machine": os.uname().nodename}
 
 
 def _is_live(record: Mapping[str, Any]) -> bool:
     pid, ticks = record.get("pid"), record.get("start_ticks")
     # Written down of a process that had just ended, the start is unknown: as it is of every process that is gone.
-    return isinstance(pid, int) and isinstance(ticks, int) and _start_ticks(pid) == ticks
+    if not isinstance(pid, int) or not isinstance(ticks, int) or not _is_of_here(record):
+        return False
+    return _start_ticks(pid) == ticks
+
+
+def _is_of_here(record: Mapping[str, Any]) -> bool:
+    """Whether what is written there is of this machine, and of the time since it was started."""
+    return bool(record.get("boot", _boot()) == _boot())
+
+
+@cache
+def _boot() -> str:
+    """What this machine is called from its start to its end, and no other ever; empty where that is not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -92,6 +92,10 @@ class Actuator(Protocol):
         """Make the group of a job that is about to start under this keeper; raises `OSError`."""
         ...
 
+    def find(self, footprint: Footprint, keeper_pid: int) -> Group:
+        """The group that this actuator has made of a job, perhaps in another process; raises `OSError`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -156,7 +160,12 @@ def quota_us(cores: float, n_cpus: int) -> int | None:
 
 def group_name(job: JobId) -> str:
     """A folder's name for the job, unlike any other; begins with the id of this process, see `remove_abandoned`."""
-    return f"{os.getpid()}-{re.sub(r'[^A-Za-z0-9._-]', '_', job)[:64]}-{secrets.token_hex(3)}"
+    return f"{os.getpid()}-{file_name(job)}-{secrets.token_hex(3)}"
+
+
+def file_name(job: JobId) -> str:
+    """The job's name, as far as a file may be called so."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", job)[:64]
 
 
 def make_dir(folder: Path) -> None:

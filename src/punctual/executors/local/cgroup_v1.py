@@ -67,6 +67,10 @@ class CgroupV1:
         _protect(folders[0], 1)
         return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
 
+    def find(self, footprint: Footprint, keeper_pid: int) -> "CgroupV1Group":
+        folders = [entrance.parent for entrance in footprint.entrances]
+        return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
+
 
 class CgroupV1Group:
     """A job's group in both hierarchies; see `punctual.executors.local.actuator.Group`."""

@@ -70,6 +70,9 @@ class CgroupV2:
         _protect(folder.parent, self._n_cpus)
         return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent))
 
+    def find(self, footprint: Footprint, keeper_pid: int) -> "CgroupV2Group":
+        return CgroupV2Group(footprint.entrances[0].parent, self._n_cpus, footprint.remove_dirs)
+
 
 class CgroupV2Group:
     """A job's group; see `punctual.executors.local.actuator.Group`."""

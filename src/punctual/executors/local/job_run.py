@@ -6,11 +6,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.errors import InvalidSpec
@@ -24,17 +24,17 @@ from punctual.core.events import (
     PhaseReported,
     ProgressReported,
 )
-from punctual.core.ids import NodeId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import Resources
-from punctual.executors.local.actuator import Actuator, Group, group_name, remove_dir
+from punctual.executors.local.actuator import Actuator, Footprint, Group, group_name, remove_dir
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.faults import found_faults
 from punctual.executors.local.keeper import GRACE_S, Errand
-from punctual.executors.local.keeper_link import KeeperLink
+from punctual.executors.local.keeper_link import KeeperLink, Kept, door_of, open_door, start_keeper
 from punctual.executors.local.mounts import is_in_memory
-from punctual.executors.local.output import Relay, write_through
+from punctual.executors.local.output import Relay, new_output, write_through
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.program import Program
 from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, Progress
@@ -52,13 +52,14 @@ _WORKERS_LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What all jobs of an executor have in common."""
+    """What all jobs of an executor have in common; see there."""
 
     node: NodeId
     actuator: Actuator
     runtime_dir: Path
     clock: Clock
     stop_grace_s: float
+    on_kept: Callable[[JobId, int], None]
 
 
 class _NotBegunError(Exception):
@@ -70,9 +71,24 @@ class JobRun:
 
     Everything another thread may look at at the same time is guarded by one lock, so that nothing is reported of a job
     once its end has been.
+
+    Parameters
+    ----------
+    page
+        File and page through which the job reports; None: its output is read.
+    latest
+        What is known of its progress.
     """
 
-    def __init__(self, place: Place, program: Program, launch: LaunchJob, sink: Sink) -> None:
+    def __init__(
+        self,
+        place: Place,
+        program: Program,
+        launch: LaunchJob,
+        sink: Sink,
+        page: tuple[Path, Page] | None,
+        latest: Latest,
+    ) -> None:
         self._place = place
         self._program = program
         self._launch = launch
@@ -92,10 +108,39 @@ class JobRun:
         self._stop_timer: threading.Timer | None = None
         self._page_path: Path | None = None
         self._workers: Workers | None = None
-        self._progress: Progress = self._make_progress()
-        self._relay = Relay(self._receive) if program.is_read else None
+        self._progress: Progress = self._make_progress(page, latest)
+        self._relay: Relay | None = None
+        self._door = door_of(place.runtime_dir, launch.job)
+        self._door_fd: int | None = None
         self._link: KeeperLink | None = None
         self._thread = threading.Thread(target=self._live, name=f"punctual-job-{launch.job}", daemon=True)
+
+    @classmethod
+    def launched(cls, place: Place, program: Program, launch: LaunchJob, sink: Sink) -> Self:
+        """A job that is to be started; raises `OSError` if there is no room for its page."""
+        is_read = program.progress_pattern is not None
+        page = None if is_read else _new_page(place.runtime_dir, f"{group_name(launch.job)}.page")
+        run = cls(place, program, launch, sink, page, Latest())
+        if run._workers is not None:
+            run._workers.wish_for(n_workers_in(launch.spec, run._grant))
+        if program.is_read:
+            run._relay = Relay(run._receive, *new_output())
+        return run
+
+    @classmethod
+    def taken_over(
+        cls, place: Place, program: Program, launch: LaunchJob, sink: Sink, kept: Kept, latest: Latest
+    ) -> Self:
+        """A job that another process has launched; raises `OSError`, and `PageError`, if its files cannot be used."""
+        errand = kept.errand
+        page = None if errand.page is None else (Path(errand.page), Page.open(errand.page))
+        run = cls(place, program, launch, sink, page, latest)
+        run._link, run._job_pid, run._started_at = kept.link, kept.job_pid, kept.started_at
+        run._group = place.actuator.find(_footprint(errand), kept.link.pid)
+        run._find_grant(run._group)
+        if kept.output_fd is not None:
+            run._relay = Relay(run._receive, kept.output_fd)
+        return run
 
     @property
     def ended(self) -> bool:
@@ -107,11 +152,12 @@ class JobRun:
         return None if self._workers is None else self._workers.crew
 
     @property
-    def keeper_pid(self) -> int | None:
-        return None if self._link is None else self._link.pid
+    def held(self) -> Allocation:
+        """What the job holds, as last read back."""
+        return self._granted()
 
     def start(self) -> None:
-        """Set out to start the process; answered from another thread."""
+        """Set out to start the process, which is answered from another thread; or to follow one taken over."""
         self._thread.start()
 
     def say_started(self, request: int, sink: Sink) -> None:
@@ -191,18 +237,29 @@ class JobRun:
 
     # Starting.
 
-    def _make_progress(self) -> Progress:
-        pattern = self._program.progress_pattern
-        if pattern is not None:
-            return OutputProgress(ProgressText(pattern), self._launch.spec.work_steps)
-        self._page_path, page = _new_page(self._place.runtime_dir, f"{group_name(self._launch.job)}.page")
+    def _make_progress(self, placed: tuple[Path, Page] | None, latest: Latest) -> Progress:
+        if placed is None:
+            text = ProgressText(self._program.progress_pattern or "auto")
+            return OutputProgress(text, self._launch.spec.work_steps, latest)
+        self._page_path, page = placed
         if self._launch.spec.worker is not None:
             self._workers = Workers(page, self._launch.spec.worker)
-            self._workers.wish_for(n_workers_in(self._launch.spec, self._grant))
         return PageProgress(page, self._program.submitted_at)
 
+    def _find_grant(self, group: Group) -> None:
+        """What a job that was taken over holds. Nobody has held it to its quota meanwhile, but its workers are as many."""
+        worker = self._launch.spec.worker
+        if self._workers is None or worker is None:
+            self._grant = replace(self._grant, cores=group.granted_cores())
+        else:
+            self._grant = worker * max(1, self._workers.crew.n_workers or self._workers.n_wished)
+        self._granted_cores = self._grant.cores
+
     def _live(self) -> None:
-        """From start to end; in a thread of its own."""
+        """From its start, or from when it was taken over, to its end; in a thread of its own."""
+        if self._started_at is not None:
+            self._follow()
+            return
         try:
             began = self._begin()
         except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
@@ -217,6 +274,7 @@ class JobRun:
         link = self._start_keeper()
         if link.read() is None:
             raise _NotBegunError("the keeper has ended before it began")
+        self._place.on_kept(self._launch.job, link.pid)
         group = self._place.actuator.open(self._launch.job, link.pid)
         with self._lock:
             self._group = group
@@ -230,14 +288,15 @@ class JobRun:
     def _start_keeper(self) -> KeeperLink:
         relay = self._relay
         prefix = self._place.actuator.keeper_prefix()
-        with self._lock:
+        with self._lock, open_door(self._door) as door:
             if self._stop_cause is not None:
                 raise _NotBegunError("it was stopped before it began")
+            self._door_fd = door.fileno()
             if relay is None:
-                self._link = KeeperLink(prefix, None, None)
+                self._link = start_keeper(prefix, door_fd=self._door_fd)
                 return self._link
             try:
-                self._link = KeeperLink(prefix, relay.write_fd, relay.read_fd)
+                self._link = start_keeper(prefix, relay.write_fd, relay.read_fd, self._door_fd)
             finally:
                 relay.start()
             return self._link
@@ -255,8 +314,12 @@ class JobRun:
             lift=[[str(path), text] for path, text in footprint.lift],
             usage_file=None if footprint.usage_file is None else str(footprint.usage_file),
             remove_dirs=[str(path) for path in footprint.remove_dirs],
-            remove_files=[] if page is None else [page],
+            remove_files=[str(self._door), *([] if page is None else [page])],
             drain_fd=None if self._relay is None else self._relay.read_fd,
+            door_fd=self._door_fd,
+            actuator=self._place.actuator.name,
+            page=page,
+            progress_pattern=program.progress_pattern,
         )
 
     def _answer_failure(self, error: Exception) -> None:
@@ -270,6 +333,13 @@ class JobRun:
                 self._sink(self._grant_failed(str(error)))
 
     # Running.
+
+    def _follow(self) -> None:
+        """See a job through that was taken over."""
+        assert self._link is not None
+        if self._relay is not None:
+            self._relay.start()
+        self._finish(self._link.read())
 
     def _see_through(self, began: Mapping[str, Any]) -> dict[str, Any] | None:
         assert self._link is not None
@@ -422,6 +492,7 @@ class JobRun:
         self._close_link()
         for folder in self._group.footprint.remove_dirs if self._group is not None else ():
             remove_dir(folder)
+        self._door.unlink(missing_ok=True)
         if self._page_path is not None:
             self._page_path.unlink(missing_ok=True)
 
@@ -469,6 +540,16 @@ class JobRun:
 
 def _grant_on(grant: Allocation, node: NodeId) -> Resources:
     return grant.get(node, Resources())
+
+
+def _footprint(errand: Errand) -> Footprint:
+    """The files of the job's group, as its keeper was told of them."""
+    return Footprint(
+        entrances=tuple(map(Path, errand.entrances)),
+        lift=tuple((Path(file), text) for file, text in errand.lift),
+        usage_file=None if errand.usage_file is None else Path(errand.usage_file),
+        remove_dirs=tuple(map(Path, errand.remove_dirs)),
+    )
 
 
 def _new_page(runtime_dir: Path, name: str) -> tuple[Path, Page]:

@@ -18,6 +18,7 @@ what happens                           what the keeper does
 ====================================== =====================================================================
 the job ends                           ends what it left behind, removes its control groups and its page
 the leash is let go (Punctual died)    lifts the quota and swallows the output: the job goes on at full speed
+somebody comes to the *door*           hands over a leash, unless another holds it; see ``Errand.door_fd``
 SIGTERM                                lifts the quota; SIGTERM to the job's process group, SIGKILL after 5 s
 SIGTERM again                          SIGKILL at once
 it is killed itself                    the kernel sends the job SIGTERM; Punctual, if it is there, clears up
@@ -64,6 +65,12 @@ class Errand:
         What is removed at the end, in this order; folders that others still use stay.
     drain_fd
         Where the job's output can be read; nobody's business while Punctual lives.
+    door_fd
+        A listening socket, by which another Punctual can take the job over. It gets a blank line, with `drain_fd`; then
+        ``{"keeper": pid, "started": pid, "at_ns": stamp, "errand": this, without the environment}``; then what any leash
+        brings. If somebody steers the job already, it gets nothing.
+    actuator, page, progress_pattern
+        Not for the keeper, but for who takes the job over.
     """
 
     argv: list[str]
@@ -75,6 +82,10 @@ class Errand:
     remove_dirs: list[str] = field(default_factory=list)
     remove_files: list[str] = field(default_factory=list)
     drain_fd: int | None = None
+    door_fd: int | None = None
+    actuator: str = ""
+    page: str | None = None
+    progress_pattern: str | None = None
 
 
 class Keeper:
@@ -82,10 +93,12 @@ class Keeper:
 
     def __init__(self, errand: Errand, leash_fd: int, wake_fd: int) -> None:
         self._errand = errand
-        self._leash_fd = leash_fd
+        self._leash_fd: int | None = leash_fd
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = 0
+        self._started_at_ns = 0
+        self._drains = False
         self._ended: tuple[int, int] | None = None
         self._has_children = True
         self._kill_at: float | None = None
@@ -96,10 +109,12 @@ class Keeper:
             self._job_pid = _start(self._errand)
         except OSError as error:
             return self._give_up(error)
-        self._tell(started=self._job_pid, at_ns=time.monotonic_ns())
+        self._started_at_ns = time.monotonic_ns()
+        self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
-        for fd in (self._leash_fd, self._wake_fd):
-            self._poll.register(fd, select.POLLIN)
+        for fd in (self._leash_fd, self._wake_fd, self._errand.door_fd):
+            if fd is not None:
+                self._poll.register(fd, select.POLLIN)
         while self._has_children:
             self._wait()
             self._reap()
@@ -108,20 +123,48 @@ class Keeper:
 
     def _wait(self) -> None:
         timeout_s = None if self._kill_at is None else max(_SWEEP_S, self._kill_at - time.monotonic())
-        for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1e3):
+        ready = [fd for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1e3)]
+        # The leash first: whoever comes to the door may know already that nobody holds it any more.
+        for fd in sorted(ready, key=lambda fd: fd != self._leash_fd):
             if fd == self._leash_fd:
-                self._let_go()
+                self._let_go(fd)
             elif fd == self._wake_fd:
                 self._take_signals()
-            else:
+            elif fd == self._errand.door_fd:
+                self._answer_the_door(fd)
+            elif self._drains:
                 self._drain(fd)
 
-    def _let_go(self) -> None:
+    def _let_go(self, leash_fd: int) -> None:
         """Nothing more is said on the leash after the errand, so that this is its end."""
-        self._poll.unregister(self._leash_fd)
+        self._poll.unregister(leash_fd)
+        os.close(leash_fd)
+        self._leash_fd = None
         self._lift()
         if self._errand.drain_fd is not None:
             self._poll.register(self._errand.drain_fd, select.POLLIN)
+            self._drains = True
+
+    def _answer_the_door(self, door_fd: int) -> None:
+        import socket  # it takes as long to load as everything else here, and is hardly ever needed
+
+        drain_fd = self._errand.drain_fd
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(door_fd)) as door:
+                connection, _ = door.accept()
+            with connection:
+                if self._leash_fd is None:
+                    socket.send_fds(connection, [b"\n"], [] if drain_fd is None else [drain_fd])
+                    self._be_led(connection.detach())
+        except (OSError, ImportError):  # whoever it was has left; and the job must not end, whatever is wrong here
+            pass
+
+    def _be_led(self, leash_fd: int) -> None:
+        self._leash_fd = leash_fd
+        self._poll.register(leash_fd, select.POLLIN)
+        self._stop_draining()
+        errand = {**vars(self._errand), "environment": {}}
+        self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, errand=errand)
 
     def _drain(self, fd: int) -> None:
         """A job whose output nobody reads would stop at the next line it writes."""
@@ -130,7 +173,12 @@ class Keeper:
         except OSError:  # how a pseudo-terminal says that nobody writes any more
             at_end = True
         if at_end:
-            self._poll.unregister(fd)
+            self._stop_draining()
+
+    def _stop_draining(self) -> None:
+        if self._drains and self._errand.drain_fd is not None:
+            self._poll.unregister(self._errand.drain_fd)
+        self._drains = False
 
     def _take_signals(self) -> None:
         for number in os.read(self._wake_fd, 64):
@@ -199,7 +247,8 @@ class Keeper:
                 pass
 
     def _tell(self, **words: Any) -> None:
-        say(self._leash_fd, **words)
+        if self._leash_fd is not None:
+            say(self._leash_fd, **words)
 
 
 def say(leash_fd: int, **words: Any) -> None:
@@ -357,7 +406,7 @@ def main(leash_fd: int) -> int:
     errand = _read_errand(leash_fd)
     if errand is None:
         return _EXIT_NOT_STARTED
-    for fd in (leash_fd, errand.drain_fd):
+    for fd in (leash_fd, errand.drain_fd, errand.door_fd):
         if fd is not None:
             os.set_inheritable(fd, False)
     return Keeper(errand, leash_fd, wake_fd).run()

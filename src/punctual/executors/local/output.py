@@ -14,24 +14,25 @@ _LOG = logging.getLogger(__name__)
 
 
 class Relay:
-    """A pipe, or a pseudo-terminal if this process writes to a terminal, so that progress bars stay bars.
+    """Passes on what a job writes.
 
     Attributes
     ----------
-    write_fd
-        For the job; to be closed here once the job has it.
     read_fd
         Where the output arrives.
+    write_fd
+        For the job; to be closed here once the job has it. None: it has it already.
     """
 
-    def __init__(self, receive: Callable[[bytes], None]) -> None:
-        self.read_fd, self.write_fd = _terminal() if os.isatty(1) else os.pipe()
+    def __init__(self, receive: Callable[[bytes], None], read_fd: int, write_fd: int | None = None) -> None:
+        self.read_fd, self.write_fd = read_fd, write_fd
         self._receive = receive
         self._thread = threading.Thread(target=self._read, name="punctual-output", daemon=True)
 
     def start(self) -> None:
         """Close the job's end here and begin to read."""
-        os.close(self.write_fd)
+        if self.write_fd is not None:
+            os.close(self.write_fd)
         self._thread.start()
 
     def finish(self, timeout_s: float) -> None:
@@ -46,6 +47,11 @@ class Relay:
             except Exception:  # noqa: BLE001 -- a display that fails must not stop the job, which it does when the pipe is full
                 _LOG.exception("what the job wrote could not be passed on")
         os.close(self.read_fd)
+
+
+def new_output() -> tuple[int, int]:
+    """Where to read and to write: a pipe, or a pseudo-terminal if this process writes to one, so that bars stay bars."""
+    return _terminal() if os.isatty(1) else os.pipe()
 
 
 def write_through(output: bytes) -> None:

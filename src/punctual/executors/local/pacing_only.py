@@ -23,6 +23,9 @@ class PacingOnly:
     def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)
 
+    def find(self, footprint: Footprint, keeper_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(keeper_pid)
+
 
 class PacingOnlyGroup:
     """The processes below the keeper; see `punctual.executors.local.actuator.Group`."""

@@ -76,10 +76,10 @@ class PageProgress:
     def __init__(self, page: Page, submitted_at: float) -> None:
         self._page = page
         self._submitted_at = submitted_at
-        self._phases_version = page.phases_version()
+        self._phases_version = -1  # whatever the page says already is new here
         self._phases: list[PhaseEntry] = []
         self._line: PacingLine | None = None
-        self._orders = Orders()
+        self._orders = page.orders()
         self._n_losses = page.losses()[0]
         self.faults: set[Fault] = set()
 
@@ -145,15 +145,17 @@ class OutputProgress:
     ----------
     steps_total
         Steps the user has declared; None: the output says how many there are.
+    latest
+        What is known already.
     """
 
     can_stop = False
 
-    def __init__(self, text: ProgressText, steps_total: float | None) -> None:
+    def __init__(self, text: ProgressText, steps_total: float | None, latest: Latest) -> None:
         self._text = text
         self._steps_total = steps_total
         self._lock = threading.Lock()
-        self._latest = Latest()
+        self._latest = latest
         self._unit_core_s = 0.0
         self.faults: set[Fault] = set()
 

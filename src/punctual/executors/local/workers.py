@@ -34,9 +34,10 @@ class Workers:
     def __init__(self, page: Page, worker: Resources) -> None:
         self._page = page
         self._worker = worker
-        self.n_wished = 0
-        self._request = 0
-        self._give_up_at = 0.0
+        wish = page.wish()
+        self.n_wished = wish.n_workers
+        self._request = max(wish.request, page.crew().request)
+        self._give_up_at = time.monotonic() + _CHANGE_S_MAX
 
     @property
     def crew(self) -> Crew:
