@@ -51,6 +51,8 @@ class Script:
 class ScriptedLink:
     """A worker's side."""
 
+    generation_broken = -1
+
     def __init__(self, wire: Connection, script: Script) -> None:
         self._wire = wire
         self._changes = script.changes

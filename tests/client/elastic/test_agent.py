@@ -209,6 +209,20 @@ def test_workers_that_die_at_once_are_not_started_for_ever(stage: Stage) -> None
     assert "3 workers in a row ended before their first step" in stage.output()
 
 
+def test_a_script_must_not_use_a_gpu_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
+    script = tmp_path / "hasty.py"
+    script.write_text(
+        "import os, torch\n"
+        "from punctual.client.elastic import agent\n"
+        "torch.cuda.is_initialized = lambda: 'PYTORCH_NVML_BASED_CUDA_CHECK' in os.environ\n"
+        "if __name__ == '__main__':\n"
+        "    agent.serve(print)\n"
+    )
+    stage.start(str(script))
+    assert stage.exit_code() == 1
+    assert "Move what uses the GPU into the training function." in stage.output()
+
+
 def test_a_script_must_not_start_itself_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
     script = tmp_path / "careless.py"
     script.write_text("from punctual.client.elastic import agent\nagent.serve(print)\n")

@@ -323,21 +323,13 @@ def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
     assert not torch.equal(last(Kept()).weight, whole.weight)
 
 
-def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
-    def last(of: Kept, **options: Any) -> nn.Linear:
-        model = linear()
-        with run_of(model, of, deterministic=True, **options) as run:
-            for inputs, targets in run.batches(tensors(96), global_batch_size=32):
-                if run.step_number == 1:
-                    run.checkpoint()
-                run.backward(mean_loss(run.model, inputs, targets))
-                run.step()
-        return model
-
-    keeper = Kept()
-    whole = last(keeper, virtual_ranks=2)
-    assert torch.equal(last(keeper).weight, whole.weight)
-    assert not torch.equal(last(Kept()).weight, whole.weight)
+def test_on_its_way_to_a_device_an_optimizer_keeps_its_state_and_its_parameters() -> None:
+    model = linear()
+    optimizer = torch.optim.Adagrad(model.parameters(), initial_accumulator_value=0.5)
+    replica = Replica(model, optimizer, {})
+    replica.move(torch.device("cpu"))
+    assert optimizer.param_groups[0]["params"][0] is model.weight
+    assert torch.equal(optimizer.state[model.weight]["sum"], torch.full((3, 6), 0.5))
 
 
 def test_a_state_that_is_kept_more_precisely_than_its_parameter_stays_so() -> None:

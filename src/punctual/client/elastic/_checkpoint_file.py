@@ -74,8 +74,8 @@ def image(state: State, block: Tensor | None) -> Image:
     for name, (start, end) in places.items():
         tensor = tensors[name].detach()
         block[start:end].view(tensor.dtype).view(tensor.shape).copy_(tensor, non_blocking=True)
-    if block.is_pinned():
-        torch.cuda.synchronize()
+    for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+        torch.cuda.synchronize(device)
     return Image(header, block)
 
 

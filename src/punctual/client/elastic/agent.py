@@ -227,8 +227,7 @@ class Agent:
         if worker in self._crew.members:
             self._account.stop(worker.n_steps, words["stepped_ns"])
         if words["after_fault"]:
-            self._after_fault = True
-            self._announce()
+            self._break_up()
 
     def _be_through(self, worker: Worker, code: int) -> None:
         """Its training function has ended, and so will the others': they leave together."""
@@ -262,11 +261,17 @@ class Agent:
         self._n_deaths += not worker.has_stepped
         if was_member:
             self._account.lose(stamp.n_steps, stamp.stamp_ns)
-            self._after_fault, self._given_up = True, (-1, "")
-            self._announce()
+            self._given_up = (-1, "")
+            self._break_up()
         self._mourn(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
             self._despair(how, shell_code(code))
+
+    def _break_up(self) -> None:
+        """The generation has lost a member, or one of them its group: have the others leave it."""
+        self._after_fault = True
+        self._board.generation_broken = self._generation
+        self._announce()
 
     def _forget(self, worker: Worker) -> bool:
         """Keep nothing of a worker that has ended; whether it was a member."""

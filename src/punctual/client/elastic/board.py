@@ -57,6 +57,15 @@ class Board:
     def generation_wanted(self, generation: int) -> None:
         self._words[0] = generation
 
+    @property
+    def generation_broken(self) -> int:
+        """The newest generation that has lost a member; below 0: none has."""
+        return self._words[1] - 1
+
+    @generation_broken.setter
+    def generation_broken(self, generation: int) -> None:
+        self._words[1] = generation + 1
+
     def show(self, i_slot: int, n_steps: int, waiting: bool, stamp_ns: int) -> None:
         """Put up a worker's stamp. The hot path: twice a step."""
         i = (i_slot + 1) * _WORDS_PER_LINE

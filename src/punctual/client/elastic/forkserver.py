@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from punctual.client.complaint import invalid
 from punctual.client.elastic.membership import AgentLink
 from punctual.client.elastic.worker import run
 
@@ -152,6 +153,7 @@ def _preload(origin: Origin) -> None:
     for name in origin.preloaded:
         importlib.import_module(name)
     _load_script(origin)
+    _check_no_gpu(origin)
     gc.collect()
     gc.freeze()  # what is never collected is never written to, and stays shared by all workers
 
@@ -169,6 +171,16 @@ def _load_script(origin: Origin) -> None:
     with open(origin.main_path, "rb") as file:  # noqa: PTH123 -- the only file that is opened here
         code = compile(file.read(), origin.main_path, "exec")
     exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script
+
+
+def _check_no_gpu(origin: Origin) -> None:
+    """Raise `ValueError` if the script's top level has used a GPU: no worker could use one then."""
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise invalid(
+            "the script's top level must not use a GPU", "CUDA, begun while the script was loaded",
+            f"'{origin.main_path}'", "Move what uses the GPU into the training function.",
+        )  # fmt: skip
 
 
 def main(control_fd: int) -> None:

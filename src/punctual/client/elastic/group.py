@@ -1,6 +1,12 @@
-"""The workers of one generation, connected. Another generation is another group."""
+"""The workers of one generation, connected. Another generation is another group.
+
+On CPUs, and where workers share a GPU, they are connected by gloo: when a member dies its connections break, and the
+others see it. Workers with a GPU each are connected by NCCL, where the device waits and nothing breaks by itself: they
+look at the board while they wait, and end the waiting when the agent has missed a member.
+"""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,15 +20,19 @@ from torch import Tensor
 from punctual.client.elastic.membership import Link, Roster
 
 #: A collective may have to wait as long as the slowest worker's step, phase or pause takes; who is hung is found out
-#: by the agent, which ends it, and then the connection breaks at once. With NCCL nothing breaks by itself.
-_GLOO_TIMEOUT_S = 1800.0
-_NCCL_TIMEOUT_S = 60.0
+#: by the agent, which ends it.
+_TIMEOUT_S = 1800.0
 
 #: All members are alive when they are told the roster, but may be short of processor time. When one dies, the agent wants
 #: another generation at once. Whoever gave up by itself would leave the others waiting for it in turn.
 _GATHERING_TIMEOUT_S = 300.0
 _CONNECTING_TIMEOUT_S = 30.0
 _GATHERING_POLL_S = 0.0005
+#: Between two looks at whether the device has done a collective.
+_DEVICE_POLL_S = 0.0001
+
+#: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.
+_WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
 class GroupFault(Exception):
@@ -49,7 +59,8 @@ class Group:
         Where tensors must be that are sent.
     """
 
-    def __init__(self, roster: Roster, device: torch.device) -> None:
+    def __init__(self, roster: Roster, device: torch.device, link: Link | None = None) -> None:
+        self._link = link
         self.roster = roster
         self.rank = roster.rank
         self.n_workers = roster.n_workers
@@ -64,7 +75,7 @@ class Group:
         GroupFault
             One of them did not come, or a newer generation is wanted already.
         """
-        group = cls(roster, device)
+        group = cls(roster, device, link)
         if roster.n_workers > 1:
             with group_faults():
                 group._connect(link)
@@ -77,15 +88,18 @@ class Group:
             dist.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False),
         )
         self._await_all(store, link)
-        is_on_gpu = self.device.type == "cuda"
-        if is_on_gpu:
-            torch.cuda.set_device(self.device)
+        if self._is_nccl:
+            os.environ[_WATCHDOG_VARIABLE] = "0"
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if is_on_gpu else "gloo", store=store, rank=roster.rank, world_size=roster.n_workers,
-            timeout=timedelta(seconds=_NCCL_TIMEOUT_S if is_on_gpu else _CONNECTING_TIMEOUT_S),
+            "cpu:gloo,cuda:nccl" if self._is_nccl else "gloo", store=store, rank=roster.rank,
+            world_size=roster.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
         )  # fmt: skip
-        if not is_on_gpu:
-            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_GLOO_TIMEOUT_S))  # noqa: SLF001 -- has no public name
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
+
+    @property
+    def _is_nccl(self) -> bool:
+        """NCCL wants a device for each member; only the agent knows whether there is."""
+        return self.device.type == "cuda" and self.roster.i_device is not None
 
     def _await_all(self, store: dist.Store, link: Link) -> None:
         """Wait until all members are here: forming the group would wait for one that has died.
@@ -106,7 +120,7 @@ class Group:
         """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
         if not dist.is_initialized():
             return
-        if after_fault and self.device.type == "cuda":
+        if after_fault and self._is_nccl:
             dist.distributed_c10d._abort_process_group()  # noqa: SLF001 -- torch has no public way to end NCCL's waiting
         else:
             dist.destroy_process_group()
@@ -119,27 +133,41 @@ class Group:
     def end_sum(self, work: dist.Work | None) -> None:
         if work is not None:
             with group_faults():
-                work.wait()
+                self._await(work)
+
+    def _await(self, work: dist.Work) -> None:
+        """Wait until a collective is done, or a member is gone."""
+        work.wait()  # with NCCL it is the device that waits
+        if not self._is_nccl:
+            return
+        done = torch.cuda.Event()
+        done.record()
+        while not done.query():
+            if self._link is not None and self._link.generation_broken >= self.roster.generation:
+                raise RuntimeError(f"a member of generation {self.roster.generation} is gone")
+            sleep(_DEVICE_POLL_S)
 
     def send_from(self, source: int, tensor: Tensor) -> None:
         """Replace `tensor` by that of the member `source`."""
         if self.n_workers > 1:
             with group_faults():
-                dist.broadcast(tensor, source)
+                self._await(dist.broadcast(tensor, source, async_op=True))
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
         """Send each member its row of `outgoing`; the flat tensors that the members have sent, of these sizes."""
         received = outgoing.new_empty(sum(sizes_in))
         n_each = outgoing[0].numel()
         with group_faults():
-            dist.all_to_all_single(received, outgoing.reshape(-1), list(sizes_in), [n_each] * self.n_workers)
+            sizes_out = [n_each] * self.n_workers
+            flat = outgoing.reshape(-1)
+            self._await(dist.all_to_all_single(received, flat, list(sizes_in), sizes_out, async_op=True))
         return list(received.split(sizes_in))
 
     def collect(self, tensor: Tensor) -> Tensor:
         """The flat tensors of all members, equally long, one behind the other."""
         collected = tensor.new_empty(len(tensor) * self.n_workers)
         with group_faults():
-            dist.all_gather_into_tensor(collected, tensor)
+            self._await(dist.all_gather_into_tensor(collected, tensor, async_op=True))
         return collected
 
     def gather(self, value: Any) -> list[Any]:

@@ -94,7 +94,9 @@ class Member:
     def _go_to_device(self, roster: Roster) -> None:
         """The model has been built anywhere; now its worker's device is known."""
         if roster.i_device is not None:
-            self.replica.model.to(torch.device("cuda", roster.i_device))
+            device = torch.device("cuda", roster.i_device)
+            torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
+            self.replica.move(device)
         first = next(self.replica.model.parameters(), None)
         self.device = torch.device("cpu") if first is None else first.device
 

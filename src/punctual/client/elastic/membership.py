@@ -54,6 +54,11 @@ class Link(Protocol):
         """The newest generation that is to be formed; read at each step, costs about a microsecond."""
         ...
 
+    @property
+    def generation_broken(self) -> int:
+        """The newest generation that has lost a member; below 0: none has."""
+        ...
+
     def join(self, *, n_steps: int, after_fault: bool = False) -> Roster | None:
         """Say that this worker is ready for the next generation, and wait until it is formed.
 
@@ -88,6 +93,7 @@ class Alone:
     """The link of a training that nobody manages: one worker, in the script's own process."""
 
     generation_wanted = 0
+    generation_broken = -1
 
     def join(self, *, n_steps: int, after_fault: bool = False) -> Roster | None:
         return Roster(generation=0, rank=0, n_workers=1, source=-1)
@@ -129,6 +135,10 @@ class AgentLink:
     @property
     def generation_wanted(self) -> int:
         return self._board.generation_wanted
+
+    @property
+    def generation_broken(self) -> int:
+        return self._board.generation_broken
 
     def join(self, *, n_steps: int, after_fault: bool = False) -> Roster | None:
         self._board.show(self._i_slot, n_steps, True, monotonic_ns())

@@ -91,8 +91,14 @@ def _by_name(train: Callable[[AgentLink], object]) -> bytes:
 
 
 def _environment() -> dict[str, str]:
-    """The forkserver does not train: it makes no threads, and leaves the page alone."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    """The forkserver does not train: it makes no threads, and leaves the page and the GPUs alone.
+
+    A script that only asks at its top level whether there is a GPU must not have CUDA's driver started for the answer.
+    """
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    }  # fmt: skip
     environment.pop(PAGE_VARIABLE, None)
     return environment
 

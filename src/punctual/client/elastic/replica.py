@@ -82,6 +82,12 @@ class Replica:
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         return {f"model/{name}": tensor.detach() for name, tensor in named}
 
+    def move(self, device: torch.device) -> None:
+        """Go to `device`; parameters stay the same objects, so that the optimizer and the script still have them."""
+        self.model.to(device)
+        if self.optimizer.state:  # some optimizers have one from the beginning; each tensor goes where torch wants it
+            self.optimizer.load_state_dict(self.optimizer.state_dict())
+
     def collect(self) -> State:
         """The state now, without copying a tensor."""
         tensors = self.model_tensors()

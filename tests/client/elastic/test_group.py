@@ -1,0 +1,102 @@
+"""How workers with GPUs are connected, as far as that can be seen without one."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore
+
+from punctual.client.elastic.board import Board
+from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.membership import Alone, Roster
+
+GPU = torch.device("cuda", 0)
+
+
+class Work:
+    """A collective that NCCL has taken."""
+
+    def wait(self) -> None:
+        """The device waits, and this process does not."""
+
+
+class Device:
+    """Is done after some looks; a member is gone after some others."""
+
+    def __init__(self, n_looks: int, n_looks_whole: int) -> None:
+        self._n_left, self._n_whole_left = n_looks, n_looks_whole
+
+    def record(self) -> None:
+        """From here on."""
+
+    def query(self) -> bool:
+        self._n_left -= 1
+        return self._n_left < 0
+
+    @property
+    def generation_broken(self) -> int:
+        self._n_whole_left -= 1
+        return 2 if self._n_whole_left >= 0 else 3
+
+    generation_wanted = 3
+
+
+def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch, i_device: int | None = 0) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", lambda: device)
+    roster = Roster(generation=3, rank=0, n_workers=2, i_device=i_device)
+    link: Any = device
+    work: Any = Work()
+    Group(roster, GPU, link).end_sum(work)
+
+
+def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(5, 100)
+    wait_for(device, monkeypatch)
+    assert device._n_left < 0
+
+
+def test_a_wait_for_a_member_that_is_gone_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(GroupFault, match="a member of generation 3 is gone"):
+        wait_for(Device(10**9, 5), monkeypatch)
+
+
+def test_gloo_finds_out_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device(10**9, 0)
+    wait_for(device, monkeypatch, i_device=None)
+    assert device._n_left == 10**9
+
+
+@pytest.fixture
+def backends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Those that groups were connected by, without being connected."""
+    seen: list[str] = []
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: seen.append(backend))
+    monkeypatch.setattr(dist.distributed_c10d, "_set_pg_timeout", lambda timeout: None)
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("device", "i_device", "backend"),
+    [
+        (GPU, 0, "cpu:gloo,cuda:nccl"),
+        (GPU, None, "gloo"),  # workers that may share a device, which NCCL refuses
+        (torch.device("cpu"), None, "gloo"),
+    ],
+)
+def test_nccl_is_for_workers_with_a_device_each(
+    backends: list[str], device: torch.device, i_device: int | None, backend: str
+) -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    roster = Roster(generation=1, rank=0, n_workers=1, store_host="127.0.0.1", store_port=store.port, i_device=i_device)
+    Group(roster, device)._connect(Alone())
+    assert backends == [backend]
+
+
+def test_a_generation_that_has_lost_a_member_is_on_the_board() -> None:
+    board = Board.create()
+    assert board.generation_broken == -1
+    board.generation_broken = 0
+    assert (board.generation_broken, board.generation_wanted) == (0, 0)
+    board.close()
