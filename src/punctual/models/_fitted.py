@@ -8,7 +8,7 @@ from typing import Protocol
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, Point, possible, with_seen
-from punctual.models._regression import Prior, Regression, fit
+from punctual.models._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
 N_POINTS_MAX = 64
@@ -53,7 +53,11 @@ class Form(Protocol):
         """What is believed of the coefficients, in the scale of the points."""
         ...
 
-    def misfit(self, one: Shape, other: Shape) -> float:
+    def place(self, shape: Shape) -> Place:
+        """Where a shape lies among others."""
+        ...
+
+    def misfit(self, one: Place, other: Place) -> float:
         """Covariance of what the terms leave unexplained in two shapes, relative."""
         ...
 
@@ -73,7 +77,8 @@ def fold(form: Form, state: FittedState, seen: Iterable[SeenRate]) -> FittedStat
         return state
     basis = replace(state.basis, kinds=tuple(sorted({point.shape.device for point in points})))
     terms = [form.terms(basis, point.shape) for point in points]
-    found = fit(terms, points, form.prior(basis, points), form.misfit, noise_frac=form.noise_frac)
+    places = [form.place(point.shape) for point in points]
+    found = fit(terms, places, points, form.prior(basis, points), form.misfit, noise_frac=form.noise_frac)
     return FittedState(basis, points, "ok" if found else "failed", found)
 
 
@@ -88,14 +93,14 @@ def std_sps(form: Form, state: FittedState, shape: Shape) -> float:
     if state.fit is None or not known or min(known, key=lambda pair: pair[0])[0] <= 0:
         return inf
     rate, slowest = min(known, key=lambda pair: pair[0])
-    share = state.fit.std_frac(form.terms(state.basis, slowest), slowest, form.misfit)
+    share = state.fit.std_frac(form.terms(state.basis, slowest), form.place(slowest), form.misfit)
     return rate * min(1.0, share) if isfinite(share) else inf
 
 
 def _rate_sps(form: Form, state: FittedState, shape: Shape) -> float:
     if state.fit is None:
         return 0.0
-    time_s = state.fit.time_s(form.terms(state.basis, shape), shape, form.misfit)
+    time_s = state.fit.time_s(form.terms(state.basis, shape), form.place(shape), form.misfit)
     return 1.0 / time_s if isfinite(time_s) and time_s > 0 else 0.0
 
 

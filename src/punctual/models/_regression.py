@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from punctual.core.speed import Shape
 from punctual.models._base import Point
 
 Array = NDArray[np.float64]
 
+#: Where a shape lies among others: its kind of device, and what says how near others are, counted in doublings.
+Place = tuple[str, tuple[float, ...]]
 #: Covariance of the relative misfit in two shapes: what the terms leave unexplained, without measurement noise.
-Kernel = Callable[[Shape, Shape], float]
+Kernel = Callable[[Place, Place], float]
 
 #: Points that contradict each other grossly must not carry the correction out of the range of numbers.
 _MISFIT_MOST = 50.0
@@ -42,7 +43,7 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regression:
-    """A fit; its arrays are read-only.
+    """A fit; its arrays are read-only. What every rate needs are plain numbers: there are few of them.
 
     Attributes
     ----------
@@ -50,8 +51,8 @@ class Regression:
         The coefficients, seconds; shape (n_terms,).
     covariance
         Of the coefficients, seconds squared; shape (n_terms, n_terms).
-    shapes
-        Those measured; n_points.
+    places
+        Where the measured shapes lie; n_points.
     precision
         Inverse of the points' covariance, misfit and noise, relative; shape (n_points, n_points).
     relative_terms
@@ -62,40 +63,39 @@ class Regression:
         Factor on all variances: above one where the points lie farther from the fit than was believed.
     """
 
-    seconds: Array
+    seconds: tuple[float, ...]
     covariance: Array
-    shapes: tuple[Shape, ...]
+    places: tuple[Place, ...]
     precision: Array
     relative_terms: Array
-    misfit_weights: Array
+    misfit_weights: tuple[float, ...]
     spread: float
 
-    def time_s(self, terms: Sequence[float], shape: Shape, kernel: Kernel) -> float:
-        """Seconds a step in `shape`: the terms, corrected by the misfit of the points near it."""
-        nearness = np.array([kernel(shape, other) for other in self.shapes])
-        misfit = min(max(float(nearness @ self.misfit_weights), -_MISFIT_MOST), _MISFIT_MOST)
-        return float(np.dot(terms, self.seconds)) * exp(misfit)
+    def time_s(self, terms: Sequence[float], place: Place, kernel: Kernel) -> float:
+        """Seconds a step in a shape at `place`: the terms, corrected by the misfit of the points near it."""
+        misfit = _dot([kernel(place, other) for other in self.places], self.misfit_weights)
+        return _dot(terms, self.seconds) * exp(min(max(misfit, -_MISFIT_MOST), _MISFIT_MOST))
 
-    def std_frac(self, terms: Sequence[float], shape: Shape, kernel: Kernel) -> float:
+    def std_frac(self, terms: Sequence[float], place: Place, kernel: Kernel) -> float:
         """Standard deviation of `time_s`, relative to it."""
-        nearness = np.array([kernel(shape, other) for other in self.shapes])
+        nearness = np.array([kernel(place, other) for other in self.places])
         weights = self.precision @ nearness
-        unexplained = kernel(shape, shape) - nearness @ weights
+        unexplained = kernel(place, place) - nearness @ weights
         gradient = np.asarray(terms) / np.dot(terms, self.seconds) - weights @ self.relative_terms
         variance = unexplained + gradient @ self.covariance @ gradient
         return float(np.sqrt(self.spread * max(0.0, variance)))
 
 
 def fit(
-    terms: Sequence[Sequence[float]], points: Sequence[Point], prior: Prior, kernel: Kernel, *, noise_frac: float,
-    belief: float = 3.0,
+    terms: Sequence[Sequence[float]], places: Sequence[Place], points: Sequence[Point], prior: Prior, kernel: Kernel, *,
+    noise_frac: float, belief: float = 3.0,
 ) -> Regression | None:  # fmt: skip
     """The most probable non-negative coefficients; None where the numbers admit none.
 
     Parameters
     ----------
-    terms
-        Of each point; shape (n_points, n_terms).
+    terms, places
+        Of each point; shape (n_points, n_terms), and (n_points,).
     noise_frac
         Standard deviation of one report of a rate, relative.
     belief
@@ -110,18 +110,18 @@ def fit(
     """
     try:
         with np.errstate(all="ignore"):
-            found = _solve(np.array(terms), points, prior, kernel, noise_frac, belief)
+            found = _solve(np.array(terms), tuple(places), points, prior, kernel, noise_frac, belief)
     except (np.linalg.LinAlgError, RuntimeError, ValueError):
         return None
     return found if _is_finite(found) else None
 
 
 def _solve(
-    terms: Array, points: Sequence[Point], prior: Prior, kernel: Kernel, noise_frac: float, belief: float
-) -> Regression:
-    shapes = tuple(point.shape for point in points)
+    terms: Array, places: tuple[Place, ...], points: Sequence[Point], prior: Prior, kernel: Kernel, noise_frac: float,
+    belief: float,
+) -> Regression:  # fmt: skip
     rates = np.array([point.rate_sps for point in points])
-    covariance = np.array([[kernel(one, other) for other in shapes] for one in shapes])
+    covariance = np.array([[kernel(one, other) for other in places] for one in places])
     noise = np.diag([noise_frac**2 / point.n_seen for point in points])
     whiten = np.linalg.inv(np.linalg.cholesky(covariance + noise))
     relative_terms = terms * rates[:, None]
@@ -133,14 +133,18 @@ def _solve(
     misfit = -np.log(relative_terms @ seconds)
     whitened = whiten @ misfit
     return Regression(
-        seconds=_frozen(seconds),
+        seconds=tuple(seconds.tolist()),
         covariance=_frozen(np.linalg.inv(system.T @ system) * np.outer(prior.scale, prior.scale)),
-        shapes=shapes,
+        places=places,
         precision=_frozen(whiten.T @ whiten),
         relative_terms=_frozen(relative_terms),
-        misfit_weights=_frozen(whiten.T @ whitened),
+        misfit_weights=tuple((whiten.T @ whitened).tolist()),
         spread=float((belief + whitened @ whitened) / (belief + len(points))),
     )
+
+
+def _dot(numbers: Sequence[float], weights: Sequence[float]) -> float:
+    return sum([number * weight for number, weight in zip(numbers, weights, strict=True)])
 
 
 def _frozen(numbers: Any) -> Array:

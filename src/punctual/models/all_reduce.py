@@ -1,7 +1,7 @@
 """Synchronous data-parallel training: compute, and an all-reduce inside a node and across nodes."""
 
 from dataclasses import dataclass
-from math import hypot, log2
+from math import dist, log2
 from statistics import median
 
 import numpy as np
@@ -10,7 +10,7 @@ from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import Point, check_above_zero
 from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
-from punctual.models._regression import Prior
+from punctual.models._regression import Place, Prior
 
 #: Prior size of the terms of a kind of device: work that is divided (over the least worker-seconds a step seen), work
 #: that is not (over the median time of a step).
@@ -108,9 +108,12 @@ class AllReduce:
             least=np.array([*least, *(0.0 for _ in _COMMUNICATION_SCALES)]),
         )
 
-    def misfit(self, one: Shape, other: Shape) -> float:
-        """Shapes are near if their numbers of workers and of nodes are, counted in doublings."""
-        if one.device != other.device:
+    def place(self, shape: Shape) -> Place:
+        """Shapes are near if their numbers of workers and of nodes are."""
+        return shape.device, (log2(shape.n_workers), log2(shape.n_nodes))
+
+    def misfit(self, one: Place, other: Place) -> float:
+        """Only shapes on the same kind of device have anything in common."""
+        if one[0] != other[0]:
             return 0.0
-        distance = hypot(log2(one.n_workers / other.n_workers), log2(one.n_nodes / other.n_nodes))
-        return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
+        return near(dist(one[1], other[1]), smooth_frac=self.smooth_frac, own_frac=self.own_frac)

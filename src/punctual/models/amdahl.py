@@ -9,7 +9,7 @@ from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import Point, check_above_zero
 from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
-from punctual.models._regression import Prior
+from punctual.models._regression import Place, Prior
 
 #: Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
 _SERIAL_SCALE, _PARALLEL_SCALE = 0.5, 1.5
@@ -94,12 +94,15 @@ class Amdahl:
             least=np.array([0.0, *(_PARALLEL_LEAST_FRAC * one for one in core_s)]),
         )
 
-    def misfit(self, one: Shape, other: Shape) -> float:
-        """Shapes are near if their cores and workers are, counted in doublings."""
-        if one.device != other.device:
+    def place(self, shape: Shape) -> Place:
+        """Shapes are near if both their cores and their workers are."""
+        return shape.device, (log2(_cores(shape)), log2(shape.n_workers))
+
+    def misfit(self, one: Place, other: Place) -> float:
+        """Only shapes on the same kind of device have anything in common."""
+        if one[0] != other[0]:
             return 0.0
-        cores = log2(_cores(one) / _cores(other))
-        distance = max(abs(cores), abs(log2(one.n_workers / other.n_workers)))
+        distance = max(abs(mine - its) for mine, its in zip(one[1], other[1], strict=True))
         return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
 
 

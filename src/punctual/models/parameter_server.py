@@ -1,7 +1,7 @@
 """Training with parameter servers, in the two forms of Optimus."""
 
 from dataclasses import dataclass
-from math import hypot, log2
+from math import dist, log2
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import Point, check_above_zero
 from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
-from punctual.models._regression import Prior
+from punctual.models._regression import Place, Prior
 
 #: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
 #: same, what the link between workers and servers takes, and overheads that grow with workers and with servers.
@@ -95,12 +95,15 @@ class ParameterServer:
         sizes = np.array([_COMPUTE_SIZE] * len(basis.kinds) + list(others))
         return Prior(scale=sizes / shares.max(axis=0), least=np.zeros(len(sizes)))
 
-    def misfit(self, one: Shape, other: Shape) -> float:
-        """Shapes are near if their numbers of workers and of servers are, counted in doublings."""
-        if one.device != other.device:
+    def place(self, shape: Shape) -> Place:
+        """Shapes are near if their numbers of workers and of servers are."""
+        return shape.device, (log2(shape.n_workers), log2(_n_servers(shape)))
+
+    def misfit(self, one: Place, other: Place) -> float:
+        """Only shapes on the same kind of device have anything in common."""
+        if one[0] != other[0]:
             return 0.0
-        distance = hypot(log2(one.n_workers / other.n_workers), log2(_n_servers(one) / _n_servers(other)))
-        return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
+        return near(dist(one[1], other[1]), smooth_frac=self.smooth_frac, own_frac=self.own_frac)
 
 
 def _n_servers(shape: Shape) -> int:
