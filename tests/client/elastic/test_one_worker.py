@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset
 
 from punctual.client.elastic.evaluation import Telling
+from punctual.client.elastic.dropout import draw
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.replica import Replica, State
 from punctual.client.elastic.run import Context, Run
@@ -187,6 +188,18 @@ def test_a_recomputed_forward_has_the_masks_it_had() -> None:
         train(model)
         made.append([param.detach().clone() for param in model.parameters()])
     assert all(torch.equal(mine, other) for mine, other in zip(*made, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_mask_has_ones_with_their_probability(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(7)
+    mask = torch.full((101, 999), torch.nan, dtype=dtype)
+    for p in (1e-12, 0.1, 0.5, 0.75, 1 - 1e-12):
+        draw(mask, p, generator)
+        assert set(mask.unique().tolist()) <= {0.0, 1.0}
+        assert mask.double().mean().item() == pytest.approx(p, abs=0.006)  # four standard deviations
+        together = (mask[:, 1:] * mask[:, :-1]).double().mean().item()
+        assert together == pytest.approx(p * p, abs=0.01), "neighbours have nothing to do with each other"
 
 
 def test_dropout_is_torchs_own_again_afterwards() -> None:

@@ -1,6 +1,7 @@
 """Gradients of a step, summed over parts, virtual ranks and workers, and a few numbers that travel with them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -247,6 +248,19 @@ class BucketedSum:
         self._works.clear()
 
 
+@dataclass(slots=True)
+class _Leaf:
+    """What a virtual rank has, or several: a gradient for each parameter, and notes."""
+
+    grads: list[Tensor]
+    notes: list[float]
+
+    def add(self, other: "_Leaf") -> "_Leaf":
+        torch._foreach_add_(self.grads, other.grads)
+        self.notes = [mine + theirs for mine, theirs in zip(self.notes, other.notes, strict=True)]
+        return self
+
+
 class TreeTotal:
     """Sums in the order of a binary tree whose leaves are the virtual ranks: the same bits for any number of workers.
 
@@ -263,7 +277,7 @@ class TreeTotal:
         self._begin()
 
     def _begin(self) -> None:
-        self._tree: TreeSum[list[Tensor]] = TreeSum(self._n_virtual_ranks, _add)
+        self._tree: TreeSum[_Leaf] = TreeSum(self._n_virtual_ranks, _Leaf.add)
 
     def await_last(self) -> None:
         """Nothing is sent before the end."""
@@ -271,31 +285,32 @@ class TreeTotal:
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in self._params]
         had = [float(param.grad is not None) for param in self._params]
-        notes = torch.tensor([0.0] * (self._n_notes - 1) + [loss, *had], dtype=torch.float64)
-        self._tree.put_leaf(virtual_rank, [*grads, notes.to(self._group.device)])
+        self._tree.put_leaf(virtual_rank, _Leaf(grads, [0.0] * (self._n_notes - 1) + [loss, *had]))
         clear(self._params)
 
     def finish(self, notes: Sequence[float]) -> list[float]:
-        mine = self._tree.roots[0].total[-1]
-        mine[: len(notes)] += torch.tensor(notes, dtype=mine.dtype).to(mine.device)
-        *grads, total = self._tree.total if self._group.n_workers == 1 else self._over_workers()
-        sums = total.tolist()
-        for param, grad, n_had in zip(self._params, grads, sums[self._n_notes :], strict=True):
+        self._tree.roots[0].total.notes[: len(notes)] = notes
+        total = self._tree.total if self._group.n_workers == 1 else self._over_workers()
+        for param, grad, n_had in zip(self._params, total.grads, total.notes[self._n_notes :], strict=True):
             param.grad = grad if n_had else None
         self._begin()
-        return sums[: self._n_notes]
+        return total.notes[: self._n_notes]
 
-    def _over_workers(self) -> list[Tensor]:
-        totals = [torch.empty(0)] * len(self._params)
+    def _over_workers(self) -> _Leaf:
+        grads = [torch.empty(0)] * len(self._params)
         for flat in self._flats:
-            total = self._total(partial(flat.packed, n_parts=self._group.n_workers))
+            total = self._total(partial(self._packed, flat))
             for i, view in zip(flat.numbers, flat.views(total), strict=True):
-                totals[i] = view
-        return [*totals, self._total(lambda tensors: tensors[-1])]
+                grads[i] = view
+        notes = self._total(lambda leaf: torch.tensor(leaf.notes, dtype=torch.float64, device=self._group.device))
+        return _Leaf(grads, notes.tolist())
 
-    def _total(self, part: Callable[[list[Tensor]], Tensor]) -> Tensor:
-        """The sum over all virtual ranks of one part of what there is of each."""
-        roots = [Node(root.level, root.index, part(root.total)) for root in self._tree.roots]
+    def _packed(self, flat: _Flat, leaf: _Leaf) -> Tensor:
+        return flat.packed(leaf.grads, self._group.n_workers)
+
+    def _total(self, flat_of: Callable[[_Leaf], Tensor]) -> Tensor:
+        """The sum over all virtual ranks of what `flat_of` makes of each."""
+        roots = [Node(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
         return total_of(roots, self._group, self._n_virtual_ranks)
 
     def forget(self) -> None:
@@ -329,8 +344,3 @@ def _in_rows(flat: Tensor, n_rows: int) -> Tensor:
     """`flat` in equally long rows; zeros fill up the last."""
     n_missing = -len(flat) % n_rows
     return (nn.functional.pad(flat, (0, n_missing)) if n_missing else flat).view(n_rows, -1)
-
-
-def _add(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    torch._foreach_add_(left, right)
-    return left

@@ -103,7 +103,7 @@ class Context:
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
         member = Member(self._link, replica, keeper, n_virtual_ranks, can_fuse=can_fuse)
-        return Run(member, Stepper(member, is_deterministic=deterministic))
+        return Run(member, Stepper(member, is_deterministic=deterministic, draws_dropout=fuse))
 
 
 @dataclass(frozen=True, slots=True)

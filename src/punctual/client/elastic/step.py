@@ -49,6 +49,11 @@ class Step:
 class Stepper:
     """Takes steps. A context manager: inside, dropout belongs to the virtual ranks.
 
+    Parameters
+    ----------
+    draws_dropout
+        Whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
+
     Attributes
     ----------
     loss
@@ -57,11 +62,12 @@ class Stepper:
         Since the last step it is known that this generation ends here, or the training.
     """
 
-    def __init__(self, member: Member, *, is_deterministic: bool) -> None:
+    def __init__(self, member: Member, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
         self.loss = float("nan")
         self.leaves = self.stops = False
         self._member = member
         self._is_deterministic = is_deterministic
+        self._draws_dropout = draws_dropout
         optimizer = member.replica.optimizer
         self._params = [param for group in optimizer.param_groups for param in group["params"]]
         self._reduction: Reduction = AloneSum(self._params)
@@ -75,7 +81,7 @@ class Stepper:
         self._rank_loss = 0.0
 
     def __enter__(self) -> Self:
-        if self._member.can_fuse:
+        if self._draws_dropout:
             self._dropout.install()
         return self
 
@@ -139,7 +145,7 @@ class Stepper:
         rank = _ALL if member.fuses else first.virtual_rank
         seeds = (self._step.seed, member.position.n_steps, rank, first.i_piece, 1)
         seed_all(*seeds)
-        self._dropout.begin_part(part.pieces if member.can_fuse else (), part.n_samples)
+        self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
         is_known = member.fuses is not None or not member.can_fuse
         self._probe = None if is_known else Probe(self._dropout, *seeds)
         self._part, self._is_backward_done = part, False
