@@ -31,7 +31,8 @@ def training(
 
 
 def goodput(one: AdaptiveTraining, n: int, device_batch_max: float = 64.0) -> float:
-    return one.goodputs("", device_batch_max)[n, 1]
+    """In the first epoch."""
+    return one.goodputs("", device_batch_max)[n, 1][0]
 
 
 def test_without_noise_the_smallest_batch_is_best() -> None:
@@ -65,9 +66,8 @@ def test_no_other_batch_is_faster() -> None:
 
 def test_each_epoch_has_its_own_batch() -> None:
     both, quiet, noisy = training(QUIET, NOISY), training(QUIET), training(NOISY)
-    assert both.work_steps == 200.0
-    took_s = 100 / goodput(quiet, 4) + 100 / goodput(noisy, 4)
-    assert goodput(both, 4) == pytest.approx(200 / took_s)
+    assert both.epoch_steps == [100.0, 100.0]
+    assert both.goodputs("")[4, 1] == (goodput(quiet, 4), goodput(noisy, 4))
 
 
 def test_one_device_needs_two_rounds_to_tell_the_noise() -> None:
@@ -87,7 +87,9 @@ def test_what_was_not_measured_cannot_run() -> None:
 
 def test_the_fewest_nodes_have_the_speed_of_the_nearest_that_were_measured() -> None:
     one = replace(training(QUIET), times={"": {(8, 4): TIMES, (8, 8): replace(TIMES, step_s=(9.0,) * 4)}})
-    assert one.goodputs("")[8, 2] == one.goodputs("")[8, 4]
+    found = one.goodputs("")
+    assert found.keys() == {(8, 2), (8, 4), (8, 8)}
+    assert found[8, 2] == found[8, 4] != found[8, 8]
 
 
 @pytest.fixture
@@ -97,7 +99,7 @@ def tables(tmp_path: Path) -> str:
     (tmp_path / "notes").mkdir()
     for batch in (16, 64):
         (folder / f"validation-{batch}.csv").write_text(
-            f"progress,iteration,metric,grad_sqr,grad_var\n{100 + batch},9,0.1,1.0,0.0\n{300 + batch},18,0.2,1.0,0.0\n"
+            f"progress,iteration,metric,grad_sqr,grad_var\n{100 + batch},9,0.1,1.0,0.0\n{300 + batch},18,0.2,0.0,1.0\n"
         )
     (folder / "placements.csv").write_text(
         "placement,local_bsz,step_time,sync_time\n1,16,0.5,0.1\n1,8,0.3,0.1\n2,8,0.2,0.1\n11,8,0.4,0.3\n"
@@ -113,12 +115,20 @@ def test_a_job_has_the_whole_training_before_it_and_its_speed_by_device(tables: 
     assert job.work_steps == job.spec.work_steps == 316.0
     assert job.spec.counts == (1, 2, 8)
     assert (job.spec.resize_cost_s, job.restarts) == (30.0, True)
-    speeds = {(seen.shape.device, seen.shape.n_workers, seen.shape.n_nodes): seen.rate_sps for seen in job.spec.profile}
-    assert speeds == pytest.approx(
-        {("", 1, 1): 2.0, ("", 2, 1): 5.0, ("", 2, 2): 2.5, ("", 8, 4): 1.25, ("2080Ti", 1, 1): 4.0}
-    )
-    assert job.truth.rate_sps(Shape(n_workers=2, n_nodes=2)) == pytest.approx(2.5)
-    assert job.truth.rate_sps(Shape(n_workers=1, device="2080Ti")) == pytest.approx(4.0)
+    # In the second epoch nothing but samples count: 64 of them are four smallest batches.
+    epochs = {
+        ("", 1, 1): (2.0, 4 / 1.7), ("", 2, 1): (5.0, 8.0), ("", 2, 2): (2.5, 4 / 0.7), ("", 8, 4): (1.25, 5.0),
+        ("2080Ti", 1, 1): (4.0, 4 / 0.7),
+    }  # fmt: skip
+    average = {shape: 316 / (116 / first + 200 / second) for shape, (first, second) in epochs.items()}
+    found = {(seen.shape.device, seen.shape.n_workers, seen.shape.n_nodes): seen.rate_sps for seen in job.spec.profile}
+    assert found == pytest.approx(average)
+    assert [begin for begin, _ in job.phases] == [0.0, 116.0]
+    for (device, n, n_nodes), rates in epochs.items():
+        shape = Shape(n_workers=n, n_nodes=n_nodes, device=device)
+        assert job.truth.rate_sps(shape) == pytest.approx(average[device, n, n_nodes])
+        assert [truth.rate_sps(shape) for _, truth in job.phases] == pytest.approx(rates)
+    assert AdaptiveBatch(tables=tables, drifts=False).job(TRACE).phases == ()
 
 
 def test_the_trace_may_say_how_many_devices_there_may_be_and_what_fits_on_one(tables: str) -> None:
@@ -126,9 +136,9 @@ def test_the_trace_may_say_how_many_devices_there_may_be_and_what_fits_on_one(ta
     job = rule.job(replace(TRACE, parameters={"n_gpus_max": 2.0}))
     assert job.spec.counts == (1, 2)
     assert {seen.shape.n_workers for seen in job.spec.profile} == {2}
-    # One device works 16 samples off in two rounds of eight.
+    # One device works 64 samples off in eight rounds.
     small = AdaptiveBatch(tables=tables).job(replace(TRACE, parameters={"device_batch_max": 8.0}))
-    assert small.truth.rate_sps(Shape(n_workers=1)) == pytest.approx(1 / (0.3 + 0.2))
+    assert small.phases[1][1].rate_sps(Shape(n_workers=1)) == pytest.approx(4 / (0.3 + 7 * 0.2))
     with pytest.raises(InvalidSpec, match="n_gpus_max"):
         rule.job(replace(TRACE, parameters={"device_batch_max": 4.0}))
 

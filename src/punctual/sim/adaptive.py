@@ -7,14 +7,15 @@ of the smallest batch: what any number of devices gets done of them in a second 
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
-from punctual.sim.truth import Measured
+from punctual.sim.truth import Measured, Truth, measured_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,13 +90,8 @@ class AdaptiveTraining:
         ends = [min(curve.progress[i] for curve in self.curves.values()) for i in range(self.n_epochs)]
         return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
 
-    @property
-    def work_steps(self) -> float:
-        """The whole training, in steps of the smallest batch."""
-        return sum(self.epoch_steps)
-
-    def goodputs(self, kind: str, device_batch_max: float = inf) -> dict[Shape, float]:
-        """Steps of the smallest batch in a second, on average over the training, in each shape in which it runs.
+    def goodputs(self, kind: str, device_batch_max: float = inf) -> dict[Shape, tuple[float, ...]]:
+        """Steps of the smallest batch in a second, in each epoch, in each shape in which it runs.
 
         Each epoch has the batch with which it is fastest. With as few nodes as a number of devices fits on, where that
         was not measured, it is as fast as with the nearest number of nodes.
@@ -108,19 +104,19 @@ class AdaptiveTraining:
         measured = self.times[kind]
         least_batch = min(times.batches[0] for times in measured.values())
         found = {
-            shape: goodput
+            shape: goodputs
             for shape, times in measured.items()
-            if (goodput := self._goodput(times, shape[0], least_batch, device_batch_max)) > 0
+            if (goodputs := self._goodputs(times, shape[0], least_batch, device_batch_max))
         }
-        return _with_fewest_nodes(found, self.devices_per_node[kind]) if found else {}
+        return _with_fewest_nodes(found, self.devices_per_node[kind])
 
-    def _goodput(self, times: StepTimes, n: int, least_batch: float, device_batch_max: float) -> float:
+    def _goodputs(self, times: StepTimes, n: int, least_batch: float, device_batch_max: float) -> tuple[float, ...]:
         import numpy as np
 
         smallest, largest = min(self.curves), max(self.curves)
         least, most = max(smallest, least_batch * n), min(times.batches[-1], device_batch_max)
         if least > largest or most < times.batches[0]:
-            return 0.0
+            return ()
         per_device = np.geomspace(least, largest, _N_BATCHES) / n
         rounds = np.ceil(per_device / most - _ROUNDING)
         if n == 1:  # the noise cannot be told from a single gradient
@@ -129,12 +125,12 @@ class AdaptiveTraining:
         batches = local * rounds * n
         runs = (local >= times.batches[0]) & (local <= most) & (batches >= smallest)
         if not runs.any():
-            return 0.0
+            return ()
         step_s = np.interp(local, times.batches, times.step_s)
         exchange_s = np.interp(local, times.batches, times.exchange_s)
         took_s = step_s + (rounds - 1) * (step_s - exchange_s)
-        best = (self._gains(batches) / took_s)[:, runs].max(axis=1)
-        return self.work_steps / float((np.array(self.epoch_steps) / best).sum())
+        best: list[float] = (self._gains(batches) / took_s)[:, runs].max(axis=1).tolist()
+        return tuple(best)
 
     def _gains(self, batches: "FloatArray") -> "FloatArray":
         """What a step of each batch is worth in steps of the smallest one, shape (n_epochs, n_batches)."""
@@ -147,6 +143,25 @@ class AdaptiveTraining:
         )
         left = variance / (batches / sizes[0]) + square
         return np.where(left > 0, (variance + square) / np.where(left > 0, left, 1.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveSpeed:
+    """How fast one model gets on, in steps of the smallest batch.
+
+    Attributes
+    ----------
+    work_steps
+        The whole training.
+    average
+        By kind of device: in one shape from beginning to end the training takes what all its epochs take together.
+    phases
+        Where each epoch begins, and the speed in it.
+    """
+
+    work_steps: float
+    average: Mapping[str, Measured]
+    phases: tuple[tuple[float, Truth], ...]
 
 
 class AdaptiveTables:
@@ -165,7 +180,7 @@ class AdaptiveTables:
         read = {path.name.lower(): _training(path) for path in sorted(Path(folder).glob("*/")) if path.is_dir()}
         #: By model.
         self.trainings = {model: one for model, one in read.items() if one.curves and one.times}
-        self._goodputs: dict[tuple[str, float], Mapping[str, Measured]] = {}
+        self._speeds: dict[tuple[str, float], AdaptiveSpeed] = {}
         if not self.trainings:
             raise InvalidSpec(
                 "a folder of trainings must hold curves and step times", "none", f"'{folder}'",
@@ -188,16 +203,43 @@ class AdaptiveTables:
             )  # fmt: skip
         return found
 
-    def goodputs(self, model: str, device_batch_max: float = inf) -> Mapping[str, Measured]:
-        """Goodput of `model` by kind of device; computed once."""
+    def speed(self, model: str, device_batch_max: float = inf) -> AdaptiveSpeed:
+        """How fast `model` gets on; computed once."""
         training, key = self.training(model), (model.lower(), device_batch_max)
-        if key not in self._goodputs:
-            tables = {kind: training.goodputs(kind, device_batch_max) for kind in training.times}
-            self._goodputs[key] = {kind: Measured(rates) for kind, rates in tables.items() if rates}
-        return self._goodputs[key]
+        if key not in self._speeds:
+            self._speeds[key] = _speed(training, device_batch_max)
+        return self._speeds[key]
 
 
-def _with_fewest_nodes(found: Mapping[Shape, float], devices_per_node: int) -> dict[Shape, float]:
+def _speed(training: AdaptiveTraining, device_batch_max: float) -> AdaptiveSpeed:
+    steps = training.epoch_steps
+    found = {kind: training.goodputs(kind, device_batch_max) for kind in training.times}
+    goodputs = {kind: table for kind, table in found.items() if table}
+    begins = accumulate(steps[:-1], initial=0.0)
+    return AdaptiveSpeed(
+        work_steps=sum(steps),
+        average={
+            kind: Measured({shape: _average(steps, rates) for shape, rates in table.items()})
+            for kind, table in goodputs.items()
+        },
+        phases=tuple((begin, _in_epoch(goodputs, i)) for i, begin in enumerate(begins)) if goodputs else (),
+    )
+
+
+def _in_epoch(goodputs: Mapping[str, Mapping[Shape, Sequence[float]]], i: int) -> Truth:
+    return measured_on(
+        {kind: Measured({shape: rates[i] for shape, rates in table.items()}) for kind, table in goodputs.items()}
+    )
+
+
+def _average(steps: Sequence[float], rates: Sequence[float]) -> float:
+    """The rate at which all steps together take as long as one after the other."""
+    return sum(steps) / sum(n / rate for n, rate in zip(steps, rates, strict=True))
+
+
+def _with_fewest_nodes(
+    found: Mapping[Shape, tuple[float, ...]], devices_per_node: int
+) -> dict[Shape, tuple[float, ...]]:
     filled = dict(found)
     for n in {n for n, _ in found}:
         fewest = ceil(n / devices_per_node)

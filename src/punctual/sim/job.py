@@ -1,6 +1,8 @@
 """A job of the simulated world: what is declared of it, and what is true."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 from punctual.core.errors import InvalidSpec
@@ -19,12 +21,14 @@ class SimJob:
     spec
         What the scheduler is told.
     truth
-        How fast the job really is.
+        How fast the job really is; if that changes, on average over its work.
     work_steps
         Steps it really does; `spec.work_steps` is what was declared.
     restarts
         Whether every change of its grant stops and starts its processes, at the price of a start-up. Otherwise a
         change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
+    phases
+        How fast it is from how many steps done on, ascending from 0; empty: as fast as `truth` from beginning to end.
     """
 
     submitted_at: float
@@ -32,6 +36,7 @@ class SimJob:
     truth: Truth
     work_steps: float
     restarts: bool = False
+    phases: tuple[tuple[float, Truth], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.work_steps < inf:
@@ -39,3 +44,16 @@ class SimJob:
                 "`work_steps` must be finite and above zero", f"{self.work_steps} steps", f"job '{self.spec.id}'",
                 "Leave the job out, or give it some work.",
             )  # fmt: skip
+        begins = [begin for begin, _ in self.phases] or [0.0]
+        if begins[0] != 0 or not all(one < other for one, other in pairwise([*begins, self.work_steps])):
+            raise InvalidSpec(
+                "`phases` must ascend from 0 to below `work_steps`", str(begins), f"job '{self.spec.id}'",
+                "Sort them, and leave out what comes after the end.",
+            )  # fmt: skip
+
+    def speed_at(self, steps: float) -> tuple[Truth, float]:
+        """How fast the job is after so many steps, and until how many."""
+        if not self.phases:
+            return self.truth, self.work_steps
+        i = bisect_right(self.phases, steps, key=lambda phase: phase[0])
+        return self.phases[i - 1][1], self.phases[i][0] if i < len(self.phases) else self.work_steps

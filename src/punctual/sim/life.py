@@ -23,7 +23,7 @@ class Life:
     __slots__ = (
         "asked_launch", "change", "change_at", "checkpoint_s", "checkpoint_steps", "cores", "draws", "fail_at", "finish_at",
         "grant", "hazard_left", "hazard_per_s", "id", "job", "phase", "rate_sps", "report_at", "request",
-        "resume_at", "since_at", "steps", "stop_at", "stop_cause", "told_dead", "trained_s", "used_core_s", "version",
+        "resume_at", "since_at", "steps", "stop_at", "stop_cause", "told_dead", "trained_s", "until_steps", "used_core_s", "version",
     )  # fmt: skip
 
     def __init__(self, job: SimJob, checkpoint_s: float) -> None:
@@ -54,6 +54,8 @@ class Life:
         self.change_at = self.resume_at = self.report_at = self.finish_at = self.fail_at = inf
         self.asked_launch = False
         self.steps = self.checkpoint_steps
+        #: Where its speed changes next, or its work ends: that is at `finish_at`.
+        self.until_steps = self.job.work_steps
         self.rate_sps = self.cores = self.trained_s = 0.0
         #: What is left of a unit-exponential amount of hazard, at whose end the process fails; None: none drawn yet.
         self.hazard_left: float | None = None
@@ -70,18 +72,19 @@ class Life:
         )  # fmt: skip
 
     def steps_at(self, at: float) -> float:
-        """Steps done; there is a rounding error in each line, so it may not go past the end."""
-        return min(self.job.work_steps, self.steps + self.rate_sps * (at - self.since_at))
+        """Steps done; there is a rounding error in each line, so it may not go past its end."""
+        return min(self.until_steps, self.steps + self.rate_sps * (at - self.since_at))
 
     def used_core_s_at(self, at: float) -> float:
         """CPU seconds used, by all its processes so far."""
         return self.used_core_s + (self.cores * (at - self.since_at) if self.phase == "training" else 0.0)
 
-    def train(self, at: float, rate_sps: float, amount: Resources, hazard_per_s: float) -> None:
-        """Make progress from `at` on."""
+    def train(self, at: float, rate_sps: float, until_steps: float, amount: Resources, hazard_per_s: float) -> None:
+        """Make progress from `at` on, at this speed until so many steps are done."""
         self.phase, self.since_at = "training", at
         self.rate_sps, self.cores, self.hazard_per_s = rate_sps, amount.cores, hazard_per_s
-        self.finish_at = at + (self.job.work_steps - self.steps) / rate_sps if rate_sps > 0 else inf
+        self.until_steps = until_steps
+        self.finish_at = at + (until_steps - self.steps) / rate_sps if rate_sps > 0 else inf
         if self.hazard_left is not None and hazard_per_s > 0:
             self.fail_at = at + self.hazard_left / hazard_per_s
 

@@ -26,7 +26,7 @@ class Physics:
         Seconds that a plan takes, and in addition for each job of the snapshot.
     rate_sigma
         Standard deviation of the logarithm of a factor on the true rate. It has mean 1 and is drawn anew whenever a
-        job's allocation changes.
+        job's allocation changes, or it comes to another phase.
     failures_per_device_h
         Failures of a job for each hour of training on one device (without devices: one core).
     checkpoint_s

@@ -164,6 +164,16 @@ class ByDevice:
         return min(self.kinds.get(kind, self.otherwise).rate_sps(shape) for kind in shape.device.split("+"))
 
 
+def slowest(kinds: Mapping[str, Measured]) -> Measured:
+    """The table of which the best is least."""
+    return min(kinds.values(), key=lambda table: max(table.rates.values()))
+
+
+def measured_on(kinds: Mapping[str, Measured]) -> Truth:
+    """A table for each kind of device; without names of kinds the one that there is. Other kinds are like the slowest."""
+    return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))
+
+
 def _check_above_zero(name: str, amount: float, unit: str) -> None:
     if not 0 < amount < inf:
         raise InvalidSpec(

@@ -9,7 +9,7 @@ Where the trace counts no steps, a step is what the job did in one second with w
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite
 from typing import Literal, Protocol
 
@@ -23,7 +23,7 @@ from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
 from punctual.sim.served_speeds import read_laws
-from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Served, Truth
+from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Served, Truth, measured_on, slowest
 from punctual.traces import TraceJob
 from punctual.traces.draw import Draw
 
@@ -263,13 +263,11 @@ class MeasuredTables(Changing):
         if trace.model_name is None:
             raise _silent(trace, "which model it trains")
         kinds = self.read.of(trace.model_name, trace.batch_size)
-        slowest = min(kinds.values(), key=lambda table: max(table.rates.values()))
         counts = sorted({count for table in kinds.values() for count in table.counts()})
         n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
-        work_steps = trace.work_steps or self._steps(trace, slowest, n)
-        truth: Truth = slowest if set(kinds) == {""} else ByDevice(kinds, slowest)
+        work_steps = trace.work_steps or self._steps(trace, slowest(kinds), n)
         shapes = self.shapes(self.worker(trace, n), counts, ("", *kinds))
-        return self.elastic(trace, truth, work_steps, tuple(counts), n, shapes, seed, controller)
+        return self.elastic(trace, measured_on(kinds), work_steps, tuple(counts), n, shapes, seed, controller)
 
     def _steps(self, trace: TraceJob, table: Measured, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
@@ -283,16 +281,19 @@ class AdaptiveBatch(Changing):
     A step is one of the smallest batch that was measured, and the job has as many as its model's whole training; what
     the trace says of its length and its batch does not count. It may have any measured number of devices, up to the
     trace's parameter ``n_gpus_max``; at most ``device_batch_max`` samples fit on one, if the trace has that parameter.
-    A job that keeps its devices takes exactly as long as if its batch were chosen anew in each epoch. One that changes
-    them has at all times the goodput that is the average over the training: truly, large batches gain towards its end.
+    The batch is chosen anew in each epoch, and large ones gain towards the end of a training. What is declared is the
+    average over the training, with which a job that keeps its devices takes exactly as long.
 
     Attributes
     ----------
+    drifts
+        Whether the job is really as fast in each epoch as was measured; otherwise it has the average at all times.
     tables
         Folder with the trainings, see `punctual.sim.adaptive.AdaptiveTables`.
     """
 
     tables: str
+    drifts: bool = True
     read: AdaptiveTables = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -302,7 +303,8 @@ class AdaptiveBatch(Changing):
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         if trace.model_name is None:
             raise _silent(trace, "which model it trains")
-        kinds = self.read.goodputs(trace.model_name, trace.parameters.get("device_batch_max", inf))
+        speed = self.read.speed(trace.model_name, trace.parameters.get("device_batch_max", inf))
+        kinds = speed.average
         most = trace.parameters.get("n_gpus_max", inf)
         counts = sorted({n for table in kinds.values() for n in table.counts() if n <= most})
         if not counts:
@@ -317,10 +319,8 @@ class AdaptiveBatch(Changing):
             for kind, table in kinds.items()
             for count, n_nodes in table.rates
         ]
-        slowest = min(kinds.values(), key=lambda table: max(table.rates.values()))
-        truth: Truth = slowest if set(kinds) == {""} else ByDevice(kinds, slowest)
-        work_steps = self.read.training(trace.model_name).work_steps
-        return self.elastic(trace, truth, work_steps, tuple(counts), n, shapes, seed, controller)
+        job = self.elastic(trace, measured_on(kinds), speed.work_steps, tuple(counts), n, shapes, seed, controller)
+        return replace(job, phases=speed.phases) if self.drifts else job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,7 +190,9 @@ class World:
 
     def _advance(self, life: Life, at: float) -> list[Event]:
         if life.finish_at <= at:
-            return self._finish(life, at)
+            if life.until_steps >= life.job.work_steps:
+                return self._finish(life, at)
+            self._begin_phase(life, at)
         if life.stop_at <= at:
             return self._stopped(life, at)
         if life.fail_at <= at:
@@ -205,6 +207,12 @@ class World:
         life.steps = life.job.work_steps
         del self._lives[life.id]
         return [self._progress(life, at), JobFinished(at=at, job=life.id, landed_at=at)]
+
+    def _begin_phase(self, life: Life, at: float) -> None:
+        """The job is as fast as it was, and from here on as fast as it will be."""
+        life.rest(at)
+        life.steps = life.until_steps
+        self._train(life, at)
 
     def _stopped(self, life: Life, at: float) -> list[Event]:
         reports = self.report(at, life.id)
@@ -281,11 +289,12 @@ class World:
     def _train(self, life: Life, at: float) -> None:
         shape = shape_of(life.job.spec, life.grant, self._devices)
         amount = total(life.grant.values())
-        rate_sps = life.job.truth.rate_sps(shape) * self._noise(life)
+        truth, until_steps = life.job.speed_at(life.steps)
+        rate_sps = truth.rate_sps(shape) * self._noise(life)
         if self._physics.report_s is not None and life.report_at == inf:
             life.report_at = at + self._physics.report_s
         failures_per_s = self._physics.failures_per_device_h / _HOUR_S
-        life.train(at, rate_sps, amount, failures_per_s * (amount.gpus or amount.cores))
+        life.train(at, rate_sps, until_steps, amount, failures_per_s * (amount.gpus or amount.cores))
 
     # Answers.
 
