@@ -167,7 +167,7 @@ class Group:
         """The flat tensors of all members, equally long, one behind the other."""
         collected = tensor.new_empty(len(tensor) * self.n_workers)
         with group_faults():
-            self._await(dist.all_gather_into_tensor(collected, tensor, async_op=True))
+            self._await(dist.all_gather(list(collected.split(len(tensor))), tensor, async_op=True))
         return collected
 
     def gather(self, value: Any) -> list[Any]:
