@@ -15,7 +15,7 @@ from tests.cli.programs import Terminal, objects
 from punctual.cli import ps
 from punctual.cli._capacity import usable_gpus
 from punctual.cli._chain import chain
-from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _spec
+from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _environment, _spec
 from punctual.cli._lines import Lines
 from punctual.cli._picture import picture_of
 from punctual.cli._workers import WorkerWishes, crew_fields, told_of, worker_in, worker_wishes
@@ -24,7 +24,7 @@ from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.executors.local.keeper import descendants
-from punctual.wire import Crew
+from punctual.wire import WORKERS_VARIABLE, Crew
 
 MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
@@ -110,6 +110,11 @@ def test_the_job_that_is_declared() -> None:
     assert (spec.floor, spec.ceiling) == (Resources(cores=4), Resources(cores=8))
     assert spec.controller == DEFAULT_WORKER_CONTROLLER
     assert spec.worker_counts() == (2, 3, 4)
+
+
+def test_a_job_is_told_the_most_workers_it_may_have() -> None:
+    assert _environment(Wishes(argv=("x",), started_at=0.0, workers=wishes(2, 4)))[WORKERS_VARIABLE] == "4"
+    assert WORKERS_VARIABLE not in _environment(Wishes(argv=("x",), started_at=0.0))
 
 
 def test_grants_are_told_in_workers() -> None:

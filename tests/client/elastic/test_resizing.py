@@ -52,10 +52,23 @@ def distance(left: Outcome, right: Outcome) -> float:
 def test_deterministic_training_is_the_same_to_the_last_bit(script: Script, death: tuple[int, int, str] | None) -> None:
     expected = undisturbed(Plan(has_norm=True))
     for outcome in play(script, trainings.train, Plan(has_norm=True, death=death)):
-        assert distance(outcome, expected) == 0
-        assert outcome.sums == expected.sums[-len(outcome.sums) :]
-        assert outcome.rates == expected.rates[-len(outcome.rates) :]
-        assert all(expected.losses[i] == loss for i, loss in outcome.losses.items())
+        assert_same(outcome, expected)
+
+
+def assert_same(outcome: Outcome, expected: Outcome) -> None:
+    assert distance(outcome, expected) == 0
+    assert outcome.sums == expected.sums[-len(outcome.sums) :]
+    assert outcome.rates == expected.rates[-len(outcome.rates) :]
+    assert all(expected.losses[i] == loss for i, loss in outcome.losses.items())
+
+
+@pytest.mark.parametrize("n_ranks", [3, 5])
+def test_as_many_virtual_ranks_as_workers_are_enough_for_that(n_ranks: int) -> None:
+    plan = Plan(virtual_ranks=n_ranks, has_norm=True)
+    script = Script(1, [(2, n_ranks), (7, 2), (10, n_ranks), (12, 1)])
+    outcome, *_ = play(script, trainings.train, plan)
+    assert set(outcome.n_workers.values()) == {1, 2, n_ranks}
+    assert_same(outcome, undisturbed(plan))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ class Plan:
     """How to train, and who dies: a worker by its number, before the step, at the scene."""
 
     deterministic: bool = True
+    virtual_ranks: int | None = None
     fuse: bool = True
     has_norm: bool = False
     has_dropout: bool = True
@@ -71,7 +72,7 @@ def train(context: Context, plan: Plan) -> Outcome:
     outcome = Outcome()
     with context.elastic(
         model=model, optimizer=optimizer, extra={"steps": by_step, "epochs": by_epoch},
-        deterministic=plan.deterministic, fuse=plan.fuse,
+        virtual_ranks=plan.virtual_ranks, deterministic=plan.deterministic, fuse=plan.fuse,
     ) as run:  # fmt: skip
         for _ in run.epochs(plan.n_epochs):
             for inputs, targets in run.batches(dataset, global_batch_size=BATCH, seed=5, n_loaders=plan.n_loaders):

@@ -25,7 +25,7 @@ from punctual.client.elastic.order import Order
 from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.replica import Keeper, Replica, Stateful
 from punctual.client.elastic.step import Step, Stepper
-from punctual.client.elastic.virtual_ranks import Part, cut, places_of
+from punctual.client.elastic.virtual_ranks import Part, RankNumber, cut, places_of
 from punctual.client.elastic.voice import Voice
 from punctual.wire import PAGE_VARIABLE
 
@@ -66,7 +66,7 @@ class Context:
         model: nn.Module,
         optimizer: Optimizer,
         extra: Mapping[str, Stateful] | None = None,
-        virtual_ranks: int = 8,
+        virtual_ranks: int | None = None,
         deterministic: bool = False,
         fuse: bool = True,
         checkpoint_dir: str | None = None,
@@ -81,7 +81,9 @@ class Context:
             with `state_dict` and `load_state_dict`.
         virtual_ranks
             Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
-            training: with another number it is another training.
+            training: with another number it is another training. None: eight, or as many as Punctual may have workers
+            if those are more; if `deterministic`, exactly as many as those. A training that goes on from a checkpoint
+            keeps the number that it has.
         deterministic
             Whether weights must be the same to the last bit for any number of workers. Otherwise they differ by
             rounding.
@@ -98,11 +100,11 @@ class Context:
         ValueError
             An argument cannot be used.
         """
-        n_virtual_ranks = whole(virtual_ranks, "virtual_ranks", "`context.elastic`", least=1)
+        rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
         keeper = self._keeper or checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
-        member = Member(self._link, replica, keeper, n_virtual_ranks, can_fuse=can_fuse)
+        member = Member(self._link, replica, keeper, rank_number, can_fuse=can_fuse)
         return Run(member, Stepper(member, is_deterministic=deterministic, draws_dropout=fuse))
 
 
