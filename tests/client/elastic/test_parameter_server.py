@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,6 +106,60 @@ def test_two_workers_train_as_one_would(kind: str) -> None:
     expected, _ = plainly(kind)
     assert all(torch.equal(a, b) for a, b in zip(one[0], other[0], strict=True))
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(one[0], expected, strict=True))
+
+
+def train_and_keep(kind: str, folder: str, ends_at: int, how: str, context: Context) -> Trained:
+    """The same, with checkpoints; the first worker ends after so many steps."""
+    torch.set_num_threads(1)
+    model = make_model()
+    optimizer = make_optimizer(kind, model)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    losses = []
+    every_s = 1e-6 if how == "killed" else 1000.0
+    with context.elastic(
+        model=model, optimizer=optimizer, extra={"rate": scheduler}, checkpoint_dir=folder, checkpoint_every_s=every_s
+    ) as run:
+        for _ in run.epochs(2):
+            for inputs, targets in run.batches(dataset(), global_batch_size=BATCH, seed=3):
+                loss = loss_of(run.model, inputs, targets)
+                run.backward(loss)
+                run.step()
+                scheduler.step()
+                losses.append(loss.item())
+                if how == "failed" and run.step_number == 5:
+                    run.checkpoint()
+                if run.step_number == ends_at and context.rank == 0:
+                    _end(how)
+    return [one.detach() for one in model.parameters()], losses
+
+
+def _end(how: str) -> None:
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ZeroDivisionError("in the script")
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_a_training_started_again_goes_on_from_its_checkpoint(kind: str, tmp_path: Path) -> None:
+    begin, go_on = (partial(train_and_keep, kind, str(tmp_path), ends_at, "failed") for ends_at in (9, 0))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        launch(begin, n_workers=1, n_servers=2)
+    (found,) = launch(go_on, n_workers=1, n_servers=3)  # who cut the parameters in another way
+    expected = plainly(kind)
+    assert found[1] == expected[1][5:]
+    assert all(torch.equal(one, other) for one, other in zip(found[0], expected[0], strict=True))
+
+
+def test_whenever_it_is_killed_it_ends_as_it_would_have(tmp_path: Path) -> None:
+    """With fewer workers than before, what is summed up differs by rounding."""
+    begin, go_on = (partial(train_and_keep, "adamw", str(tmp_path), ends_at, "killed") for ends_at in (9, 0))
+    with pytest.raises(PeerLost, match="got exit code -9 for worker 0"):
+        launch(begin, n_workers=2, n_servers=2)
+    (found,) = launch(go_on, n_workers=1, n_servers=1)
+    expected = plainly("adamw")
+    assert len(found[1]) < len(expected[1])
+    assert found[1] == pytest.approx(expected[1][-len(found[1]) :], abs=1e-5)
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found[0], expected[0], strict=True))
 
 
 def regress(context: Context) -> tuple[float, int, int]:

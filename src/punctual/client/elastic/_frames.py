@@ -14,6 +14,7 @@ class Kind(Enum):
     SETTINGS = b"S"  # worker: the optimizer's settings have changed (pickled)
     PUSH = b"G"  # worker: gradients
     PARAMETERS = b"P"  # server: parameters after the step
+    STATE = b"O"  # worker: asks for the optimizer's state; server: that state (pickled)
     GOODBYE = b"B"  # worker: the training function has returned
     LOST = b"L"  # server: it cannot go on; the content says why
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from punctual.client.elastic._frames import Channel, Gone, Head, Kind
 from punctual.client.elastic._memory import memory_of
+from punctual.client.elastic._server_state import SliceState
 
 TOKEN_BYTES = 32
 
@@ -28,12 +29,15 @@ class Hello:
         The server's slices, one after the other.
     groups
         Of the optimizer: the slices' lengths, and the settings for them.
+    states
+        What the optimizer has kept for each slice in an earlier training; none: it is new.
     """
 
     rank: int
     optimizer: Callable[[list[dict[str, Any]]], Optimizer]
     groups: list[tuple[list[int], dict[str, Any]]]
     parameters: Tensor
+    states: list[SliceState] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -122,6 +126,13 @@ class Server:
                 slices[-1].grad = self._gradient[start:end]
             groups.append({"params": slices, **settings})
         self._optimizer = hello.optimizer(groups)
+        for one, state in zip(self._slices(), hello.states, strict=False):
+            self._optimizer.state[one] = state
+
+    def _slices(self) -> list[Tensor]:
+        """In the order in which the first worker has told them."""
+        assert self._optimizer is not None
+        return [one for group in self._optimizer.param_groups for one in group["params"]]
 
     def _serve(self) -> None:
         with DefaultSelector() as selector:
@@ -144,9 +155,16 @@ class Server:
                 worker.head = head
             elif head.kind is Kind.SETTINGS:
                 self._settle(pickle.loads(worker.channel.content(head.n_bytes)))  # noqa: S301 -- the same
+            elif head.kind is Kind.STATE:
+                self._show_state(worker)
         except Gone as error:
             raise Gone(f"worker {rank} was lost after step {self._version}: {error}") from error
         return head.kind is not Kind.GOODBYE
+
+    def _show_state(self, worker: _Worker) -> None:
+        assert self._optimizer is not None
+        content = pickle.dumps([self._optimizer.state[one] for one in self._slices()])
+        worker.channel.send(Head(Kind.STATE, len(content), self._version), content)
 
     def _settle(self, settings: Sequence[dict[str, Any]]) -> None:
         assert self._optimizer is not None

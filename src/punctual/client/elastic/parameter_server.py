@@ -1,7 +1,7 @@
 """Training with parameter servers: workers compute gradients, servers keep the parameters and step.
 
 Each worker and each server is a process of this machine. Their numbers stay what they were at the start, and when one
-is lost, all end.
+is lost, all end. A training that is started again goes on from its last checkpoint, with other numbers if need be.
 """
 
 import os
@@ -9,7 +9,7 @@ import pickle
 import secrets
 import socket
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,13 +24,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from punctual.client import span
 from punctual.client.complaint import invalid, whole
+from punctual.client.elastic import checkpoint
 from punctual.client.elastic._frames import Channel, Gone, Head, Kind
 from punctual.client.elastic._memory import memory_of
 from punctual.client.elastic._server import TOKEN_BYTES, Hello, Server
+from punctual.client.elastic._server_state import cut_out, put_in
 from punctual.client.elastic._shares import Slice, shared_out
+from punctual.client.elastic.checkpoint import Checkpoints
 from punctual.client.elastic.fetching import Collate, Fetch
 from punctual.client.elastic.order import Order
+from punctual.client.elastic.position import Position
+from punctual.client.elastic.replica import Replica, State, Stateful
 from punctual.client.elastic.virtual_ranks import cut
 
 #: Constructing the first optimizer imports `torch._dynamo`, which takes as long as torch itself.
@@ -67,8 +73,16 @@ class Context:
     is_synchronous: bool
     timeout_s: float
 
-    def elastic(self, *, model: nn.Module, optimizer: Optimizer) -> "Run":
-        """Meet the servers, and begin with the first worker's parameters.
+    def elastic(
+        self,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer,
+        extra: Mapping[str, Stateful] | None = None,
+        checkpoint_dir: str | None = None,
+        checkpoint_every_s: float | None = None,
+    ) -> "Run":
+        """Meet the servers, and begin with the first worker's parameters, or where the last checkpoint was made.
 
         Parameters
         ----------
@@ -76,15 +90,23 @@ class Context:
             Over parameters of `model`. The servers make one of the same kind, with the same settings, over slices of
             the parameters: each element must be stepped by itself, as SGD and Adam do and LAMB or Muon do not. Its
             settings must be what its constructor takes for a group.
+        extra
+            By name, what else is to be found again after a checkpoint, as schedulers: anything with `state_dict` and
+            `load_state_dict`. The first worker's is kept.
+        checkpoint_dir
+            Folder of checkpoints. None: the one that the environment names, if any.
+        checkpoint_every_s
+            Seconds between checkpoints. None: so that they cost less than 1 % of the time.
 
         Raises
         ------
         ValueError
-            The parameters are not all of one type, contiguous, and on the CPU.
+            The parameters are not all of one type, contiguous, and on the CPU; or the checkpoint is of another model.
         PeerLost
             A server has ended.
         """
-        return Run(self, model, optimizer)
+        keeper = checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
+        return Run(self, Replica(model, optimizer, extra or {}), keeper)
 
 
 def launch(
@@ -179,11 +201,22 @@ class _Remote:
     def receive(self) -> int:
         """Parameters into the buffer; their version."""
         with self._named():
-            head = self.channel.head()
-            if head.kind is Kind.LOST:
-                raise _lost("the training", self.channel.content(head.n_bytes).decode())
+            head = self._head()
             self.channel.receive_into(memory_of(self.buffer))
             return head.version
+
+    def ask_state(self) -> list[dict[str, Any]]:
+        """What the server's optimizer keeps for each slice."""
+        with self._named():
+            self.channel.send(Head(Kind.STATE))
+            states: list[dict[str, Any]] = pickle.loads(self.channel.content(self._head().n_bytes))  # noqa: S301 -- ours
+            return states
+
+    def _head(self) -> Head:
+        head = self.channel.head()
+        if head.kind is Kind.LOST:
+            raise _lost("the training", self.channel.content(head.n_bytes).decode())
+        return head
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -201,25 +234,36 @@ class Run:
     rank, n_workers
         Which worker this is, and of how many.
     step_number
-        How often this worker has pushed.
+        How often this worker has pushed, those pushes included that a checkpoint has behind it.
     staleness
         Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
     """
 
-    def __init__(self, context: "Context", model: nn.Module, optimizer: Optimizer) -> None:
+    def __init__(self, context: "Context", replica: Replica, keeper: Checkpoints | None) -> None:
         self.rank, self.n_workers = context.rank, context.n_workers
-        self.model = model
-        self.step_number = 0
+        self.model = replica.model
         self.staleness = 0
-        self._epoch = 0
         self._weight = 1.0
         self._is_synchronous = context.is_synchronous
-        self._optimizer = optimizer
-        self._parameters = [one for group in optimizer.param_groups for one in group["params"]]
+        self._replica, self._keeper = replica, keeper
+        self._optimizer = replica.optimizer
+        self._parameters = [one for group in self._optimizer.param_groups for one in group["params"]]
         _check(self._parameters)
-        self._settings = _settings(optimizer)
+        self._position = self._resumed()
+        self._settings = _settings(self._optimizer)
         self._remotes = self._met(context)
+        self._optimizer.state.clear()  # it is the servers' from here on
         self._pull()
+
+    def _resumed(self) -> Position:
+        """Become what the last checkpoint was, if there is one: all read the same, since none is made before all are here."""
+        if self._keeper is None:
+            return Position()
+        state = self._keeper.latest() if self.rank == 0 else checkpoint.newest(self._keeper.folder)
+        if state is None:
+            return Position()
+        self._replica.put_back(state)
+        return Position.of(state.values["position"])
 
     def __enter__(self) -> Self:
         return self
@@ -230,11 +274,20 @@ class Run:
             if kind is None:
                 remote.send(Head(Kind.GOODBYE))
             remote.channel.close()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    @property
+    def step_number(self) -> int:
+        return self._position.n_steps
 
     def epochs(self, n_epochs: int) -> Iterator[int]:
-        """Numbers of the epochs."""
-        for self._epoch in range(n_epochs):
-            yield self._epoch
+        """Numbers of the epochs to come, from the one under way."""
+        position = self._position
+        for epoch in range(position.epoch, n_epochs):
+            if epoch > position.epoch:
+                position.epoch, position.i_step = epoch, 0
+            yield epoch
 
     def batches(
         self,
@@ -255,14 +308,18 @@ class Run:
             Samples over all workers; the last batch of an epoch takes what is left.
         """
         order, fetch = Order(len(dataset), global_batch_size, seed, shuffles=shuffle), Fetch(dataset, collate)
-        for i_batch in range(order.n_steps):
-            numbers = order.samples(self._epoch, i_batch)
+        position = self._position
+        for i_batch in range(position.i_step, order.n_steps):
+            numbers = order.samples(position.epoch, i_batch)
             mine = cut(len(numbers), self.n_workers)[self.rank]
             self._weight = float(len(mine))
             if mine:
                 yield fetch.together(numbers[mine.start : mine.stop])
             elif self._is_synchronous:
                 self._exchange()  # the others wait for this worker too
+            position.i_step = i_batch + 1
+            if self._keeper is not None and self.rank == 0 and self._keeper.is_due():
+                self.checkpoint()
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`, a mean over the samples of a batch."""
@@ -282,8 +339,24 @@ class Run:
         self._push_settings()
         self._exchange()
         self._optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001 -- schedulers would warn otherwise
-        self.step_number += 1
+        self._position.n_steps += 1
+        self._position.i_step += 1
         return True
+
+    def checkpoint(self) -> None:
+        """Keep the training's state, if there is a place for it. Only the first worker does, between two of its steps.
+
+        As long as it does not push, synchronous servers stand still: what it gets of them belongs together. Others may
+        have gone on by some steps with one server and not yet with another.
+        """
+        if self._keeper is None or self.rank != 0:
+            return
+        with span.phase("checkpoint"):
+            for remote in self._remotes:
+                put_in(self._optimizer, self._parameters, remote.slices, remote.ask_state())
+            state = self._replica.collect()
+            self._keeper.save(State(state.tensors, {**state.values, "position": self._position.values()}))
+            self._optimizer.state.clear()
 
     def _exchange(self) -> None:
         gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in self._parameters]
@@ -329,7 +402,9 @@ class Run:
             mine = range(first, first := first + len(group["params"]))
             groups.append(([one.n_elements for one in remote.slices if one.i_parameter in mine], settings))
         own = remote.gather([one.detach() for one in self._parameters])
-        return Hello(self.rank, type(self._optimizer), groups, own)
+        is_resumed = self.rank == 0 and self._position.n_steps > 0
+        states = cut_out(self._optimizer, self._parameters, remote.slices) if is_resumed else []
+        return Hello(self.rank, type(self._optimizer), groups, own, states)
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
