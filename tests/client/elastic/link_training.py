@@ -97,6 +97,19 @@ def dawdle(link: AgentLink) -> None:
         time.sleep(1.5 * HANG_S)
 
 
+def watch(link: AgentLink) -> None:
+    """Trains without a connection that could break: whether its generation is whole it sees on the board."""
+    n_steps, after_fault = 0, False
+    while (roster := link.join(n_steps=n_steps, after_fault=after_fault)) is not None:
+        while link.generation_wanted == roster.generation:
+            time.sleep(STEP_S)
+            n_steps += 1
+            link.stamp(n_steps, waiting=False)
+        after_fault = link.generation_broken == roster.generation
+        sys.stdout.write(f"generation {roster.generation} {'has lost a member' if after_fault else 'is over'}\n")
+        sys.stdout.flush()
+
+
 def alone(link: AgentLink) -> None:
     """Trains by itself; there is no room for another."""
     if link.generation_wanted:

@@ -182,6 +182,17 @@ def test_a_worker_that_dawdles_on_purpose_is_let_be(stage: Stage) -> None:
     assert stage.page.crew().n_workers_lost == 0
 
 
+def test_members_see_that_one_is_lost_and_that_a_change_is_none(stage: Stage) -> None:
+    stage.start(str(SCRIPT), "watch", n_workers=2)
+    crew = stage.await_crew(lambda crew: crew.n_workers == 2)
+    os.kill(stage.workers()[0], signal.SIGKILL)
+    stage.await_crew(lambda crew: crew.n_workers == 2 and crew.n_workers_lost == 1)
+    assert f"generation {crew.generation} has lost a member\n" in stage.output()
+    generation = stage.page.crew().generation
+    assert stage.resize(1).n_workers == 1
+    assert stage.output().count(f"generation {generation} is over\n") >= 1
+
+
 def test_an_exception_is_shown_once(stage: Stage) -> None:
     stage.start(str(SCRIPT), "fail", n_workers=2)
     assert stage.exit_code() == 1
