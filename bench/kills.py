@@ -4,6 +4,9 @@ A small elastic training (bit for bit reproducible, a checkpoint every half seco
 ends: its number of workers is changed, workers are killed or stopped (SIGSTOP: it hangs), half of the times just after a change of
 size was asked for, and now and then the agent is killed, after which the same command is started again. Every
 run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
+
+Then the command that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
+taking over as well, and `punctual attach` steers on; see `_kills_commands`.
 """
 
 import os
@@ -16,6 +19,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import _kills_commands
 import _kills_training
 from _common import RESULTS, commit, parser, print_table, write_results
 from resize import children
@@ -24,6 +28,9 @@ from punctual.wire import PAGE_VARIABLE, CrewWish, Page
 
 N_EPOCHS = 60
 N_KILLS = 100
+#: Of the trainings whose commands are killed: epochs, and the kinds of the runs with how many kills.
+N_EPOCHS_STEERED = 500
+STEERED = (("workers", 12), ("workers", 12), ("workers", 12), ("cores", 6))
 PATIENCE_S = 300.0
 HANG_S = 3.0
 
@@ -141,41 +148,87 @@ def _count(training: Training, run: Run) -> None:
     run.n_steps_redone += crew.n_steps_redone
 
 
-def main() -> int:
-    options = parser(__doc__ or "").parse_args()
-    n_epochs, n_kills, n_each = (12, 6, 6) if options.quick else (N_EPOCHS, N_KILLS, 30)
-    expected = undisturbed(n_epochs)
+HEADS = [
+    "run", "workers and agents killed", "agents", "stopped", "sizes asked for", "resizes", "steps redone", "as undisturbed",
+]  # fmt: skip
+STEERED_HEADS = [
+    "run", "steers by", "commands killed", "amid a change of size", "amid taking over", "workers killed", "deadlines moved",
+    "taken over", "unsteered (s)", "of (s)", "as undisturbed",
+]  # fmt: skip
+
+
+def kill_workers(
+    n_epochs: int, n_kills: int, n_each: int, n_runs: int, expected: str
+) -> tuple[list[Run], list[list[str]]]:
+    """Trainings whose workers and agents are killed, and their rows."""
     runs: list[Run] = []
-    while sum(run.n_kills for run in runs) < n_kills and len(runs) < (2 if options.quick else 12):
+    while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
         runs.append(disturbed(len(runs), n_epochs, n_each))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    heads = [
-        "run",
-        "workers and agents killed",
-        "agents",
-        "stopped",
-        "sizes asked for",
-        "resizes",
-        "steps redone",
-        "as undisturbed",
-    ]
     rows = [
         [
             str(run.seed), str(run.n_kills), str(run.n_agents_killed), str(run.n_stops), str(run.n_wishes),
-            str(run.n_resizes), str(run.n_steps_redone), "yes" if run.final == expected else f"NO: {run.final}",
+            str(run.n_resizes), str(run.n_steps_redone), _verdict(run.final, expected),
         ]
         for run in runs
     ]  # fmt: skip
-    print_table(heads, rows)
-    n_equal, total = sum(run.final == expected for run in runs), sum(run.n_kills for run in runs)
-    last = f"{n_equal} of {len(runs)} disturbed trainings ended with the undisturbed one's weights (target: all), {total} kills"
+    return runs, rows
+
+
+def kill_commands(
+    kinds: tuple[tuple[str, int], ...], n_epochs: int, expected: str
+) -> tuple[list[_kills_commands.Steered], list[list[str]]]:
+    """Trainings whose commands are killed and taken over, and their rows."""
+    runs: list[_kills_commands.Steered] = []
+    for seed, (kind, n_kills) in enumerate(kinds):
+        runs.append(_kills_commands.disturbed(seed, kind, n_epochs, n_kills))
+        print(asdict(runs[-1]), file=sys.stderr, flush=True)
+    rows = [
+        [
+            str(run.seed), run.kind, str(run.n_commands_killed), str(run.n_amid_resizes), str(run.n_amid_takeovers),
+            str(run.n_workers_killed), str(run.n_deadlines), str(run.n_takeovers), f"{run.unsteered_s:.0f}",
+            f"{run.took_s:.0f}", _verdict(run.final, expected),
+        ]
+        for run in runs
+    ]  # fmt: skip
+    return runs, rows
+
+
+def _verdict(final: str, expected: str) -> str:
+    return "yes" if final == expected else f"NO: {final}"
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> int:
+    options = parser(__doc__ or "").parse_args()
+    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if options.quick else (N_EPOCHS, N_KILLS, 30, 12)
+    n_epochs_steered, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
+    expected, expected_steered = undisturbed(n_epochs), undisturbed(n_epochs_steered)
+    runs, rows = kill_workers(n_epochs, n_kills, n_each, n_runs, expected)
+    steered, steered_rows = kill_commands(kinds, n_epochs_steered, expected_steered)
+    print_table(HEADS, rows)
+    print()
+    print_table(STEERED_HEADS, steered_rows)
+    equal = [run.final == expected for run in runs] + [run.final == expected_steered for run in steered]
+    n_killed, n_commands = sum(run.n_kills for run in runs), sum(run.n_commands_killed for run in steered)
+    last = (
+        f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
+        f"{n_killed + n_commands + sum(run.n_workers_killed for run in steered)} kills, {n_commands} of them of the command that steers"
+    )
     if not options.quick:
-        write_results("kills", {"commit": commit(), "expected": expected, "runs": [asdict(run) for run in runs]})
-        lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        (RESULTS / "kills.md").write_text(f"{last}\n\n{table}\n\nMeasured at revision {commit()}.\n")
+        results = {
+            "commit": commit(), "expected": expected, "runs": [asdict(run) for run in runs],
+            "expected_steered": expected_steered, "steered": [asdict(run) for run in steered],
+        }  # fmt: skip
+        write_results("kills", results)
+        tables = f"{_markdown(HEADS, rows)}\n\n{_markdown(STEERED_HEADS, steered_rows)}"
+        (RESULTS / "kills.md").write_text(f"{last}\n\n{tables}\n\nMeasured at revision {commit()}.\n")
     print(last)
-    return int(not expected or n_equal < len(runs))
+    return int(not expected or not expected_steered or not all(equal))
 
 
 if __name__ == "__main__":

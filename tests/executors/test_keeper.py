@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.executors.conftest import is_alive, until
 
+from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.keeper import Errand, descendants
-from punctual.executors.local.keeper_link import KeeperLink, start_keeper
+from punctual.executors.local.keeper_link import KeeperLink, door_of, open_door, start_keeper, take_over
 
 Keep = Callable[..., KeeperLink]
 
@@ -232,3 +233,86 @@ def test_a_keeper_without_an_errand_ends(keep: Keep) -> None:
     assert link.read() == {"ready": True}
     link.close()
     assert not is_alive(link.pid)
+
+
+# Taking over.
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Path:
+    """Where the keeper of a job called `job` is to be found."""
+    return door_of(tmp_path, JobId("job"))
+
+
+def keep_with_door(keep: Keep, door: Path, code: str, **errand: Any) -> KeeperLink:
+    with open_door(door) as listening:
+        return keep(code, door_fd=listening.fileno(), remove_files=[str(door)], **errand)
+
+
+GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
+
+
+def test_a_job_whose_leash_was_let_go_is_handed_over_with_what_its_keeper_knows(
+    keep: Keep, door: Path, tmp_path: Path
+) -> None:
+    link = keep_with_door(keep, door, GOES_ON, actuator="pacing", page="/a/page")
+    pid = started(link)
+    link._leash.shutdown(2)
+    kept = until(lambda: take_over(door))
+    assert kept is not None
+    assert (kept.job_pid, kept.link.pid, kept.output_fd) == (pid, link.pid, None)
+    assert (kept.errand.actuator, kept.errand.page, kept.errand.environment) == ("pacing", "/a/page", {})
+    (tmp_path / "go").touch()
+    last = kept.link.read()
+    assert last is not None
+    assert last["ended"] == 7
+    kept.link.close()
+    assert not door.exists()
+
+
+def test_a_job_that_is_steered_is_handed_over_to_nobody(keep: Keep, door: Path) -> None:
+    link = keep_with_door(keep, door, "import time; time.sleep(60)")
+    pid = started(link)
+    assert take_over(door) is None
+    assert is_alive(pid)
+    link.terminate()
+    assert link.read() is not None
+    assert take_over(door) is None
+
+
+def test_a_leash_can_be_let_go_and_taken_again_and_again(keep: Keep, door: Path, tmp_path: Path) -> None:
+    quota = tmp_path / "quota"
+    link = keep_with_door(keep, door, "import time; time.sleep(60)", lift=[[str(quota), "max"]])
+    pid = started(link)
+    link._leash.shutdown(2)
+    for _ in range(3):
+        kept = until(lambda: take_over(door))
+        assert kept is not None
+        assert take_over(door) is None
+        until(lambda: written(quota))
+        quota.unlink()
+        kept.link.close()
+    until(lambda: written(quota))
+    assert is_alive(pid)
+
+
+def test_output_goes_to_whoever_took_the_job_over(keep: Keep, door: Path, tmp_path: Path) -> None:
+    read_fd, write_fd = os.pipe()
+    code = (
+        "import os, time\n"
+        "print('x' * 1_000_000)\nopen('swallowed', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
+    )
+    link = keep_with_door(keep, door, code, drain_fd=read_fd, output_fd=write_fd)
+    os.close(write_fd)
+    started(link)
+    os.close(read_fd)
+    link._leash.shutdown(2)
+    until((tmp_path / "swallowed").exists)
+    kept = until(lambda: take_over(door))
+    assert kept is not None
+    assert kept.output_fd is not None
+    (tmp_path / "go").touch()
+    with open(kept.output_fd) as output:
+        assert output.read().endswith("heard\n")
+    assert kept.link.read() is not None
+    kept.link.close()

@@ -27,6 +27,7 @@ from punctual.core.events import (
     PlanProposed,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
     StopRequested,
     TimerFired,
 )
@@ -220,6 +221,14 @@ class Hostile(RuleBasedStateMachine):
             self.tell(JobFailed(at=self.now, job=job, cause="crashed", retryable=retryable))
             if self.scheduler.job(job).status == "failed":
                 self.live.discard(job)
+
+    @rule()
+    def steering_is_lost_and_resumed(self) -> None:
+        """Whoever brought events and performed commands dies with all it had not done, and another one takes over."""
+        for lost in (self.undone, self.answers, self.plans, self.timers):
+            lost.clear()
+        held = {job: dict(held) for job, held in self.real.items()}
+        self.tell(SteeringResumed(at=self.now, lost_at=self.now, held=held))
 
     def leave(self, job: JobId, event: Event) -> None:
         self.real.pop(job, None)

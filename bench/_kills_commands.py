@@ -1,0 +1,190 @@
+"""Killing the command that steers: `punctual run` dies at a random moment, and `punctual attach` takes its job over."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import _kills_training
+from resize import children
+
+from punctual.cli._door import move_deadline, status
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import SteeringResumed
+from punctual.core.ids import JobId
+from punctual.runtime.control_socket import ControlFailed
+from punctual.runtime.paths import HOME_VARIABLE, Run, runtime_root, state_root
+from punctual.store.sqlite import SqliteJournal
+from punctual.wire import Page
+
+PATIENCE_S = 420.0
+#: Deadlines are moved to where the rest will take so many times what it would at the speed so far; so the size has to change.
+SLACKS = (0.9, 1.5, 3.0)
+#: How long a change of size is waited for, to kill the command in the middle of it.
+CHANGE_S_MAX = 20.0
+#: What the job may have, by the kind of the run.
+SIZES = {"workers": ("--workers", "1..3"), "cores": ("--cores", "0.2..1")}
+
+
+@dataclass
+class Steered:
+    """One training under commands that were killed."""
+
+    seed: int
+    kind: str
+    final: str = ""
+    n_commands_killed: int = 0
+    n_amid_resizes: int = 0
+    n_amid_takeovers: int = 0
+    n_workers_killed: int = 0
+    n_deadlines: int = 0
+    n_takeovers: int = 0
+    unsteered_s: float = 0.0
+    ended_steered: bool = False
+    took_s: float = 0.0
+    begun_at: float = 0.0
+
+
+class Terminal:
+    """Where the commands are given; all in one home of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        os.environ[HOME_VARIABLE] = str(folder / "home")
+        self._output = folder / "output"
+        self.run = Run(JobId("kills"), runtime_root() / "kills", state_root() / "kills")
+        self.process: subprocess.Popen[bytes]
+
+    def give(self, *arguments: str) -> None:
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "punctual", *arguments], stdout=output, stderr=output
+            )
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def is_steered(self) -> bool:
+        try:
+            return bool(status(self.run))
+        except ControlFailed:
+            return False
+
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None and self.run.keeper_pid() is None
+
+    def wait_until_steered(self) -> None:
+        give_up_at = time.monotonic() + 60
+        while not self.is_steered() and not self.has_ended():
+            assert time.monotonic() < give_up_at, self._output.read_text()[-2000:]
+            time.sleep(0.05)
+
+    def final(self) -> str:
+        """What the training printed at its end."""
+        lines = self._output.read_text(errors="replace").splitlines()
+        return next((line.removeprefix("final ") for line in lines if line.startswith("final ")), lines[-1][:200])
+
+
+def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
+    """A run with so many killed commands, if it lasts long enough; then it is left to the last one."""
+    rng, result = random.Random(seed), Steered(seed, kind)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        terminal = Terminal(Path(folder))
+        training = (sys.executable, str(_kills_training.__file__), str(n_epochs), str(Path(folder) / "checkpoints"))
+        terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *training)
+        try:
+            page = _page_of(terminal)
+            result.begun_at = time.monotonic()
+            while not terminal.has_ended() and result.n_commands_killed < n_kills:
+                _disturb(terminal, page, result, rng)
+            terminal.process.wait(PATIENCE_S)
+            result.ended_steered = terminal.process.returncode == 0
+            result.final = terminal.final()
+            _count(terminal, result)
+        finally:
+            terminal.process.terminate()
+            terminal.process.wait(30)
+            del os.environ[HOME_VARIABLE]
+    result.took_s = time.monotonic() - begun
+    return result
+
+
+def _page_of(terminal: Terminal) -> Page:
+    """The job's page, once it has done some steps."""
+    pattern, give_up_at = f"{terminal.process.pid}-kills-*.page", time.monotonic() + 60
+    while not (found := [*Path("/dev/shm").glob(pattern), *terminal.run.runtime_dir.glob(pattern)]):
+        assert time.monotonic() < give_up_at, "the training has not begun"
+        time.sleep(0.1)
+    page = Page.open(str(found[0]))
+    while page.pulse().n_steps < 5:
+        assert time.monotonic() < give_up_at, "the training has done no step"
+        time.sleep(0.1)
+    return page
+
+
+def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:
+    time.sleep(rng.random())
+    if rng.random() < 0.7:
+        result.n_deadlines += _move_deadline(terminal, page, result, rng)
+    if result.kind == "workers" and rng.random() < 0.3:
+        result.n_workers_killed += _kill_worker(page, rng)
+    if result.kind == "workers" and rng.random() < 0.6:
+        _await_change(terminal, page)
+    time.sleep(rng.random() * rng.choice((0.2, 2.0)))
+    if terminal.process.poll() is not None:
+        return
+    result.n_amid_resizes += page.wish().request != page.crew().request
+    terminal.kill()
+    result.n_commands_killed += 1
+    time.sleep(rng.random())
+    terminal.give("attach", "--quiet")
+    if rng.random() < 0.3:  # it may not even have begun, or be in the middle of taking over
+        time.sleep(rng.random() * 3.0)
+        if terminal.process.poll() is None:
+            result.n_amid_takeovers += not terminal.is_steered()
+            terminal.kill()
+            result.n_commands_killed += 1
+            terminal.give("attach", "--quiet")
+    terminal.wait_until_steered()
+
+
+def _move_deadline(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> bool:
+    n_left = max(0, page.claim().total_steps - page.pulse().n_steps)
+    at_this_speed_s = n_left * (time.monotonic() - result.begun_at) / page.pulse().n_steps
+    try:
+        move_deadline(terminal.run, f"{max(5.0, rng.choice(SLACKS) * at_this_speed_s):.1f}s")
+    except InvalidSpec:  # it has just ended
+        return False
+    return True
+
+
+def _await_change(terminal: Terminal, page: Page) -> None:
+    """Return in the middle of a change of size, if there is one soon."""
+    give_up_at = time.monotonic() + CHANGE_S_MAX
+    while page.wish().request == page.crew().request and time.monotonic() < give_up_at and not terminal.has_ended():
+        time.sleep(0.005)
+
+
+def _kill_worker(page: Page, rng: random.Random) -> bool:
+    agent_pid = page.crew().agent_pid
+    workers = [worker for forkserver in children(agent_pid) for worker in children(forkserver)] if agent_pid else []
+    try:
+        if workers:
+            os.kill(rng.choice(workers), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return bool(workers)
+
+
+def _count(terminal: Terminal, result: Steered) -> None:
+    """What the journal says of it."""
+    with SqliteJournal(terminal.run.journal, read_only=True) as journal:
+        resumed = [message for _, message in journal.read_from(1) if isinstance(message, SteeringResumed)]
+    result.n_takeovers = len(resumed)
+    result.unsteered_s = sum(one.at - one.lost_at for one in resumed)
