@@ -125,6 +125,22 @@ def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death
     page.close()
 
 
+@pytest.mark.parametrize(
+    ("script", "death"),
+    [(RESIZES, None), (Script(2), (0, 6)), (Script(2, [(8, 3)]), (1, 10)), (Script(3), (1, 11))],
+    ids=["resizes", "the-first-dies", "with-a-newcomer", "in-the-last-evaluation"],
+)
+def test_a_loss_of_the_scripts_own_is_trained_to(tmp_path: Path, script: Script, death: tuple[int, int] | None) -> None:
+    page = Page.create(str(tmp_path / "page"))
+    environment = {PAGE_VARIABLE: str(tmp_path / "page"), GOAL_VARIABLE: "2.5"}
+    outcomes = play(script, trainings.fall_by_epochs, environment, death)
+    assert [outcome[:2] for outcome in outcomes] == [(12, True)] * len(outcomes)  # the middle of 6, 2 and -2
+    assert all(found == [6.0, 2.0, -2.0][-len(found) :] for _, _, found in outcomes)
+    assert page.losses() == (3, [(4, 6.0), (8, 2.0), (12, -2.0)])
+    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (12, 12, State.LANDED)
+    page.close()
+
+
 def test_more_workers_than_virtual_ranks_are_refused() -> None:
     with pytest.raises(AssertionError, match="`virtual_ranks` must be at least the number of workers"):
         _: Any = play(Script(9), trainings.train, Plan())

@@ -25,7 +25,7 @@ class Position:
     results
         By place, in the order in which they were made: those before the first loop, and those since the last step.
     losses
-        Of the last steps, as many as tell whether the training has come to its goal: all workers tell it alike.
+        The last ones reported, as many as tell whether the training has come to its goal: all workers tell it alike.
     """
 
     n_steps: int = 0
@@ -49,10 +49,13 @@ class Position:
             "losses": list(self.losses),
         }  # fmt: skip
 
-    def advance(self, loss: float) -> None:
-        """A step is done; its loss counts if it is a number."""
+    def note(self, loss: float) -> None:
+        """A loss is reported; it counts if it is a number."""
         if isfinite(loss):
             self.losses = [*self.losses, loss][-N_ARRIVED:]
+
+    def advance(self) -> None:
+        """A step is done."""
         self.n_steps += 1
         self.i_step += 1
         self.results = {place: made for place, made in self.results.items() if place == "before"}

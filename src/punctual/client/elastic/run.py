@@ -71,6 +71,7 @@ class Context:
         fuse: bool = True,
         checkpoint_dir: str | None = None,
         checkpoint_every_s: float | None = None,
+        reports_loss: bool = True,
     ) -> "Run":
         """The training of `model`, for use in a ``with`` statement.
 
@@ -94,6 +95,9 @@ class Context:
             the one that the environment names, if any.
         checkpoint_every_s
             Seconds between checkpoints. None: so that they cost less than 1 % of the time.
+        reports_loss
+            Whether each step's loss is what may be trained to (``punctual run --until "loss<0.1"``). Otherwise it is what
+            the script says with `Run.report_loss`.
 
         Raises
         ------
@@ -105,7 +109,8 @@ class Context:
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
         member = Member(self._link, replica, keeper, rank_number, can_fuse=can_fuse)
-        return Run(member, Stepper(member, is_deterministic=deterministic, draws_dropout=fuse))
+        stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
+        return Run(member, stepper, reports_loss=reports_loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +126,13 @@ class _Loop:
 class Run:
     """A training in this worker and, in step with it, in all others. Made by `Context.elastic`."""
 
-    def __init__(self, member: Member, stepper: Stepper) -> None:
+    def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:
         self._member = member
         self._stepper = stepper
         self._voice = Voice(member.link)
         #: The loss at which the training ends; None: with its last step.
         self._goal = losses.goal() if os.environ.get(PAGE_VARIABLE) else None
+        self._reports_loss = reports_loss
         self._opened = ExitStack()
         self._step: Step | None = None
         self._n_epochs = 1
@@ -257,7 +263,7 @@ class Run:
             position = self._member.position
             if epoch > position.epoch:
                 if self.goal_reached:
-                    return
+                    return self._voice.end_early(self.step_number)
                 position.epoch, position.i_step = epoch, 0
             yield epoch
 
@@ -409,9 +415,31 @@ class Run:
         self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
         self._member.place = "bottom"
         link.stamp(self.step_number, waiting=False)
-        if self._goal is not None:
-            voice.report_loss(self.loss)
+        if self._reports_loss:
+            self._note_loss(self.loss)
         return True
+
+    def report_loss(self, loss: float | Tensor) -> None:
+        """Say a loss of the script's own, as that of a validation, with ``context.elastic(reports_loss=False)``.
+
+        Every worker must call it, and with the same number: one that `evaluate` has led to.
+
+        Raises
+        ------
+        ValueError
+            The losses of steps are reported already.
+        """
+        if self._reports_loss:
+            raise invalid(
+                "there must be one kind of loss to train to", "another one beside that of the steps",
+                "`run.report_loss`", "Give context.elastic(reports_loss=False), or leave the call out.",
+            )  # fmt: skip
+        self._note_loss(float(loss))
+
+    def _note_loss(self, loss: float) -> None:
+        if self._goal is not None:
+            self._member.position.note(loss)
+            self._voice.report_loss(loss)
 
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""

@@ -217,7 +217,7 @@ class Stepper:
         if member.fuses is None:
             member.fuses = member.can_fuse and not n_against
         member.moving = moved
-        member.position.advance(loss)
+        member.position.advance()
         member.pass_boundary()
         step.is_over = True
         seed_all(step.seed, member.position.n_steps, _NONE)
