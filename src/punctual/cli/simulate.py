@@ -34,7 +34,10 @@ def simulate(
         str | None, typer.Option(metavar="RULE", help="Deadlines by a rule, as uniform:1.2,4. [default: the trace's]")
     ] = None,
     scaling: Annotated[
-        str | None, typer.Option(metavar="RULE", help="rigid, elastic, measured or parameter-server. [default: rigid]")
+        str | None,
+        typer.Option(
+            metavar="RULE", help="rigid, elastic, measured, adaptive-batch or parameter-server. [default: rigid]"
+        ),
     ] = None,
     controller: Annotated[
         str | None, typer.Option(help="Steer each job by this controller. [default: none, by events]")
