@@ -6,16 +6,18 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.job import JobSpec
+from punctual.core.job import JobSpec, RateCurve
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import Point, with_seen
 from punctual.models.all_reduce import AllReduce
 from punctual.models.amdahl import Amdahl
 from punctual.models.parameter_server import ParameterServer
-from punctual.testing.model_kit import spec_of
+from punctual.testing.model_kit import measurements, spec_of
 
 Speed = Callable[[Shape], float]
 
@@ -77,6 +79,27 @@ def test_parameter_server_finds_its_own_form(is_synchronous: bool, speed: Speed)
     state = model.init(spec_of(*seen(speed, *shapes)))
     for shape in (servers(6, 3), servers(10, 5), servers(2, 4)):
         assert model.rate_sps(state, shape) == pytest.approx(speed(shape), rel=0.05)
+
+
+@given(
+    st.lists(measurements(), max_size=6), st.booleans(), st.sampled_from(["", "V100", "K80+V100"]),
+    st.lists(st.integers(1, 64), min_size=1, max_size=4), st.lists(st.integers(1, 64), min_size=1, max_size=4),
+)  # fmt: skip
+def test_many_answers_at_once_are_those_given_one_by_one(
+    profile: list[SeenRate], is_synchronous: bool, device: str, n_workers: list[int], n_servers: list[int]
+) -> None:
+    model = ParameterServer(synchronous=is_synchronous)
+    curve = RateCurve(model, model.init(spec_of(*profile)))
+    singly = [[curve.rate_sps(Shape(n_workers=w, n_servers=p, device=device)) for p in n_servers] for w in n_workers]
+    together = curve.served_sps(n_workers, n_servers, device)
+    assert together is not None
+    for found, expected in zip(together, singly, strict=True):
+        assert list(found) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_model_that_answers_one_by_one_says_so() -> None:
+    model = AllReduce()
+    assert RateCurve(model, model.init(spec_of())).served_sps([1], [1], "") is None
 
 
 def test_no_servers_means_one_beside_each_worker() -> None:

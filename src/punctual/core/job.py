@@ -1,6 +1,6 @@
 """What is declared of a job, and what a policy sees of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal
@@ -193,6 +193,13 @@ class RateCurve:
         """Standard deviation of `rate_sps`, in steps per second."""
         std: float = self.model.std_sps(self.state, shape)
         return std
+
+    def served_sps(
+        self, n_workers: Sequence[int], n_servers: Sequence[int], device: str
+    ) -> Sequence[Sequence[float]] | None:
+        """Rates with each of these numbers of workers (rows) and of servers, of a model that answers so many at once."""
+        answer = getattr(self.model, "served_sps", None)
+        return None if answer is None else answer(self.state, n_workers, n_servers, device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,12 @@ class Controller(Protocol[S]):
 
 
 class PerfModel(Protocol[S]):
-    """Learns how fast a job trains with which allocation; state as with a controller."""
+    """Learns how fast a job trains with which allocation; state as with a controller.
+
+    One for which only the numbers of workers and servers and the kind of device count may have a method
+    ``served_sps(state, n_workers, n_servers, device)`` beside: `rate_sps` with each of the numbers of workers (rows) and
+    of servers. Policies that look at many shapes of a job then ask for all of them at once.
+    """
 
     def init(self, spec: JobSpec) -> S:
         """What `spec.profile` tells."""

@@ -106,12 +106,20 @@ def _rate_sps(form: Form, state: FittedState, shape: Shape) -> float:
 
 def _known(state: FittedState, shape: Shape) -> list[Shape]:
     """`shape` on each of its kinds of device; empty if it is impossible or a kind is not known."""
-    if state.fit is None or not possible(shape):
+    if not possible(shape):
         return []
-    if shape.device in state.basis.kinds:
-        return [shape]
-    kinds = shape.device.split("+")
-    return [replace(shape, device=kind) for kind in kinds] if set(kinds) <= set(state.basis.kinds) else []
+    kinds = known_kinds(state, shape.device)
+    return [shape] if kinds == [shape.device] else [replace(shape, device=kind) for kind in kinds]
+
+
+def known_kinds(state: FittedState, device: str) -> list[str]:
+    """The kinds of which `device` is made up; empty if one of them is not known."""
+    if state.fit is None:
+        return []
+    if device in state.basis.kinds:
+        return [device]
+    kinds = device.split("+")
+    return kinds if set(kinds) <= set(state.basis.kinds) else []
 
 
 def near(distance: float, *, smooth_frac: float, own_frac: float) -> float:

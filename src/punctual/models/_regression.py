@@ -74,7 +74,14 @@ class Regression:
     def time_s(self, terms: Sequence[float], place: Place, kernel: Kernel) -> float:
         """Seconds a step in a shape at `place`: the terms, corrected by the misfit of the points near it."""
         misfit = _dot([kernel(place, other) for other in self.places], self.misfit_weights)
-        return _dot(terms, self.seconds) * exp(min(max(misfit, -_MISFIT_MOST), _MISFIT_MOST))
+        time_s: float = _dot(terms, self.seconds) * exp(min(max(misfit, -_MISFIT_MOST), _MISFIT_MOST))
+        return time_s
+
+    def rates_sps(self, terms: Sequence[Any], misfit: Array) -> Array:
+        """Steps per second in many shapes, of which each term is an array or one number; 0 where that is no rate."""
+        with np.errstate(all="ignore"):
+            times_s = _dot(terms, self.seconds) * np.exp(np.clip(misfit, -_MISFIT_MOST, _MISFIT_MOST))
+            return np.where(np.isfinite(times_s) & (times_s > 0), 1.0 / times_s, 0.0)
 
     def std_frac(self, terms: Sequence[float], place: Place, kernel: Kernel) -> float:
         """Standard deviation of `time_s`, relative to it."""
@@ -143,7 +150,7 @@ def _solve(
     )
 
 
-def _dot(numbers: Sequence[float], weights: Sequence[float]) -> float:
+def _dot(numbers: Sequence[Any], weights: Sequence[float]) -> Any:
     return sum([number * weight for number, weight in zip(numbers, weights, strict=True)])
 
 

@@ -1,15 +1,17 @@
 """Training with parameter servers, in the two forms of Optimus."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import dist, log2
+from typing import Any
 
 import numpy as np
 
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import Point, check_above_zero
-from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
-from punctual.models._regression import Place, Prior
+from punctual.models._fitted import Basis, FittedState, fold, known_kinds, near, rate_sps, start, std_sps
+from punctual.models._regression import Array, Place, Prior
 
 #: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
 #: same, what the link between workers and servers takes, and overheads that grow with workers and with servers.
@@ -76,15 +78,41 @@ class ParameterServer:
         """Expected steps per second; 0 on a kind of device that was never seen."""
         return rate_sps(self, state, shape)
 
+    def served_sps(self, state: FittedState, n_workers: Sequence[int], n_servers: Sequence[int], device: str) -> Array:
+        """`rate_sps` with each of these numbers of workers (rows) and of servers, shape (n_workers, n_servers)."""
+        w, p = np.array(n_workers, dtype=np.float64)[:, None], np.array(n_servers, dtype=np.float64)
+        rates = [self._served_on(state, w, p, kind) for kind in known_kinds(state, device)]
+        return np.min(rates, axis=0) if rates else np.zeros((len(n_workers), len(n_servers)))
+
     def std_sps(self, state: FittedState, shape: Shape) -> float:
         """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
         return std_sps(self, state, shape)
 
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
         """The formula's terms; the first one, compute, for each kind of device by itself."""
-        w, p = float(shape.n_workers), float(_n_servers(shape))
-        compute = [1 / w if kind == shape.device else 0.0 for kind in basis.kinds]
+        return self._terms(basis, float(shape.n_workers), float(_n_servers(shape)), shape.device)
+
+    def _terms(self, basis: Basis, w: Any, p: Any, device: str) -> list[Any]:
+        """The terms of one shape, or of many: the numbers may be arrays."""
+        compute = [1 / w if kind == device else 0.0 for kind in basis.kinds]
         return [*compute, 1.0, w / p, w, p] if self.synchronous else [*compute, 1 / p, 1.0, p / w]
+
+    def _served_on(self, state: FittedState, w: Array, p: Array, kind: str) -> Array:
+        if state.fit is None:
+            return np.zeros((len(w), len(p)))
+        points = [
+            (*at, weight)
+            for (device, at), weight in zip(state.fit.places, state.fit.misfit_weights, strict=True)
+            if device == kind
+        ]
+        doublings_w, doublings_p, weights = np.array(points).reshape(-1, 3).T
+        across, along = np.log2(w) - doublings_w, np.log2(p)[:, None] - doublings_p
+        # The nearness of two shapes is a product, because the squares of their distances add up.
+        smooth = (weights * np.exp(-0.5 * across**2)) @ np.exp(-0.5 * along**2).T
+        own = (weights * (across == 0)) @ (along == 0).T
+        return state.fit.rates_sps(
+            self._terms(state.basis, w, p, kind), self.smooth_frac**2 * smooth + self.own_frac**2 * own
+        )
 
     def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
         """Any term may be most of a step, but compute is the first to be believed."""

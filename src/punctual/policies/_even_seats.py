@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from math import isfinite
+from operator import attrgetter
 
 from punctual.core.job import Allocation
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 from punctual.optim.placement import Rooms, place_apart, place_evenly
-from punctual.policies._base import seniority, span_text, waits
+from punctual.policies._base import span_text, waits
 from punctual.policies._draft import Draft
 from punctual.policies._marginal import Parts, Runner, dominant_share
 
@@ -35,13 +36,13 @@ class Seats:
             if _is_less(runner.parts, runner.before):
                 self._seat(runner)
         starting = [runner for runner in changed if not any(runner.before)]
-        homeless = {runner.view.spec.id for runner in sorted(starting, key=_age) if not self._start(runner)}
+        homeless = {runner.view.spec.id for runner in sorted(starting, key=attrgetter("age")) if not self._start(runner)}
         for runner in changed:
             if not _is_less(runner.parts, runner.before) and runner.view.spec.id not in homeless:
                 self._seat(runner)
 
     def _turn(self, runner: Runner) -> tuple[float, float, str]:
-        return dominant_share(runner.amount(runner.parts), self._whole), *_age(runner)
+        return dominant_share(runner.amount(runner.parts), self._whole), *runner.age
 
     def _start(self, runner: Runner) -> bool:
         """Find room for the least that the job may have."""
@@ -102,10 +103,6 @@ class Seats:
         for node, amount in allocation.items():
             if node in self._rooms.free:
                 self._rooms.change(node, self._rooms.free[node] - amount)
-
-
-def _age(runner: Runner) -> tuple[float, str]:
-    return seniority(runner.view)
 
 
 def _wishes(runner: Runner) -> list[Parts]:

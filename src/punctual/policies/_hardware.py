@@ -20,6 +20,8 @@ V = TypeVar("V")
 
 #: More objects than any queue has; what is remembered of them is forgotten when there are more.
 _N_REMEMBERED_MAX = 1 << 15
+#: Of jobs with servers, the rates of so many numbers of workers and of servers are asked for together.
+_N_TOGETHER = 32
 
 
 class Remembered(Generic[K, V]):
@@ -206,9 +208,11 @@ class Speed:
 
     def __init__(self, view: JobView, hardware: Hardware) -> None:
         self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
+        self._unit = unit_of(view.spec)
         self._rates: dict[tuple[int, float, str], float] = {}
         self._served: dict[tuple[int, int, str], float] = {}
-        self._pairs_per_node: dict[str, int] = {}
+        self._served_together: dict[tuple[str, int, int], Sequence[Sequence[float]] | None] = {}
+        self._units_per_node: dict[str, int] = {}
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
         """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""
@@ -221,6 +225,12 @@ class Speed:
 
     def served_sps(self, n: int, n_servers: int, kind: str) -> float:
         """Expected steps per second of a job with servers, on nodes of one kind; 0 where nothing is known."""
+        (i, row), (j, column) = divmod(n - 1, _N_TOGETHER), divmod(n_servers - 1, _N_TOGETHER)
+        if (kind, i, j) not in self._served_together:
+            self._served_together[kind, i, j] = self._ask_together(kind, i, j)
+        together = self._served_together[kind, i, j]
+        if together is not None:
+            return float(together[row][column])
         known = self._served.get((n, n_servers, kind))
         if known is None:
             known = self._served[n, n_servers, kind] = self._ask_served(n, n_servers, kind)
@@ -241,28 +251,39 @@ class Speed:
     def runs_on(self, kind: str) -> bool:
         """Whether the job can run on a kind of device, as far as known."""
         n = (self._hardware.counts(self._spec) or (1,))[0]
-        cores = (unit_of(self._spec) or self._spec.ceiling).cores * n
+        cores = (self._unit or self._spec.ceiling).cores * n
         return self.rate_sps(n, cores, kind) > 0 or self.is_unknown(n, cores, kind)
 
     def _ask(self, n: int, cores: float, kind: str) -> float:
         return self._curve.rate_sps(self._shape(n, cores, kind)) if self._curve else 0.0
+
+    def _ask_together(self, kind: str, i: int, j: int) -> Sequence[Sequence[float]] | None:
+        """The rates of one block of numbers of workers and of servers; None where there is no asking for many at once."""
+        n_workers, n_servers = (range(block * _N_TOGETHER + 1, (block + 1) * _N_TOGETHER + 1) for block in (i, j))
+        return self._curve.served_sps(n_workers, n_servers, kind) if self._curve else None
 
     def _ask_served(self, n: int, n_servers: int, kind: str) -> float:
         worker, server = self._spec.worker, self._spec.server
         if self._curve is None or worker is None or server is None:
             return 0.0
         cores = worker.cores * n + server.cores * n_servers
-        if kind not in self._pairs_per_node:
-            self._pairs_per_node[kind] = max(1, self._hardware.n_per_node(worker + server, kind))
-        n_nodes = -(-max(n, n_servers) // self._pairs_per_node[kind])
+        n_nodes = -(-max(n, n_servers) // (self._n_per_node(kind) or 1))
         shape = Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
         return self._curve.rate_sps(shape)
 
     def _shape(self, n: int, cores: float, kind: str) -> Shape:
-        unit = unit_of(self._spec)
-        n_nodes = self._hardware.n_nodes(n, unit, kind) if unit else 1
+        on_one = self._n_per_node(kind)
+        n_nodes = -(-n // on_one) if on_one else 1
         n_servers = n if self._spec.server is not None else 0
         return Shape(n_workers=n, cores=cores, n_nodes=n_nodes, device=kind, n_servers=n_servers)
+
+    def _n_per_node(self, kind: str) -> int:
+        """How many workers, each with a server if the job has some, the largest empty node of a kind holds."""
+        known = self._units_per_node.get(kind)
+        if known is None:
+            n = 0 if self._unit is None else self._hardware.n_per_node(self._unit, kind)
+            known = self._units_per_node[kind] = n
+        return known
 
 
 def end_at(view: JobView, at: float, hardware: Hardware) -> float:

@@ -1,9 +1,9 @@
 """Workers and servers go one by one to the job that gains most time by them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import inf
+from typing import NamedTuple
 
 from punctual.core.job import JobView
 from punctual.core.resources import NOTHING, Resources, total
@@ -16,17 +16,28 @@ Parts = tuple[int, int]
 _HOLDS_NOTHING: Parts = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One more worker (or the next allowed number of them), or one more server: what a job would have, and gain by it.
 
-    `known` is false where only jobs of which nothing is known can be compared by `gain_s`.
+    Attributes
+    ----------
+    parts, amount
+        What the job would have.
+    more
+        What of it is more than now.
+    end_s
+        Seconds that the job would still take; infinite where that is not known.
+    known
+        False where only jobs of which nothing is known can be compared by `gain_s`.
+    gain_s
+        Seconds, for each share of the cluster that the step takes of what it takes most of.
     """
 
     parts: Parts
+    amount: Resources
     more: Resources
+    end_s: float
     known: bool
-    #: Seconds, for each share of the cluster that the step takes of what it takes most of.
     gain_s: float
 
 
@@ -34,13 +45,13 @@ class Runner:
     """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
 
     __slots__ = (
-        "_amount", "_counts", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps", "_worker",
-        "before", "kind", "next_steps", "path", "view",
+        "_amount", "_counts", "_end_s", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps",
+        "_worker", "age", "before", "kind", "next_steps", "path", "view",
     )  # fmt: skip
 
     def __init__(self, draft: Draft, view: JobView, kind: str, before: Parts, pressure: float) -> None:
         spec = view.spec
-        self.view, self.kind, self.before = view, kind, before
+        self.view, self.kind, self.before, self.age = view, kind, before, seniority(view)
         self._pressure = pressure
         self._worker, self._server = spec.worker or spec.ceiling, spec.server or NOTHING
         #: Dominant shares of a worker and of a server.
@@ -54,6 +65,7 @@ class Runner:
         #: All that it had in this race, its least first: what is tried where the last one does not fit on nodes.
         self.path: list[Parts] = [self.least] if self._counts else []
         self._amount = self.amount(self.least) if self._counts else NOTHING
+        self._end_s = inf
         #: What it could take next, the most useful first.
         self.next_steps: list[Step] = []
 
@@ -81,33 +93,34 @@ class Runner:
     def enter(self, whole: Resources) -> None:
         """Take part in sharing what is free of `whole`."""
         self._shares = dominant_share(self._worker, whole), dominant_share(self._server, whole)
+        self._end_s = self.end_s(self.parts)
         self._look()
 
     def take(self, step: Step) -> None:
         if step.parts[0] > self.parts[0]:
             self._i_after += 1
         self.path.append(step.parts)
-        self._amount = self._amount + step.more
+        self._amount, self._end_s = step.amount, step.end_s
         self._look()
 
     def _look(self) -> None:
         """Find what could be taken next and gains something."""
         (n, n_servers), found = self.parts, []
-        end_s = self.end_s(self.parts)
         if self._i_after < len(self._counts):
             after = self._counts[self._i_after]
             more = self._worker if after == n + 1 else self._worker * (after - n)
-            found.append(self._step((after, n_servers), more, self._shares[0] * (after - n), end_s))
+            found.append(self._step((after, n_servers), more, self._shares[0] * (after - n)))
         if n_servers:
-            found.append(self._step((n, n_servers + 1), self._server, self._shares[1], end_s))
+            found.append(self._step((n, n_servers + 1), self._server, self._shares[1]))
         self.next_steps = sorted((step for step in found if step is not None and step.gain_s > 0), key=_turn)
 
-    def _step(self, parts: Parts, more: Resources, share: float, end_s: float) -> Step | None:
-        if not self._may_have(parts, self._amount + more):
+    def _step(self, parts: Parts, more: Resources, share: float) -> Step | None:
+        amount = self._amount + more
+        if not self._may_have(parts, amount):
             return None
-        if end_s < inf:
-            return Step(parts, more, True, self._pressure * (end_s - self.end_s(parts)) / share)
-        return Step(parts, more, False, self._pressure * (_guess(*self.parts) - _guess(*parts)) / share)
+        end_s, known = self.end_s(parts), self._end_s < inf
+        sooner = self._end_s - end_s if known else _guess(*self.parts) - _guess(*parts)
+        return Step(parts, amount, more, end_s, known, self._pressure * sooner / share)
 
     def _may_have(self, parts: Parts, amount: Resources) -> bool:
         if not amount.fits_in(self._limit):
@@ -237,4 +250,4 @@ class Race:
 
 
 def _entry(runner: Runner) -> _Entry:
-    return _turn(runner.next_steps[0]), *seniority(runner.view), runner
+    return _turn(runner.next_steps[0]), *runner.age, runner
