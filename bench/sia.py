@@ -1,32 +1,24 @@
 """Sia's saturn-1 on its mixed cluster: our policies beside what its simulator printed for its own and for Gavel's.
 
 Sia also adapts the batch of each job (its goodput model); ours leave the batch as it was submitted, so that a job's
-iterations stay what they were and only its devices change: the same comparison without batch adaptation. A start and a
-change of devices cost 30 s each. The data lie where PUNCTUAL_DATA says.
+iterations stay what they were and only its devices change: the same comparison without batch adaptation. As in Sia's
+simulator each model is slowed down to what was seen on real devices, and a start and a change of devices cost 15 to
+250 s, by model. The data lie where PUNCTUAL_DATA says.
 """
 
 import sys
-from collections.abc import Iterable
-from math import ceil
-from pathlib import Path
 from typing import Any
 
 from _allocator_cells import run
 from _allocator_worlds import nodes
 from _common import RESULTS, commit, parser, print_table, write_results
-from _published import SIA_KINDS, data, has_data, iteration_s, iterations_of, trace_of
+from _published import SIA_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
 
-from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
-from punctual.core.resources import Resources
-from punctual.core.speed import SeenRate, Shape
 from punctual.sim.job import SimJob
-from punctual.sim.truth import ByDevice, Constant, Measured, Truth
 from punctual.traces import TraceJob
 
 NODES = [*nodes(6, 4, "T4"), *nodes(3, 8, "2080Ti"), *nodes(2, 8, "A100")]
 COUNTS = (1, 2, 4, 8, 16)
-RESTART_S = 30.0
 #: Mean completion time and makespan that Sia's simulator prints for its own policy and for Gavel's, and CPU seconds.
 PRINTED = {"Sia, with batch adaptation": (2_092.0, 44_856.0, 729.0), "Gavel's in it": (6_473.0, 98_172.0, 99.0)}
 POLICIES = (
@@ -38,39 +30,12 @@ OURS = POLICIES[0]
 
 def jobs() -> list[SimJob]:
     """The 160 jobs of saturn-1, each with its speed by kind of device and number of devices."""
-    profiles = data() / "profiles" / "sia"
-    return [_job(one, profiles / str(one.model_name)) for one in trace_of("sia_workloads/saturn/workload-1.csv")]
+    return [_job(one, str(one.model_name)) for one in trace_of("sia_workloads/saturn/workload-1.csv")]
 
 
-def _job(one: TraceJob, folder: Path) -> SimJob:
-    batch = one.batch_size or 1
-    rates = {kind: _rates(folder, kind, batch) for kind in SIA_KINDS}
-    rates = {kind: found for kind, found in rates.items() if found}
-    slowest = min(rate for found in rates.values() for rate in found.values())
-    truth = ByDevice({kind: Measured(found) for kind, found in rates.items()}, Constant(slowest))
-    work_steps = iterations_of(folder, batch)
-    spec = JobSpec(
-        id=JobId(one.id), worker=Resources(gpus=1), counts=COUNTS, floor=Resources(gpus=1),
-        ceiling=Resources(gpus=COUNTS[-1]), work_steps=work_steps, startup_s=RESTART_S, resize_cost_s=RESTART_S,
-        preemptible=True, controller=None, model="tabulated", profile=tuple(_seen(truth, rates)),
-    )  # fmt: skip
-    return SimJob(one.submitted_at, spec, truth, work_steps)
-
-
-def _rates(folder: Path, kind: str, batch: int) -> dict[tuple[int, int], float]:
-    """Iterations a second at the submitted global batch, by (devices, nodes); none where the kind was not measured."""
-    cluster, per_node = SIA_KINDS[kind]
-    if not (folder / f"placements{cluster}.csv").exists():
-        return {}
-    shapes = [(n, ceil(n / per_node)) for n in COUNTS if n <= batch]
-    return {(n, n_nodes): 1.0 / iteration_s(folder, cluster, n, n_nodes, batch / n) for n, n_nodes in shapes}
-
-
-def _seen(truth: Truth, rates: dict[str, dict[tuple[int, int], float]]) -> Iterable[SeenRate]:
-    for kind, found in rates.items():
-        for n, n_nodes in found:
-            shape = Shape(n_workers=n, n_nodes=n_nodes, device=kind)
-            yield SeenRate(shape=shape, rate_sps=truth.rate_sps(shape))
+def _job(one: TraceJob, model: str) -> SimJob:
+    folder = data() / "profiles" / "sia" / model
+    return fixed_batch(one, folder, SIA_KINDS, COUNTS, SIA_RESTART_S[model], SIA_SLOWDOWN[model])
 
 
 def main() -> int:
