@@ -1,0 +1,212 @@
+"""A job whose command was killed is taken over, by cores and by workers; and what cannot be taken over is left alone."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.programs import PRINTING, SPIN, STOPPABLE, Terminal, objects, wait_until
+
+from punctual.runtime.control_socket import ControlFailed, ask
+
+#: Waits like that, and says what came out of the training.
+ELASTIC = """
+import pathlib, sys, time, punctual, torch
+
+def train(context):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    dataset = torch.utils.data.TensorDataset(torch.ones(640, 8), torch.ones(640, 1))
+    with context.elastic(model=model, optimizer=optimizer, deterministic=True, virtual_ranks=2) as run:
+        for epoch in run.epochs(10):
+            for inputs, targets in run.batches(dataset, global_batch_size=32, seed=0):
+                run.backward((run.model(inputs) - targets).square().mean())
+                run.step()
+            while epoch == 1 and not pathlib.Path("go").exists():
+                pathlib.Path("begun").touch()
+                time.sleep(0.01)
+        run.print("trained", run.step_number, model.weight.detach().sum().item())
+
+if __name__ == "__main__":
+    punctual.elastic(train)
+"""
+#: Waits, when it has begun, until it may go on.
+PAUSING = (
+    SPIN
+    + """
+import pathlib, time, punctual
+for i in punctual.track(range(200), total_steps=200):
+    step()
+    while i == 20 and not pathlib.Path("go").exists():
+        pathlib.Path("begun").touch()
+        time.sleep(0.01)
+print("trained", flush=True)
+"""
+)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
+    assert made.left_behind() == []
+
+
+def begin(terminal: Terminal, program: str, *options: str) -> "subprocess.Popen[str]":
+    """Start the program, which does some steps and waits for the file `go`."""
+    run = terminal.start("run", "--name", "job", *options, "--", *terminal.script(program))
+    wait_until(lambda: (terminal.folder / "begun").exists() or run.poll() is not None)
+    return run
+
+
+def kill(command: "subprocess.Popen[str]") -> None:
+    command.kill()
+    command.wait()
+
+
+def attached(terminal: Terminal, *options: str) -> "subprocess.Popen[str]":
+    """A command that has taken the job over."""
+    command = terminal.start("attach", *options)
+    wait_until(lambda: command.poll() is not None or state(terminal) == "running")
+    return command
+
+
+def state(terminal: Terminal) -> str:
+    """What the command that steers the job says of it; empty: there is none, or not yet."""
+    try:
+        return str(ask(terminal.home / "runtime" / "live" / "job" / "control.sock", {"verb": "status"})["state"])
+    except ControlFailed:
+        return ""
+
+
+def go_on(terminal: Terminal) -> None:
+    (terminal.folder / "go").touch()
+
+
+def report_of(command: "subprocess.Popen[str]") -> dict[str, Any]:
+    output, errors = command.communicate(timeout=45)
+    assert command.returncode == 0, errors
+    return objects(output)[-1]
+
+
+@pytest.mark.parametrize("actuator", ["pacing", pytest.param("auto", marks=pytest.mark.cgroup)])
+def test_a_job_with_cores_is_steered_again(terminal: Terminal, actuator: str) -> None:
+    run = begin(terminal, PAUSING, "--deadline", "20s", "--actuator", actuator)
+    kill(run)
+    assert "punctual attach job" in terminal.punctual("ps").stderr
+    command = attached(terminal, "job", "--json")
+    assert terminal.punctual("deadline", "job", "3s").returncode == 0
+    go_on(terminal)
+    report = report_of(command)
+    assert (report["status"], report["steps_done"]) == ("finished", 200)
+    assert len(report["deadlines"]) == 2
+    assert report["unsteered_s"] > 0
+    assert "Nobody steered it for" in report["text"]
+    assert "it is steered again" in terminal.punctual("why", "job", "--last", "1000").stdout
+
+
+def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(terminal: Terminal) -> None:
+    go_on(terminal)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    expected = subprocess.check_output(terminal.script(ELASTIC), env=alone, cwd=terminal.folder, text=True)
+    (terminal.folder / "go").unlink()
+    run = begin(terminal, ELASTIC, "--workers", "1..2", "--deadline", "10s")
+    kill(run)
+    command = attached(terminal, "--json")
+    (job,) = terminal.jobs()
+    assert (job["job"], job["controller"]) == ("job", "two-level")
+    assert job["n_workers"] in (1, 2)
+    assert job["steps_done"] == 40
+    go_on(terminal)
+    report = report_of(command)
+    assert (report["status"], report["steps_done"]) == ("finished", 200)
+    assert run.stdout is not None
+    assert run.stdout.read() == expected
+
+
+def test_it_can_be_taken_over_again_when_that_command_dies_too(terminal: Terminal) -> None:
+    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    for _ in range(2):
+        kill(attached(terminal))
+    assert terminal.jobs() == [{"job": "job", "state": "unsteered"}]
+    command = attached(terminal, "--json")
+    go_on(terminal)
+    assert report_of(command)["status"] == "finished"
+
+
+def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> None:
+    saved = terminal.folder / "saved"
+    run = terminal.start("run", "--deadline", "60s", "--name", "job", "--", *terminal.script(STOPPABLE), str(saved))
+    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    kill(run)
+    command = attached(terminal)
+    command.send_signal(signal.SIGINT)
+    _, errors = command.communicate(timeout=45)
+    assert command.returncode == 130, errors
+    assert saved.read_text() == "saved"
+
+
+def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
+    program = terminal.script(PRINTING.replace("n = 150", "n = 600"))
+    run = terminal.start("run", "--deadline", "9s", "--name", "job", "--progress-regex", "auto", "--", *program)
+    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    kill(run)
+    command = attached(terminal, "--json")
+    output, errors = command.communicate(timeout=45)
+    assert command.returncode == 0, errors
+    assert objects(output)[-1]["steps_done"] == 600
+    assert "step 600/600" in errors
+
+
+def test_only_what_nobody_steers_can_be_taken_over(terminal: Terminal) -> None:
+    assert refused(terminal.punctual("attach")) == "none"
+    run = begin(terminal, PAUSING, "--deadline", "4s")
+    assert refused(terminal.punctual("attach", "job")) == f"one that process {run.pid} steers"
+    assert refused(terminal.punctual("attach")) == "none"
+    go_on(terminal)
+    assert run.wait(45) == 0
+    assert refused(terminal.punctual("attach", "job")) == "one that has ended"
+
+
+def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
+    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    journal = terminal.home / "state" / "runs" / "job" / "journal.db"
+    record = terminal.home / "runtime" / "live" / "job" / "run.json"
+    kept = journal.rename(journal.with_suffix(".kept"))
+    assert refused(terminal.punctual("attach", "job")) == "no such file"
+    kept.rename(journal)
+    here = record.read_text()
+    record.write_text(json.dumps({**json.loads(here), "machine": "elsewhere", "boot": "another"}))
+    keeper = record.with_name("keeper.json")
+    kept_by = keeper.read_text()
+    keeper.write_text(json.dumps({**json.loads(kept_by), "boot": "another"}))
+    assert refused(terminal.punctual("attach", "job")) == "one of machine 'elsewhere'"
+    record.write_text(here)
+    keeper.write_text(kept_by)
+    command = attached(terminal, "--json")
+    go_on(terminal)
+    assert report_of(command)["status"] == "finished"
+
+
+def test_of_two_who_want_it_one_gets_it(terminal: Terminal) -> None:
+    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    both = [terminal.start("attach", "job", "--quiet") for _ in range(2)]
+    wait_until(lambda: any(one.poll() is not None for one in both))
+    loser, winner = sorted(both, key=lambda one: one.poll() is None)
+    assert loser.wait(45) == 2
+    go_on(terminal)
+    assert winner.wait(45) == 0
+
+
+def refused(done: "subprocess.CompletedProcess[str]") -> str:
+    """What was got, by the error."""
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert [line.split(":")[0].strip() for line in lines] == ["error", "got", "for", "to do"]
+    return lines[1].split(":", 1)[1].strip()
