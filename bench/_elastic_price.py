@@ -1,7 +1,8 @@
 """Steps of the three programs, plain and elastic, by processes that take turns."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
@@ -28,11 +30,19 @@ forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed"
 
 @dataclass(frozen=True)
 class Way:
-    """How steps are taken. `virtual_ranks` 0: a plain loop, with DistributedDataParallel for several workers."""
+    """How steps are taken.
+
+    Attributes
+    ----------
+    n_parts
+        Virtual ranks; of a plain loop (with several workers: DistributedDataParallel), the micro-batches of a step
+        whose gradients it accumulates.
+    """
 
     name: str
     n_workers: int = 1
-    virtual_ranks: int = 0
+    n_parts: int = 1
+    is_elastic: bool = False
     deterministic: bool = False
 
 
@@ -59,16 +69,20 @@ def plain_steps(app: Application, example: Example, way: Way, rank: int, port: i
         distributed.init_process_group("gloo", store=store, rank=rank, world_size=way.n_workers)
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=app.learning_rate)
-    n_each = app.n_rows_per_batch // way.n_workers
+    n_each, n_parts = app.n_rows_per_batch // way.n_workers, way.n_parts // way.n_workers or 1
     while True:
         order = torch.randperm(len(example.train), generator=torch.Generator().manual_seed(0))
         for batch in order[: len(order) // app.n_rows_per_batch * app.n_rows_per_batch].split(app.n_rows_per_batch):
-            rows = example.train.rows(batch[rank * n_each : (rank + 1) * n_each])
             optimizer.zero_grad()
-            loss = loss_of(model, rows.inputs, rows.targets)
-            torch.autograd.backward(loss)
+            total = 0.0
+            parts = batch[rank * n_each : (rank + 1) * n_each].chunk(n_parts)
+            for i, part in enumerate(parts, start=1):
+                rows = example.train.rows(part)
+                with sending(model, now=i == n_parts):
+                    loss = loss_of(model, rows.inputs, rows.targets)
+                    torch.autograd.backward(loss, None if n_parts == 1 else torch.full_like(loss, 1 / n_parts))
+                total += loss.item()
             optimizer.step()
-            loss.item()
             yield
 
 
@@ -79,7 +93,7 @@ def elastic_steps(app: Application, example: Example, way: Way, rank: int, port:
     rows = TensorDataset(example.train.inputs[:n_rows], example.train.targets[:n_rows])
     context = Context(Fixed(rank, way.n_workers, port))
     with context.elastic(
-        model=model, optimizer=optimizer, virtual_ranks=way.virtual_ranks, deterministic=way.deterministic
+        model=model, optimizer=optimizer, virtual_ranks=way.n_parts, deterministic=way.deterministic
     ) as run:
         for _ in run.epochs(1_000_000):
             for inputs, targets in run.batches(rows, global_batch_size=app.n_rows_per_batch):
@@ -88,13 +102,23 @@ def elastic_steps(app: Application, example: Example, way: Way, rank: int, port:
                     yield
 
 
+def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
+    """Where a backward is done whose gradients are sent to other workers, if there are any, now or with a later one."""
+    if isinstance(model, DistributedDataParallel) and not now:
+        return model.no_sync()
+    return nullcontext()
+
+
+def steps_of(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
+    return (elastic_steps if way.is_elastic else plain_steps)(app, example, way, rank, port)
+
+
 def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
     """Take as many steps as asked for, and tell what they took."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     app = APPLICATIONS[name]
-    take = elastic_steps if way.virtual_ranks else plain_steps
-    steps = take(app, app.load_example(None, 0), way, rank, port)
+    steps = steps_of(app, app.load_example(None, 0), way, rank, port)
     while True:
         n_steps = wire.recv()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
@@ -103,8 +127,8 @@ def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
         wire.send((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
 
 
-def both(wire: Connection, name: str, way: Way, n_turns: int) -> None:
-    """A plain loop and one worker of `way` in one process, step by step in turns: seconds by wall and processor of each.
+def in_turns(wire: Connection, name: str, ways: Sequence[Way], n_turns: int) -> None:
+    """One worker of each way, all in one process, step by step in turns: seconds by wall and processor of each.
 
     Two processes of the same program differ by more than what is looked for, by where their memory happens to lie.
     """
@@ -112,22 +136,30 @@ def both(wire: Connection, name: str, way: Way, n_turns: int) -> None:
     torch.manual_seed(0)
     app = APPLICATIONS[name]
     example = app.load_example(None, 0)
-    loops = [plain_steps(app, example, Way("plain"), 0, 0), elastic_steps(app, example, way, 0, 0)]
+    loops = [steps_of(app, example, way, 0, 0) for way in ways]
+    dropouts = [torch_dropout()] * len(loops)  # an elastic loop replaces torch's, and others must not have it
     turns = []
     for _ in range(n_turns):
         turn = []
-        for loop in loops:
+        for i, loop in enumerate(loops):
+            functional.dropout, functional.scaled_dot_product_attention = dropouts[i]
             began_s, began_cpu_s = time.perf_counter(), time.process_time()
             next(loop)
             turn.append((time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+            dropouts[i] = torch_dropout()
         turns.append(turn)
     wire.send(turns)
 
 
-def in_one_process(name: str, way: Way, n_turns: int) -> list[list[tuple[float, float]]]:
-    """What `both` finds, in a process of its own."""
+def torch_dropout() -> tuple[Any, Any]:
+    """The functions through which dropout goes now."""
+    return functional.dropout, functional.scaled_dot_product_attention
+
+
+def in_one_process(name: str, ways: Sequence[Way], n_turns: int) -> list[list[tuple[float, float]]]:
+    """What `in_turns` finds, in a process of its own."""
     mine, theirs = forkserver.Pipe()
-    process = forkserver.Process(target=both, args=(theirs, name, way, n_turns), daemon=True)
+    process = forkserver.Process(target=in_turns, args=(theirs, name, ways, n_turns), daemon=True)
     process.start()
     try:
         turns: list[list[tuple[float, float]]] = mine.recv()

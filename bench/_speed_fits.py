@@ -28,7 +28,7 @@ MODELS: dict[str, dict[str, PerfModel[Any]]] = {
 
 
 def table(kind: str, rates: dict[Shape, list[float]]) -> MeasuredJob:
-    seen = [SeenRate(shape=shape, rate_sps=max(found)) for shape, found in rates.items()]
+    seen = [SeenRate(shape=shape, rate_sps=statistics.geometric_mean(found)) for shape, found in rates.items()]
     return MeasuredJob("own", kind, "", tuple(seen))
 
 

@@ -169,9 +169,9 @@ def all_reduce_sps(n_workers: int, limits: Quotas, effort: Effort) -> float:
             raise RuntimeError(f"{n_workers} workers with an all-reduce have not answered")
         return float(inbox.recv())
     finally:
-        for process in processes:
-            process.join(10)
+        for process in processes:  # at a tenth of a core the end of an interpreter takes a second
             process.kill()
+        for process in processes:
             process.join()
 
 

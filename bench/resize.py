@@ -7,6 +7,7 @@ growth fails in torch 2.13, and saves a checkpoint every five steps. After it, m
 and the agent and the worker that stays through all of them are looked at: threads, descriptors, memory.
 """
 
+import math
 import os
 import signal
 import socket
@@ -38,8 +39,8 @@ GROWTH_MIB_MAX = 8.0
 #: Steps between two changes.
 N_STEPS_BETWEEN = 6
 PATIENCE_S = 240.0
-#: Of a quick run: what has not happened by then took at least so long.
-QUICK_PATIENCE_S = 28.0
+#: Of a quick run, from its begin: what has not happened by then took at least so long.
+QUICK_S = 38.0
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,10 @@ def our_changes(n_rounds: int) -> list[Change]:
 class Torchrun:
     """Agents of torchrun, one a worker; the log of its steps."""
 
-    def __init__(self, folder: Path, patience_s: float) -> None:
+    def __init__(self, folder: Path, until: float) -> None:
         self._log = folder / "log"
         self._log.touch()
-        self._patience_s = patience_s
+        self._until = until
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -201,7 +202,7 @@ class Torchrun:
             self.grow()
         else:
             self._agents.pop().send_signal(signal.SIGTERM)
-        arrived = wait_until(lambda: any(n == n_workers for _, n, _ in self._steps()[n_seen:]), self._patience_s)
+        arrived = self._await(lambda: any(n == n_workers for _, n, _ in self._steps()[n_seen:]))
         steps = self._steps()
         i_first = next((i for i in range(n_seen, len(steps)) if steps[i][1] == n_workers), len(steps))
         last_at, _, last_step = steps[i_first - 1]
@@ -212,7 +213,10 @@ class Torchrun:
 
     def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> bool:
         goal = len(self._steps()) + n_steps
-        return wait_until(lambda: len(self._steps()) >= goal, self._patience_s)
+        return self._await(lambda: len(self._steps()) >= goal)
+
+    def _await(self, holds: Callable[[], bool]) -> bool:
+        return wait_until(holds, min(PATIENCE_S, self._until - time.monotonic()))
 
     def _steps(self) -> list[tuple[float, int, int]]:
         """When each step was done, by how many, and its number."""
@@ -232,10 +236,11 @@ class Torchrun:
                 continue
 
 
-def torchrun_changes(course: tuple[int, ...], patience_s: float) -> list[Change]:
+def torchrun_changes(course: tuple[int, ...], until: float = math.inf) -> list[Change]:
+    """Those made before the time `until`; the last one may have been under way."""
     found: list[Change] = []
     with tempfile.TemporaryDirectory() as folder:
-        training = Torchrun(Path(folder), patience_s)
+        training = Torchrun(Path(folder), until)
         try:
             for n_workers in course:
                 if not training.train_on():
@@ -275,6 +280,13 @@ def medians(changes: list[Change]) -> dict[str, float]:
     return {one: statistics.median(change.stop_s for change in changes if change.system == one) for one in systems}
 
 
+def times_less(changes: list[Change]) -> float:
+    """Torchrun's median stop over ours, in the changes that both have made; 0 if there are none."""
+    theirs = {(one.before, one.after) for one in changes if one.system == "torchrun"}
+    found = medians([one for one in changes if (one.before, one.after) in theirs])
+    return found["torchrun"] / found["punctual"] if found else 0.0
+
+
 def rows_of(changes: list[Change]) -> list[tuple[object, ...]]:
     rows = []
     for before, after in ((1, 2), (2, 3), (3, 2), (2, 1)):
@@ -296,34 +308,38 @@ def main() -> int:
     options = parser("Training stopped by a change of its number of workers.").parse_args()
     changes: list[Change] = []
     if options.quick:
+        until = time.monotonic() + QUICK_S
         changes += our_changes(1)
-        changes += torchrun_changes(COURSE[:1], QUICK_PATIENCE_S)
+        changes += torchrun_changes(COURSE[:1], until)
         grown: dict[str, dict[str, float]] = {}
     else:
         for i_round in range(3):
             changes += our_changes(2)
-            changes += torchrun_changes(COURSE, PATIENCE_S)
+            changes += torchrun_changes(COURSE)
             print(f"round {i_round + 1} of 3: {medians(changes)}", flush=True)
         grown = leaks(N_LEAK_RESIZES)
-    found = medians(changes)
-    times_less = found["torchrun"] / found["punctual"] if "torchrun" in found else 0.0
+    found, ratio = medians(changes), times_less(changes)
     n_redone = sum(change.n_steps_redone for change in changes if change.system == "punctual")
     rows = rows_of(changes)
     print_table(HEADS, rows)
     for who, more in grown.items():
         print(f"{who} after {N_LEAK_RESIZES} more changes: " + ", ".join(f"{key} {n:+.1f}" for key, n in more.items()))
-    is_met = found["punctual"] <= STOP_S_MAX and times_less >= TIMES_LESS_MIN and not n_redone and not has_leak(grown)
+    is_met = found["punctual"] <= STOP_S_MAX and not n_redone and not has_leak(grown)
+    if options.quick:  # one of torchrun's four changes, or none: no figure to be judged by
+        compared = f"{ratio:.0f} times less than torchrun from 1 to 2" if ratio else "no time for torchrun"
+    else:
+        is_met = is_met and ratio >= TIMES_LESS_MIN
+        compared = f"{ratio:.0f} times less than torchrun (target: at least {TIMES_LESS_MIN:.0f})"
     line = (
-        f"{found['punctual']:.2f} s stopped, median (target: at most {STOP_S_MAX}), {times_less:.0f} times less than "
-        f"torchrun (target: at least {TIMES_LESS_MIN:.0f}), {n_redone} steps redone (target: 0): "
-        f"{'met' if is_met else 'SHORT'}"
+        f"{found['punctual']:.2f} s stopped, median (target: at most {STOP_S_MAX}), {compared}, "
+        f"{n_redone} steps redone (target: 0): {'met' if is_met else 'SHORT'}"
     )
     name = "resize-quick" if options.quick else "resize"
     write_results(
         name,
         {
             "commit": commit(), "torch": torch.__version__, "load": os.getloadavg(), "medians_s": found,
-            "times_less": times_less, "n_steps_redone": n_redone, "changes": [asdict(one) for one in changes],
+            "times_less": ratio, "n_steps_redone": n_redone, "changes": [asdict(one) for one in changes],
             "grown_in_200_changes": grown,
         },
     )  # fmt: skip
