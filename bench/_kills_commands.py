@@ -47,7 +47,7 @@ class Steered:
     unsteered_s: float = 0.0
     ended_steered: bool = False
     took_s: float = 0.0
-    begun_at: float = 0.0
+    began_at: float = 0.0
 
 
 class Terminal:
@@ -100,7 +100,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *training)
         try:
             page = _page_of(terminal)
-            result.begun_at = time.monotonic()
+            result.began_at = time.monotonic()
             while not terminal.has_ended() and result.n_commands_killed < n_kills:
                 _disturb(terminal, page, result, rng)
             terminal.process.wait(PATIENCE_S)
@@ -156,7 +156,7 @@ def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random
 
 def _move_deadline(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> bool:
     n_left = max(0, page.claim().total_steps - page.pulse().n_steps)
-    at_this_speed_s = n_left * (time.monotonic() - result.begun_at) / page.pulse().n_steps
+    at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.pulse().n_steps
     try:
         move_deadline(terminal.run, f"{max(5.0, rng.choice(SLACKS) * at_this_speed_s):.1f}s")
     except InvalidSpec:  # it has just ended

@@ -9,6 +9,7 @@ Then the command that steers such a training is killed, again and again, in the 
 taking over as well, and `punctual attach` steers on; see `_kills_commands`.
 """
 
+import json
 import os
 import random
 import signal
@@ -16,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import _kills_commands
 import _kills_training
@@ -148,87 +151,98 @@ def _count(training: Training, run: Run) -> None:
     run.n_steps_redone += crew.n_steps_redone
 
 
-HEADS = [
-    "run", "workers and agents killed", "agents", "stopped", "sizes asked for", "resizes", "steps redone", "as undisturbed",
-]  # fmt: skip
-STEERED_HEADS = [
-    "run", "steers by", "commands killed", "amid a change of size", "amid taking over", "workers killed", "deadlines moved",
-    "taken over", "unsteered (s)", "of (s)", "as undisturbed",
-]  # fmt: skip
+#: Of each part: what a row is called in its table, and what stands there.
+COLUMNS: dict[str, dict[str, str]] = {
+    "workers": {
+        "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
+        "sizes asked for": "n_wishes", "resizes": "n_resizes", "steps redone": "n_steps_redone",
+    },
+    "commands": {
+        "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",
+        "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
+        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "of (s)": "took_s",
+    },
+}  # fmt: skip
 
 
-def kill_workers(
-    n_epochs: int, n_kills: int, n_each: int, n_runs: int, expected: str
-) -> tuple[list[Run], list[list[str]]]:
-    """Trainings whose workers and agents are killed, and their rows."""
-    runs: list[Run] = []
+def kill_workers(*, quick: bool) -> dict[str, Any]:
+    """Trainings whose workers and agents are killed."""
+    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if quick else (N_EPOCHS, N_KILLS, 30, 12)
+    expected, runs = undisturbed(n_epochs), []
     while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
         runs.append(disturbed(len(runs), n_epochs, n_each))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    rows = [
-        [
-            str(run.seed), str(run.n_kills), str(run.n_agents_killed), str(run.n_stops), str(run.n_wishes),
-            str(run.n_resizes), str(run.n_steps_redone), _verdict(run.final, expected),
-        ]
-        for run in runs
-    ]  # fmt: skip
-    return runs, rows
+    return _part(expected, runs)
 
 
-def kill_commands(
-    kinds: tuple[tuple[str, int], ...], n_epochs: int, expected: str
-) -> tuple[list[_kills_commands.Steered], list[list[str]]]:
-    """Trainings whose commands are killed and taken over, and their rows."""
-    runs: list[_kills_commands.Steered] = []
+def kill_commands(*, quick: bool) -> dict[str, Any]:
+    """Trainings whose commands are killed and that are taken over."""
+    n_epochs, kinds = (30, (("workers", 1),)) if quick else (N_EPOCHS_STEERED, STEERED)
+    expected, runs = undisturbed(n_epochs), []
     for seed, (kind, n_kills) in enumerate(kinds):
         runs.append(_kills_commands.disturbed(seed, kind, n_epochs, n_kills))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
+    return _part(expected, runs)
+
+
+def _part(expected: str, runs: Sequence[Run | _kills_commands.Steered]) -> dict[str, Any]:
+    return {"commit": commit(), "expected": expected, "runs": [asdict(run) for run in runs]}
+
+
+def _table(part: dict[str, Any], columns: dict[str, str]) -> list[list[str]]:
+    """Heads and rows."""
     rows = [
         [
-            str(run.seed), run.kind, str(run.n_commands_killed), str(run.n_amid_resizes), str(run.n_amid_takeovers),
-            str(run.n_workers_killed), str(run.n_deadlines), str(run.n_takeovers), f"{run.unsteered_s:.0f}",
-            f"{run.took_s:.0f}", _verdict(run.final, expected),
+            *(f"{run[key]:.0f}" if isinstance(run[key], float) else str(run[key]) for key in columns.values()),
+            "yes" if run["final"] == part["expected"] else f"NO: {run['final']}",
         ]
-        for run in runs
-    ]  # fmt: skip
-    return runs, rows
+        for run in part["runs"]
+    ]
+    return [[*columns, "as undisturbed"], *rows]
 
 
-def _verdict(final: str, expected: str) -> str:
-    return "yes" if final == expected else f"NO: {final}"
-
-
-def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+def _markdown(part: dict[str, Any], heads: list[str], *rows: list[str]) -> str:
     lines = [heads, ["---", *["--:"] * (len(heads) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{table}\n\nMeasured at revision {part['commit']}."
+
+
+def last_line(parts: dict[str, dict[str, Any]]) -> str:
+    """The key figure beside its target."""
+    equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
+    runs = [run for part in parts.values() for run in part["runs"]]
+    n_commands = sum(run.get("n_commands_killed", 0) for run in runs)
+    n_kills = n_commands + sum(run.get("n_kills", 0) + run.get("n_workers_killed", 0) for run in runs)
+    return (
+        f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
+        f"{n_kills} kills, {n_commands} of them of the command that steers"
+    )
 
 
 def main() -> int:
-    options = parser(__doc__ or "").parse_args()
-    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if options.quick else (N_EPOCHS, N_KILLS, 30, 12)
-    n_epochs_steered, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
-    expected, expected_steered = undisturbed(n_epochs), undisturbed(n_epochs_steered)
-    runs, rows = kill_workers(n_epochs, n_kills, n_each, n_runs, expected)
-    steered, steered_rows = kill_commands(kinds, n_epochs_steered, expected_steered)
-    print_table(HEADS, rows)
-    print()
-    print_table(STEERED_HEADS, steered_rows)
-    equal = [run.final == expected for run in runs] + [run.final == expected_steered for run in steered]
-    n_killed, n_commands = sum(run.n_kills for run in runs), sum(run.n_commands_killed for run in steered)
-    last = (
-        f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
-        f"{n_killed + n_commands + sum(run.n_workers_killed for run in steered)} kills, {n_commands} of them of the command that steers"
+    made = parser(__doc__ or "")
+    made.add_argument(
+        "--part", choices=tuple(COLUMNS), help="measure this part alone; the other is as it was on record"
     )
+    options = made.parse_args()
+    measure = {"workers": kill_workers, "commands": kill_commands}
+    recorded = RESULTS / "kills.json"
+    parts = {name: measure[name](quick=options.quick) for name in COLUMNS if options.part in (None, name)}
     if not options.quick:
-        results = {
-            "commit": commit(), "expected": expected, "runs": [asdict(run) for run in runs],
-            "expected_steered": expected_steered, "steered": [asdict(run) for run in steered],
-        }  # fmt: skip
-        write_results("kills", results)
-        tables = f"{_markdown(HEADS, rows)}\n\n{_markdown(STEERED_HEADS, steered_rows)}"
-        (RESULTS / "kills.md").write_text(f"{last}\n\n{tables}\n\nMeasured at revision {commit()}.\n")
+        before = json.loads(recorded.read_text()) if recorded.exists() else {}
+        parts = {name: part for name in COLUMNS if (part := parts.get(name, before.get(name))) is not None}
+        write_results("kills", parts)
+    tables = {name: _table(part, COLUMNS[name]) for name, part in parts.items()}
+    for heads, *rows in tables.values():
+        print_table(heads, rows)
+        print()
+    last = last_line(parts)
+    if not options.quick:
+        pages = [_markdown(parts[name], *table) for name, table in tables.items()]
+        (RESULTS / "kills.md").write_text("\n\n".join([last, *pages]) + "\n")
     print(last)
-    return int(not expected or not expected_steered or not all(equal))
+    is_equal = all(run["final"] == part["expected"] for part in parts.values() for run in part["runs"])
+    return int(not is_equal or not all(part["expected"] for part in parts.values()))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from punctual.cli._view import View, panel
 from punctual.cli._when import Now
 from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
-from punctual.core.events import GrantFailed, JobFailed, SpecChanged
+from punctual.core.events import GrantFailed, JobFailed, SpecChanged, SteeringResumed
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
@@ -33,6 +33,10 @@ def warning(at: float, code: str) -> WarnUser:
 
 def deadline(at: float, seconds: float) -> SpecChanged:
     return SpecChanged(at=at, spec=JobSpec(id=JOB, ceiling=Resources(2), deadline_s=seconds))
+
+
+def resumed(at: float, lost_at: float) -> SteeringResumed:
+    return SteeringResumed(at=at, lost_at=lost_at, held={JOB: {HERE: Resources(2)}})
 
 
 def drawn(picture: Picture, now: Now, line: str = "") -> str:
@@ -133,6 +137,11 @@ class TestLines:
             "landed 100 ms before the deadline",
         ]
 
+    def test_a_job_that_is_taken_over_was_not_started(self) -> None:
+        told = self.tell(resumed(9.0, 5.0), started(9.0), granted(13.0, 0.5))
+        assert told[0].startswith("took over job train-3f2a, actuator cgroup-v1; deadline ")
+        assert [line.split(":")[0] for line in told[1:]] == ["grant 0.50 cores"]
+
     def test_quiet_leaves_warnings(self) -> None:
         told = self.tell(started(0.1), warning(1.0, "infeasible"), quiet=True)
         assert told == ["WARNING: text of infeasible"]
@@ -153,6 +162,16 @@ def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureF
     assert told[1]["progress_frac"] == pytest.approx(0.005)
     assert told[2]["reason"] == "34.2 core-seconds are left"
     assert told[3]["deadline_s"] == 50.0
+
+
+def test_json_lines_say_that_a_job_was_taken_over(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = folded(at=0.0)
+    lines = JsonLines(picture, dict)
+    for message in (resumed(9.0, 5.0), started(9.0)):
+        picture.fold(message)
+        lines.tell(message)
+    (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (told["type"], told["grant_cores"]) == ("resumed", 2.0)
 
 
 class TestChain:
@@ -185,6 +204,10 @@ class TestChain:
     def test_a_failed_change_says_why(self) -> None:
         failed = GrantFailed(at=5.5, job=JOB, request=2, granted={}, cause="busy")
         assert "not given (busy) after 500 ms" in chain([submitted(0.0), resize(5.0, 1.2), failed], JOB)[1].text
+
+    def test_it_says_how_long_nobody_steered(self) -> None:
+        links = chain([submitted(0.0), self.LAUNCH, started(0.2), resumed(9.0, 5.0)], JOB)
+        assert links[-1].text == "it is steered again, after 4.0s in which nobody did"
 
     def test_other_jobs_are_left_out(self) -> None:
         assert chain([submitted(0.0), self.LAUNCH], JOB)

@@ -312,7 +312,7 @@ def test_output_goes_to_whoever_took_the_job_over(keep: Keep, door: Path, tmp_pa
     assert kept is not None
     assert kept.output_fd is not None
     (tmp_path / "go").touch()
-    with open(kept.output_fd) as output:
+    with os.fdopen(kept.output_fd) as output:
         assert output.read().endswith("heard\n")
     assert kept.link.read() is not None
     kept.link.close()

@@ -1,15 +1,20 @@
 """Jobs made of workers: what the executor asks of an agent, and what it makes of the answers."""
 
+import subprocess
+import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tests.executors.conftest import JOB, NODE, WHY, Stage
+from tests.executors.conftest import JOB, NODE, WHY, Stage, until
 
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.events import GrantApplied, GrantFailed, JobStarted
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local import workers
+from punctual.executors.local.keeper_link import door_of, take_over
 from punctual.executors.local.workers import n_workers_in
 
 WORKER = Resources(cores=0.25)
@@ -122,3 +127,46 @@ def test_threads_are_those_of_one_worker(stage: Stage, capfd: pytest.CaptureFixt
     )
     stage.ended()
     assert capfd.readouterr().out == "2\n"
+
+
+#: Launches the agent in the file `agent.py`, asks for three workers and waits to be killed.
+CONTROLLER = """
+import sys, time
+from pathlib import Path
+from tests.executors.conftest import JOB, Stage, until
+from tests.executors.test_workers import launch, resize
+
+folder = Path(sys.argv[1])
+stage = Stage(folder / "runtime")
+launch(stage, (folder / "agent.py").read_text())
+until(lambda: stage.executor.crew(JOB).n_workers)
+resize(stage, 3)
+(folder / "asked").touch()
+time.sleep(60)
+"""
+HESITANT = OBEYS.replace(
+    "time.sleep(0.05)", "\n        while wish.n_workers == 3 and not os.path.exists('go'): time.sleep(0.01)"
+)
+
+
+def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_the_next(
+    stage: Stage, tmp_path: Path
+) -> None:
+    code = HESITANT.replace("'go'", repr(str(tmp_path / "go")))
+    (tmp_path / "agent.py").write_text(code)
+    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2])
+    until((tmp_path / "asked").exists)
+    controller.kill()
+    controller.wait()
+    kept = until(lambda: take_over(door_of(stage.runtime_dir, JOB)))
+    assert kept is not None
+    stage.prepare(code)
+    command = LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=SPEC, grant={NODE: WORKER}, reason=WHY)
+    assert stage.executor.take_over(kept, command, None, stage.sink) == {NODE: WORKER}
+    assert stage.events == []
+    stage.executor.perform(replace(command, request=stage._next()), stage.sink)
+    assert stage.wait(JobStarted).granted == {NODE: WORKER}
+    resize(stage, 3)
+    (tmp_path / "go").touch()
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER * 3}
+    assert stage.executor.crew(JOB).n_workers == 3  # type: ignore[union-attr]

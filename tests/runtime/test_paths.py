@@ -14,11 +14,13 @@ from punctual.core.ids import JobId
 from punctual.runtime import paths
 from punctual.runtime.paths import (
     Run,
+    _start_ticks,
     create_run,
     find_run,
     known_runs,
     live_runs,
     record_keeper,
+    record_steering,
     remove_live_places,
     unsteered_runs,
 )
@@ -95,6 +97,37 @@ def test_a_kept_job_outlives_its_run_and_keeps_its_name() -> None:
     assert names(unsteered_runs()) == [A]
     with pytest.raises(InvalidSpec, match="live run"):
         create_run(A)
+
+
+def test_another_process_may_steer_what_a_dead_one_left() -> None:
+    run = create_run(A, {"argv": ["python", "train.py"]})
+    place = run.runtime_dir / "run.json"
+    place.write_text(json.dumps({**run.record(), "pid": 2**22 + 1}))
+    record_keeper(run, os.getpid())
+    assert names(unsteered_runs()) == [A]
+    record_steering(run)
+    assert names(live_runs()) == [A]
+    assert unsteered_runs() == []
+    assert (run.record()["argv"], run.record()["pid"]) == (["python", "train.py"], os.getpid())
+
+
+def test_a_run_of_another_machine_is_neither_live_nor_swept_nor_its_name_free() -> None:
+    run = leave_behind(A, pid=os.getpid(), start_ticks=_start_ticks(os.getpid()), machine="there", boot="another")
+    create_run(JobId("next"))
+    assert names(live_runs()) == ["next"]
+    assert run.machine() == "there"
+    assert run.runtime_dir.exists()
+    with pytest.raises(InvalidSpec, match="machine 'there'"):
+        create_run(A)
+
+
+def test_a_run_from_before_this_machine_was_started_again_is_dead() -> None:
+    run = leave_behind(
+        A, pid=os.getpid(), start_ticks=_start_ticks(os.getpid()), machine=os.uname().nodename, boot="before"
+    )
+    assert not run.is_live()
+    create_run(JobId("next"))
+    assert not run.runtime_dir.exists()
 
 
 def test_what_the_dead_left_is_swept_away() -> None:
