@@ -68,19 +68,21 @@ def test_what_cannot_be_done_at_full_speed_is_not_promised() -> None:
 def test_a_part_of_the_devices_is_not_promised() -> None:
     """Each of the jobs needs one of five devices all the time."""
     jobs = [elastic(name, 98.0, deadline_s=100.0) for name in "abcd"]
-    assert promised(decide(PromisesFirst(), jobs, {"a": 5})) == {"a", "b"}
+    assert promised(decide(PromisesFirst(), jobs, {"a": 5})) == {"a"}
+    assert promised(decide(PromisesFirst(promised_frac=0.4), jobs, {"a": 5})) == {"a", "b"}
     assert promised(decide(PromisesFirst(promised_frac=0.6), jobs, {"a": 5})) == {"a", "b", "c"}
     assert promised(decide(PromisesFirst(admission="decline"), jobs, {"a": 5})) == {"a", "b", "c", "d"}
 
 
 def test_what_was_promised_is_kept_with_all_there_is() -> None:
     """Half of the devices are gone, and what is left of them is more than may be promised anew."""
+    policy = PromisesFirst(promised_frac=0.4)
     one = elastic("one", 98.0, deadline_s=100.0)
-    first = decide(PromisesFirst(), [one, elastic("two", 98.0, deadline_s=100.0)], {"a": 5})
+    first = decide(policy, [one, elastic("two", 98.0, deadline_s=100.0)], {"a": 5})
     assert promised(first) == {"one", "two"}
     jobs = [elastic(name, 98.0, deadline_s=100.0, on={"a": 1}) for name in ("one", "two")]
     rivals = [elastic(f"rival-{i}", 1.0, at=1.0, weight=100.0) for i in range(3)]
-    plan = decide(PromisesFirst(), [*jobs, *rivals], {"a": 2}, carry=first.carry)
+    plan = decide(policy, [*jobs, *rivals], {"a": 2}, carry=first.carry)
     assert {name: n for name, n in counts(plan, [*jobs, *rivals]).items() if n} == {"one": 1, "two": 1}
 
 

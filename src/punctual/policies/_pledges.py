@@ -1,7 +1,7 @@
 """Who is promised what in one round, and what the next round has to know of it."""
 
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Any, Protocol
 
 from punctual.core.ids import JobId
@@ -86,7 +86,7 @@ class Pledges:
 
     def _booked(self, reserved: Mapping[Pool, int]) -> Book:
         frac = self._parameters.offered_frac
-        offered = {pool: int(frac * n) for pool, n in reserved.items()}
+        offered = {pool: ceil(frac * n - 1e-9) for pool, n in reserved.items()}  # of a few devices, one
         book = Book(reserved, offered, late=self._parameters.work == "late")
         if self._parameters.admission == "none":
             return book

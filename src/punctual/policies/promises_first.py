@@ -14,7 +14,7 @@ from punctual.policies._extra import check_numpy
 Admission = Literal["best-effort", "decline", "none"]
 
 #: Promises take no more of the devices than this, unless all that is done is what was promised.
-_PROMISED_FRAC = 0.4
+_PROMISED_FRAC = 0.2
 
 #: When the plan of the promises has work done, as far as there is a choice.
 Work = Literal["late", "early"]
@@ -49,7 +49,7 @@ class PromisesFirst:
         How much more jobs are worth that need most of the time to a deadline that is not promised, and by which power
         of the device-seconds left that falls.
     promised_frac
-        Share of the devices that promises may take. None: 0.4; or all, if jobs without a promise are turned away.
+        Share of the devices that promises may take. None: 0.2; or all, if jobs without a promise are turned away.
     caution
         Standard deviations of the speed that a promise leaves aside.
     lasting_s
@@ -90,7 +90,7 @@ class PromisesFirst:
     admission: Admission = "best-effort"
     work: Work = "late"
     volume_power: float = 0.2
-    urgency: float = 3.0
+    urgency: float = 8.0
     urgency_power: float = 0.5
     promised_frac: float | None = None
     caution: float = 1.0
