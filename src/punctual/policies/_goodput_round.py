@@ -139,8 +139,8 @@ class Round:
                 changes.append((one.view, 0 if leaves else one.n, n))
 
         def room(view: JobView) -> Mapping[NodeId, Resources]:
-            free = self._draft.without(view)
-            return {node: free[node] for node in self._draft.hardware.kinds[kinds[view.id]]}
+            free, of_kind = self._draft.without(view), self._draft.hardware.kinds
+            return free if len(of_kind) == 1 else {node: free[node] for node in of_kind[kinds[view.id]]}
 
         lay_out(self._draft, changes, room)
 
