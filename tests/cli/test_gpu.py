@@ -14,8 +14,18 @@ from punctual.executors.local.keeper import descendants
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(240)]
 
-one_gpu = pytest.mark.skipif(usable_gpus() < 1, reason="there is no GPU")
-two_gpus = pytest.mark.skipif(usable_gpus() < 2, reason="there are no two GPUs")
+
+def n_gpus() -> int:
+    """Those of the machine that torch can use; torch is loaded only where there are any."""
+    n_devices = usable_gpus()
+    if not n_devices:
+        return 0
+    torch = pytest.importorskip("torch")
+    return min(n_devices, int(torch.cuda.device_count()))
+
+
+one_gpu = pytest.mark.skipif(n_gpus() < 1, reason="there is no GPU")
+two_gpus = pytest.mark.skipif(n_gpus() < 2, reason="there are no two GPUs")
 
 TRACKED = """
 import punctual, torch

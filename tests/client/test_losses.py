@@ -21,6 +21,14 @@ def test_losses_are_on_the_page_with_their_steps(page: Page) -> None:
     assert page.losses() == (3, [(1, 10.0), (2, 9.0), (3, 8.0)])
 
 
+def test_a_loss_may_be_a_tensor_with_a_gradient(page: Page) -> None:
+    torch = pytest.importorskip("torch")
+    run = punctual.track(range(1), epochs=1)
+    for _ in run:
+        run.report_loss(torch.ones(1, requires_grad=True).sum() * 0.5)
+    assert page.losses() == (1, [(1, 0.5)])
+
+
 def test_the_last_ones_stay_and_all_are_counted(page: Page) -> None:
     run = punctual.track(range(50), epochs=1)
     for i in run:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from math import isfinite
 from statistics import median
+from typing import Any
 
 from punctual.client.complaint import warn
 from punctual.wire import GOAL_VARIABLE, N_LOSSES_MAX, Page
@@ -22,6 +23,11 @@ def goal() -> float | None:
         warn(f"`{GOAL_VARIABLE}` must be a number", repr(text), "this training",
              'Training goes on to its last step; say it as `punctual run --until "loss<0.1"`.')  # fmt: skip
         return None
+
+
+def number(loss: Any) -> float:
+    """A loss as a number, of one or of a tensor of one."""
+    return float(loss.detach() if hasattr(loss, "detach") else loss)  # torch warns of one that has a gradient
 
 
 def has_arrived(losses: Sequence[float], target: float | None) -> bool:

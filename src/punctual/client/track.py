@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Generic, TypeVar
 
-from punctual.client import stop
+from punctual.client import losses, stop
 from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phase, Phases, by_name
 from punctual.client.record import Course
@@ -102,7 +102,7 @@ class Run(Generic[T]):
         loss
             A number, or a tensor of one.
         """
-        self._session.report_loss(float(loss))
+        self._session.report_loss(losses.number(loss))
 
     @property
     def goal_reached(self) -> bool:

@@ -280,6 +280,21 @@ def test_gradients_are_cut_before_the_step() -> None:
     assert float((model.weight.detach() - before).norm()) <= 0.2501
 
 
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"fuse": False}, {"virtual_ranks": 3}])
+@pytest.mark.parametrize("n_samples_max", [None, 3])
+def test_the_loss_of_a_step_is_the_mean_over_its_batch(options: dict[str, Any], n_samples_max: int | None) -> None:
+    model, losses = linear(), []
+    with run_of(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0), **options) as run:
+        for inputs, targets in run.batches(
+            tensors(), global_batch_size=32, shuffle=False, micro_batch_size=n_samples_max
+        ):
+            run.backward(mean_loss(run.model, inputs, targets))
+            if run.step():
+                losses.append(run.loss)
+    expected = [mean_loss(model, *tensors()[i : i + 32]).item() for i in range(0, 103, 32)]  # the last one of seven
+    assert losses == pytest.approx(expected, rel=1e-6)
+
+
 def resumable(keeper: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Module, list[float], list[float]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))

@@ -434,7 +434,7 @@ class Run:
                 "there must be one kind of loss to train to", "another one beside that of the steps",
                 "`run.report_loss`", "Give context.elastic(reports_loss=False), or leave the call out.",
             )  # fmt: skip
-        self._note_loss(float(loss))
+        self._note_loss(losses.number(loss))
 
     def _note_loss(self, loss: float) -> None:
         if self._goal is not None:
