@@ -27,6 +27,9 @@ PATIENCE_S = 420.0
 SLACKS = (0.9, 1.5, 3.0)
 #: How long a change of size is waited for, to kill the command in the middle of it.
 CHANGE_S_MAX = 20.0
+#: What a step waits, as for data: a job that nobody steers would else leave hardly any time for a command to start in, since
+#: a job outweighs what else runs, and the more if that is as nice as a benchmark should be.
+PAUSE_S = 0.01
 #: What the job may have, by the kind of the run.
 SIZES = {"workers": ("--workers", "1..3"), "cores": ("--cores", "0.2..1")}
 
@@ -79,9 +82,12 @@ class Terminal:
         return self.process.poll() is not None and self.run.keeper_pid() is None
 
     def wait_until_steered(self) -> None:
-        give_up_at = time.monotonic() + 60
+        give_up_at = time.monotonic() + 120
         while not self.is_steered() and not self.has_ended():
-            assert time.monotonic() < give_up_at, self._output.read_text()[-2000:]
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(
+                    f"the job is not steered, attach {self.process.poll()}: {self._output.read_text()[-2000:]}"
+                )
             time.sleep(0.05)
 
     def final(self) -> str:
@@ -96,7 +102,13 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         terminal = Terminal(Path(folder))
-        training = (sys.executable, str(_kills_training.__file__), str(n_epochs), str(Path(folder) / "checkpoints"))
+        training = (
+            sys.executable,
+            str(_kills_training.__file__),
+            str(n_epochs),
+            str(Path(folder) / "checkpoints"),
+            str(PAUSE_S),
+        )
         terminal.give("run", "--quiet", "--deadline", "60s", "--name", "kills", *SIZES[kind], "--", *training)
         try:
             page = _page_of(terminal)

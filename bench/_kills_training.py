@@ -1,6 +1,7 @@
-"""What is killed: a small training with BatchNorm and dropout, bit for bit reproducible. ``EPOCHS CHECKPOINT_DIR``."""
+"""What is killed: a small training with BatchNorm and dropout, bit for bit reproducible. ``EPOCHS CHECKPOINT_DIR [PAUSE_S]``."""
 
 import sys
+import time
 import zlib
 
 import torch
@@ -11,6 +12,7 @@ import punctual
 
 
 def train(context: object) -> None:
+    pause_s = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
     torch.manual_seed(0)
     inputs = torch.randn(960, 16)
     dataset = TensorDataset(inputs, inputs[:, :4].argmax(1))
@@ -22,6 +24,7 @@ def train(context: object) -> None:
     ) as run:  # fmt: skip
         for _ in run.epochs(int(sys.argv[1])):
             for batch, targets in run.batches(dataset, global_batch_size=32, seed=0):
+                time.sleep(pause_s)
                 run.backward(nn.functional.cross_entropy(run.model(batch), targets))
                 run.step()
         state = b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())

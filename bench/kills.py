@@ -32,7 +32,7 @@ from punctual.wire import PAGE_VARIABLE, CrewWish, Page
 N_EPOCHS = 60
 N_KILLS = 100
 #: Of the trainings whose commands are killed: epochs, and the kinds of the runs with how many kills.
-N_EPOCHS_STEERED = 500
+N_EPOCHS_STEERED = 250
 STEERED = (("workers", 12), ("workers", 12), ("workers", 12), ("cores", 6))
 PATIENCE_S = 300.0
 HANG_S = 3.0
@@ -168,7 +168,8 @@ COLUMNS: dict[str, dict[str, str]] = {
 def kill_workers(*, quick: bool) -> dict[str, Any]:
     """Trainings whose workers and agents are killed."""
     n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if quick else (N_EPOCHS, N_KILLS, 30, 12)
-    expected, runs = undisturbed(n_epochs), []
+    expected = undisturbed(n_epochs)
+    runs: list[Run] = []
     while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
         runs.append(disturbed(len(runs), n_epochs, n_each))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
@@ -178,7 +179,8 @@ def kill_workers(*, quick: bool) -> dict[str, Any]:
 def kill_commands(*, quick: bool) -> dict[str, Any]:
     """Trainings whose commands are killed and that are taken over."""
     n_epochs, kinds = (30, (("workers", 1),)) if quick else (N_EPOCHS_STEERED, STEERED)
-    expected, runs = undisturbed(n_epochs), []
+    expected = undisturbed(n_epochs)
+    runs: list[_kills_commands.Steered] = []
     for seed, (kind, n_kills) in enumerate(kinds):
         runs.append(_kills_commands.disturbed(seed, kind, n_epochs, n_kills))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)

@@ -66,6 +66,7 @@ def test_on_a_terminal_the_job_has_a_terminal_of_the_same_size(monkeypatch: pyte
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):
             os.close(fd)
+    assert relay.write_fd is not None
     assert os.isatty(relay.write_fd)
     job_fd = os.dup(relay.write_fd)
     relay.start()

@@ -169,4 +169,4 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     resize(stage, 3)
     (tmp_path / "go").touch()
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 3}
-    assert stage.executor.crew(JOB).n_workers == 3  # type: ignore[union-attr]
+    assert stage.executor.crew(JOB).n_workers == 3
