@@ -74,6 +74,15 @@ def test_reports_move_the_whole_table() -> None:
     assert MODEL.std_sps(state, at(4)) < 0.05 * 3.5
 
 
+def test_a_report_from_a_named_kind_moves_a_table_that_names_none() -> None:
+    state = table(entry(1, 1.0), entry(2, 1.8), entry(4, 3.0))
+    moved = MODEL.update(state, entry(1, 0.5, device="T4"))
+    assert MODEL.rate_sps(moved, at(4, device="T4")) == pytest.approx(1.5)
+    wider = MODEL.update(state, entry(8, 5.0, device="T4"))
+    assert MODEL.rate_sps(wider, at(8, device="T4")) == pytest.approx(5.0)
+    assert MODEL.rate_sps(wider, at(4, device="T4")) == pytest.approx(3.0)
+
+
 def test_reports_that_scatter_widen_the_interval() -> None:
     state = table(entry(1, 1.0))
     for i in range(40):

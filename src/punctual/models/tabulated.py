@@ -107,7 +107,7 @@ class Tabulated:
         """Move the factor on the table, or add an entry that it lacks."""
         if not usable(seen):
             return state
-        entries = state.table.get(_line(seen.shape))
+        entries = state.table.get(_line_in(state.table, seen.shape))
         found = _inside(entries, _amount(seen.shape, by_workers=state.by_workers)) if entries else None
         if found is None:
             return _with_entry(state, seen)
@@ -138,7 +138,7 @@ class Tabulated:
         if not possible(shape):
             return -inf, inf
         amount = _amount(shape, by_workers=state.by_workers)
-        entries = state.table.get(_line(shape)) or state.table.get(("", shape.n_nodes, shape.n_servers))
+        entries = state.table.get(_line_in(state.table, shape))
         found = _inside(entries, amount) if entries else None
         if found is not None:
             return found
@@ -148,6 +148,12 @@ class Tabulated:
 
 def _line(shape: Shape) -> Line:
     return (shape.device, shape.n_nodes, shape.n_servers)
+
+
+def _line_in(table: dict[Line, Entries], shape: Shape) -> Line:
+    """The line that tells the speed in `shape`: that of its kind of device, or the one for all kinds where only that is."""
+    line, for_all = _line(shape), ("", shape.n_nodes, shape.n_servers)
+    return for_all if line not in table and for_all in table else line
 
 
 def _amount(shape: Shape, *, by_workers: bool) -> float:
@@ -207,7 +213,7 @@ def _nearest_line(table: dict[Line, Entries], shape: Shape) -> Entries | None:
 
 
 def _with_entry(state: TabulatedState, seen: SeenRate) -> TabulatedState:
-    line = _line(seen.shape)
+    line = _line_in(state.table, seen.shape)
     old = state.table.get(line)
     pairs = list(zip(old.amounts, old.log_rates, strict=True)) if old else []
     insort(pairs, (_amount(seen.shape, by_workers=state.by_workers), log(seen.rate_sps) - state.log_factor))
