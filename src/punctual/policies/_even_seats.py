@@ -35,8 +35,8 @@ class Seats:
         for runner in changed:
             if _is_less(runner.parts, runner.before):
                 self._seat(runner)
-        starting = [runner for runner in changed if not any(runner.before)]
-        homeless = {runner.view.spec.id for runner in sorted(starting, key=attrgetter("age")) if not self._start(runner)}
+        starting = sorted((runner for runner in changed if not any(runner.before)), key=attrgetter("age"))
+        homeless = {runner.view.spec.id for runner in starting if not self._start(runner)}
         for runner in changed:
             if not _is_less(runner.parts, runner.before) and runner.view.spec.id not in homeless:
                 self._seat(runner)

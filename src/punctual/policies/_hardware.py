@@ -79,6 +79,7 @@ class Hardware:
         ]
         self.n_held = Remembered(_n_planned)
         self.is_broken = Remembered(self._is_broken)
+        self.worker_counts = Remembered(JobSpec.worker_counts)
         self.counts = Remembered(self._counts)
         self.worker_amounts = Remembered(self._worker_amounts)
         self.worker_steps = Remembered(self._worker_steps)
@@ -140,7 +141,7 @@ class Hardware:
         most = max((self._n_of_kind(unit, kind) for kind in self.kinds), default=0)
         if spec.server is not None:
             most = min(most, n_fitting(unit, spec.ceiling))
-        return tuple(n for n in spec.worker_counts() if n <= most)
+        return tuple(n for n in self.worker_counts(spec) if n <= most)
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
         """What a job made of workers can hold here, ascending."""

@@ -6,7 +6,7 @@ from math import inf
 from typing import NamedTuple
 
 from punctual.core.job import JobView
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.policies._base import seconds_for, seniority
 from punctual.policies._draft import Draft, Space
 
@@ -21,10 +21,10 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    parts, amount
+    parts
         What the job would have.
     more
-        What of it is more than now.
+        What that is more than now.
     end_s
         Seconds that the job would still take; infinite where that is not known.
     known
@@ -34,7 +34,6 @@ class Step(NamedTuple):
     """
 
     parts: Parts
-    amount: Resources
     more: Resources
     end_s: float
     known: bool
@@ -45,7 +44,7 @@ class Runner:
     """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
 
     __slots__ = (
-        "_amount", "_counts", "_end_s", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps",
+        "_counts", "_end_s", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps",
         "_worker", "age", "before", "kind", "next_steps", "path", "view",
     )  # fmt: skip
 
@@ -57,14 +56,13 @@ class Runner:
         #: Dominant shares of a worker and of a server.
         self._shares = (1.0, 1.0)
         self._limit = spec.ceiling if spec.controller is None else view.demand.at_most(spec.ceiling)
-        self._counts = spec.worker_counts() if spec.server else draft.hardware.counts(spec)
+        self._counts = draft.hardware.worker_counts(spec) if spec.server else draft.hardware.counts(spec)
         #: Index of the next larger number of workers.
         self._i_after = 1
         self._speed = draft.hardware.speed(view)
         self._steps = view.remaining_steps(draft.snapshot.at)
         #: All that it had in this race, its least first: what is tried where the last one does not fit on nodes.
         self.path: list[Parts] = [self.least] if self._counts else []
-        self._amount = self.amount(self.least) if self._counts else NOTHING
         self._end_s = inf
         #: What it could take next, the most useful first.
         self.next_steps: list[Step] = []
@@ -100,7 +98,7 @@ class Runner:
         if step.parts[0] > self.parts[0]:
             self._i_after += 1
         self.path.append(step.parts)
-        self._amount, self._end_s = step.amount, step.end_s
+        self._end_s = step.end_s
         self._look()
 
     def _look(self) -> None:
@@ -112,22 +110,27 @@ class Runner:
             found.append(self._step((after, n_servers), more, self._shares[0] * (after - n)))
         if n_servers:
             found.append(self._step((n, n_servers + 1), self._server, self._shares[1]))
-        self.next_steps = sorted((step for step in found if step is not None and step.gain_s > 0), key=_turn)
+        self.next_steps = sorted([step for step in found if step is not None and step.gain_s > 0], key=_turn)
 
     def _step(self, parts: Parts, more: Resources, share: float) -> Step | None:
-        amount = self._amount + more
-        if not self._may_have(parts, amount):
+        if not self._may_have(parts):
             return None
         end_s, known = self.end_s(parts), self._end_s < inf
         sooner = self._end_s - end_s if known else _guess(*self.parts) - _guess(*parts)
-        return Step(parts, amount, more, end_s, known, self._pressure * sooner / share)
+        return Step(parts, more, end_s, known, self._pressure * sooner / share)
 
-    def _may_have(self, parts: Parts, amount: Resources) -> bool:
-        if not amount.fits_in(self._limit):
+    def _may_have(self, parts: Parts) -> bool:
+        (n, n_servers), worker, server, limit = parts, self._worker, self._server, self._limit
+        # Spelled out because it is asked twice for each step: whether `amount(parts)` fits in the limit.
+        if (
+            worker.gpus * n + server.gpus * n_servers > limit.gpus
+            or worker.cores * n + server.cores * n_servers > limit.cores + TOLERANCE
+            or worker.memory_bytes * n + server.memory_bytes * n_servers > limit.memory_bytes
+        ):
             return False
         # Where a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.
-        tells_apart = parts[1] == 0 or (self._worker.gpus > 0 and self._server.gpus == 0)
-        return tells_apart or self.view.spec.parts_of(amount) == parts
+        tells_apart = n_servers == 0 or (worker.gpus > 0 and server.gpus == 0)
+        return tells_apart or self.view.spec.parts_of(self.amount(parts)) == parts
 
     def _rate_sps(self, parts: Parts) -> float:
         n, n_servers = parts
