@@ -83,8 +83,7 @@ class Round:
         self._start_whole(waiting)
         self._nodes = _WholeNodes(self._draft) if parameters.unit == "nodes" else None
         self._entries = [*self._running(), *self._candidates(waiting)]
-        uses = {(kind, one.options.uses_gpus) for one in self._entries for kind in one.options.kinds[1:]}
-        self._pools: list[Pool] = sorted(uses)
+        self._pools: list[Pool] = sorted({pool for one in self._entries for pool in one.options.pools})
 
     def plan(self) -> Plan:
         """Choose, then find nodes, then say why."""
@@ -302,7 +301,7 @@ class Round:
         """What it could start with is not there, or would bring less with it than others do."""
         width = len(one.options.counts)
         worth = float((values[1:width] / costs[1:width]).max())
-        price = min(prices[kind, one.options.uses_gpus] for kind in one.options.kinds[1:])
+        price = min(prices[pool] for pool in one.options.pools)
         if worth >= _SAME_FRAC * price:
             self._draft.explain(one.view, waits(one.unit * min(one.options.counts[1:]), self._draft.free))
             return

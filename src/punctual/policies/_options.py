@@ -42,6 +42,8 @@ class Options:
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
     per_worker
         What one worker takes of its pool.
+    pools
+        Those that its columns draw on.
     best
         Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
     """
@@ -55,6 +57,7 @@ class Options:
     known: bool
     best: float
     per_worker: int
+    pools: tuple[Pool, ...]
 
     @property
     def fastest(self) -> float:
@@ -130,6 +133,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
         known=known,
         best=float((rates[1:] / amounts[1:]).max()),
         per_worker=per_worker,
+        pools=tuple((kind, worker.gpus > 0) for kind in dict.fromkeys(kind for kind, _, _, _ in columns)),
     )
 
 
@@ -196,13 +200,15 @@ class Table:
 
     @classmethod
     def of(cls, options: Sequence[Options], pools: Sequence[Pool]) -> "Table":
-        n, m = len(options), max((len(one.counts) for one in options), default=1)
-        index = {pool: i for i, pool in enumerate(pools)}
-        amounts, of_pool = np.zeros((n, m), dtype=np.int64), np.zeros((n, m), dtype=np.int64)
-        rates, allowed = np.zeros((n, m)), np.zeros((n, m), dtype=bool)
-        for i, one in enumerate(options):
-            width = len(one.counts)
-            amounts[i, :width], rates[i, :width], allowed[i, :width] = one.amounts, one.rates, True
-            if len(pools) > 1:
-                of_pool[i, 1:width] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
+        widths = np.array([len(one.counts) for one in options], dtype=np.int64)
+        allowed = np.arange(widths.max(initial=1)) < widths[:, None]
+        amounts, of_pool = np.zeros(allowed.shape, dtype=np.int64), np.zeros(allowed.shape, dtype=np.int64)
+        rates = np.zeros(allowed.shape)
+        if options:
+            amounts[allowed] = np.concatenate([one.amounts for one in options])
+            rates[allowed] = np.concatenate([one.rates for one in options])
+        if len(pools) > 1:
+            index = {pool: i for i, pool in enumerate(pools)}
+            for i, one in enumerate(options):
+                of_pool[i, 1 : widths[i]] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
         return cls(options, amounts, rates, allowed, of_pool)

@@ -35,12 +35,21 @@ def settle(draft: Draft) -> list[JobView]:
 
 def _relieve_nodes(draft: Draft) -> list[JobView]:
     """Make what is planned fit where nodes have less than they had; the jobs that had to leave."""
-    on_node: dict[NodeId, list[JobView]] = {}
-    for view in sorted(draft.snapshot.holding, key=_goes_last):
-        for node in draft.held(view):
-            if node in draft.hardware.capacity:
-                on_node.setdefault(node, []).append(view)
-    return [view for node, views in sorted(on_node.items()) for view in _relieve(draft, node, views)]
+    on_node: dict[NodeId, list[JobView]] = {node: [] for node in sorted(_too_full(draft))}
+    for view in sorted(draft.snapshot.holding, key=_goes_last) if on_node else ():
+        for node in draft.held(view).keys() & on_node.keys():
+            on_node[node].append(view)
+    return [view for node, views in on_node.items() for view in _relieve(draft, node, views)]
+
+
+def _too_full(draft: Draft) -> list[NodeId]:
+    """The nodes on which more is planned than they have."""
+    held: dict[NodeId, Resources] = {}
+    for view in draft.snapshot.holding:
+        for node, amount in draft.held(view).items():
+            held[node] = held[node] + amount if node in held else amount
+    capacity = draft.hardware.capacity
+    return [node for node, amount in held.items() if node in capacity and not amount.fits_in(capacity[node])]
 
 
 def _relieve(draft: Draft, node: NodeId, views: list[JobView]) -> list[JobView]:
@@ -51,8 +60,6 @@ def _relieve(draft: Draft, node: NodeId, views: list[JobView]) -> list[JobView]:
         return not total(held).fits_in(draft.hardware.capacity[node])
 
     leaving: list[JobView] = []
-    if not is_too_full():
-        return leaving
     for view in reversed(views):
         if is_too_full() and view.spec.worker is None and len(draft.held(view)) == 1:
             draft.put(view, {node: least(view.spec).at_most(draft.held(view)[node])}, _LESS_THERE)
