@@ -21,8 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,23 +56,23 @@ PATIENCE_S = 900.0
 # Price.
 
 
-def ways_of(n_workers: int) -> list["Way"]:
+def ways_of(n_workers: int, n_ranks: tuple[int, ...]) -> list["Way"]:
     """The plain one first; with a micro-batch for each worker it is what is accumulated, too."""
     from _elastic_price import Way
 
     found = [Way("plain", n_workers), Way("elastic", n_workers, N_FUSED_RANKS, is_elastic=True)]
-    for n in N_RANKS:
+    for n in n_ranks:
         if n > n_workers:
             found.append(Way(f"{n} micro-batches", n_workers, n))
         found.append(Way(f"deterministic, {n} ranks", n_workers, n, is_elastic=True, deterministic=True))
     return found
 
 
-def prices(name: str, n_workers: int, n_rounds: int) -> list[dict[str, Any]]:
+def prices(name: str, n_workers: int, n_rounds: int, n_ranks: tuple[int, ...]) -> list[dict[str, Any]]:
     """A row for each way of taking steps with so many workers."""
     from _elastic_price import in_one_process
 
-    ways = ways_of(n_workers)
+    ways = ways_of(n_workers, n_ranks)
     if n_workers == 1:
         turns = in_one_process(name, ways, N_WARM + 5 * n_rounds)[N_WARM:]
     else:
@@ -220,23 +222,32 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
 
 
 def fidelity(name: str, n_steps: int, n_resizes: int, seeds: tuple[int, ...], n_nudges: int) -> dict[str, Any]:
-    exact = [trained(Training(name, 0, n_steps, deterministic=True), n) for n in (0, n_resizes)]
-    by_seed = [trained(Training(name, seed, n_steps)) for seed in seeds]
-    resized = trained(Training(name, 0, n_steps), n_resizes)
-    nudged = [trained(Training(name, 0, n_steps, nudge=i)) for i in range(1, n_nudges + 1)]
-    doubles = [trained(Training(name, 0, n_steps, is_double=True), n) for n in (0, n_resizes)]
+    """A row; without nudges there are no controls."""
+    wanted = [
+        *((Training(name, 0, n_steps, deterministic=True), n) for n in (0, n_resizes)),
+        (Training(name, 0, n_steps), n_resizes),
+        *((Training(name, seed, n_steps), 0) for seed in seeds),
+        *((Training(name, 0, n_steps, nudge=i), 0) for i in range(1, n_nudges + 1)),
+        *((Training(name, 0, n_steps, is_double=True), n) for n in (0, n_resizes) if n_nudges),
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(trained, *zip(*wanted, strict=True)))
+    (exact, exact_resized, resized), rest = runs[:3], iter(runs[3:])
+    by_seed = list(islice(rest, len(seeds)))
+    nudged, doubles = list(islice(rest, n_nudges)), list(rest)
     accuracies = [run["accuracy"] for run in by_seed]
+    changed = [exact_resized, resized, *doubles[1:]]
     return {
         "program": name,
         "n_steps": n_steps,
         "n_seeds": len(seeds),
-        "n_resizes": [exact[1]["n_resizes"], resized["n_resizes"], doubles[1]["n_resizes"]],
-        "n_steps_redone": sum(run["n_steps_redone"] for run in (exact[1], resized, doubles[1])),
-        "sizes_seen": sorted({*exact[1]["sizes"], *resized["sizes"], *doubles[1]["sizes"]}),
-        "same_bits": exact[0]["weights"] == exact[1]["weights"] and exact[0]["losses"] == exact[1]["losses"],
+        "n_resizes": [run["n_resizes"] for run in changed],
+        "n_steps_redone": sum(run["n_steps_redone"] for run in changed),
+        "sizes_seen": sorted({size for run in changed for size in run["sizes"]}),
+        "same_bits": exact["weights"] == exact_resized["weights"] and exact["losses"] == exact_resized["losses"],
         "loss_difference": apart(by_seed[0], resized),
         "ulp_differences": [apart(by_seed[0], run) for run in nudged],
-        "float64_difference": apart(*doubles),
+        "float64_difference": apart(*doubles) if doubles else None,
         "accuracy_difference": abs(resized["accuracy"] - accuracies[0]),
         "seed_spread": max(accuracies) - min(accuracies),
         "accuracy": accuracies[0],
@@ -251,7 +262,7 @@ def apart(one: dict[str, Any], other: dict[str, Any]) -> float:
 def is_faithful(row: dict[str, Any]) -> bool:
     """The same training: to the bit, by the end of it, and, but for rounding, in each step."""
     is_in_spread = row["n_seeds"] == 1 or row["accuracy_difference"] <= row["seed_spread"]
-    return bool(row["same_bits"] and is_in_spread and row["float64_difference"] <= FLOAT64_DIFFERENCE_MAX)
+    return bool(row["same_bits"] and is_in_spread and (row["float64_difference"] or 0.0) <= FLOAT64_DIFFERENCE_MAX)
 
 
 # The table.
@@ -275,11 +286,12 @@ def price_cells(row: dict[str, Any]) -> list[str]:
 
 
 def fidelity_cells(row: dict[str, Any]) -> list[str]:
-    ulp = row["ulp_differences"]
+    ulp, double = row["ulp_differences"], row["float64_difference"]
     return [
         row["program"], "/".join(map(str, row["n_resizes"])), str(row["n_steps_redone"]),
-        "yes" if row["same_bits"] else "NO", f"{row['loss_difference']:.1e}", f"{min(ulp):.1e}–{max(ulp):.1e}",
-        f"{row['float64_difference']:.1e}", f"{row['accuracy']:.4f}",
+        "yes" if row["same_bits"] else "NO", f"{row['loss_difference']:.1e}",
+        f"{min(ulp):.1e}–{max(ulp):.1e}" if ulp else "", "" if double is None else f"{double:.1e}",
+        f"{row['accuracy']:.4f}",
         f"{row['accuracy_difference']:.4f}", f"{row['seed_spread']:.4f}",
     ]  # fmt: skip
 
@@ -304,10 +316,10 @@ def main() -> int:
     found = json.loads(written.read_text()) if chosen.only and written.exists() else {"price": [], "fidelity": []}
     for name in names:
         if chosen.only != "fidelity":
-            n_rounds = 4 if chosen.quick else 20
-            put(found["price"], name, [row for n in (1, 2) for row in prices(name, n, n_rounds)])
+            n_rounds, n_ranks = (6, N_RANKS[:1]) if chosen.quick else (20, N_RANKS)
+            put(found["price"], name, [row for n in (1, 2) for row in prices(name, n, n_rounds, n_ranks)])
         if chosen.only != "price":
-            row = fidelity(name, 50, 5, SEEDS[:1], 1) if chosen.quick else fidelity(name, 200, 20, SEEDS, N_NUDGES)
+            row = fidelity(name, 40, 4, SEEDS[:1], 0) if chosen.quick else fidelity(name, 200, 20, SEEDS, N_NUDGES)
             put(found["fidelity"], name, [row])
         write_results(written.stem, {**found, "commit": commit()})
     print_table(PRICE_HEADS, [price_cells(row) for row in found["price"]])

@@ -69,7 +69,7 @@ FULL = Plan(
         ASYNCHRONOUS: grid(range(1, 7), range(1, 4)),
         ALL_REDUCE: ring(range(1, 10)),
     },
-    Effort(CORES_EACH, watch_s=1.2, n_steps_min=10), n_passes=3,
+    Effort(CORES_EACH, watch_s=1.2, n_steps_min=10), n_passes=5,
 )  # fmt: skip
 QUICK = Plan(
     {SYNCHRONOUS: grid(range(1, 5), range(1, 3)), ALL_REDUCE: ring(range(1, 9))},
