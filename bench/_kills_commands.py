@@ -23,10 +23,11 @@ from punctual.store.sqlite import SqliteJournal
 from punctual.wire import Page
 
 PATIENCE_S = 420.0
-#: Deadlines are moved to where the rest will take so many times what it would at the speed so far; so the size has to change.
-SLACKS = (0.9, 1.5, 3.0)
+#: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want
+#: all of them, the other the least; so the size has to change.
+TIGHT, LOOSE = 0.5, 4.0
 #: How long a change of size is waited for, to kill the command in the middle of it.
-CHANGE_S_MAX = 20.0
+CHANGE_S_MAX = 15.0
 #: What a step waits, as for data: a job that nobody steers would else leave hardly any time for a command to start in, since
 #: a job outweighs what else runs, and the more if that is as nice as a benchmark should be.
 PAUSE_S = 0.01
@@ -115,6 +116,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
             result.began_at = time.monotonic()
             while not terminal.has_ended() and result.n_commands_killed < n_kills:
                 _disturb(terminal, page, result, rng)
+            _move_deadline(terminal, page, result, 0.0)  # the rest at full speed
             terminal.process.wait(PATIENCE_S)
             result.ended_steered = terminal.process.returncode == 0
             result.final = terminal.final()
@@ -129,7 +131,7 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
 
 def _page_of(terminal: Terminal) -> Page:
     """The job's page, once it has done some steps."""
-    pattern, give_up_at = f"{terminal.process.pid}-kills-*.page", time.monotonic() + 60
+    pattern, give_up_at = f"{terminal.process.pid}-kills-*.page", time.monotonic() + 120
     while not (found := [*Path("/dev/shm").glob(pattern), *terminal.run.runtime_dir.glob(pattern)]):
         assert time.monotonic() < give_up_at, "the training has not begun"
         time.sleep(0.1)
@@ -142,13 +144,13 @@ def _page_of(terminal: Terminal) -> Page:
 
 def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:
     time.sleep(rng.random())
-    if rng.random() < 0.7:
-        result.n_deadlines += _move_deadline(terminal, page, result, rng)
+    if rng.random() < 0.8:
+        slack = LOOSE if page.crew().n_workers > 1 or (result.kind == "cores" and rng.random() < 0.5) else TIGHT
+        result.n_deadlines += _move_deadline(terminal, page, result, slack)
     if result.kind == "workers" and rng.random() < 0.3:
         result.n_workers_killed += _kill_worker(page, rng)
-    if result.kind == "workers" and rng.random() < 0.6:
-        _await_change(terminal, page)
-    time.sleep(rng.random() * rng.choice((0.2, 2.0)))
+    is_amid = result.kind == "workers" and rng.random() < 0.6 and _await_change(terminal, page)
+    time.sleep(rng.random() * (0.1 if is_amid else 2.0))
     if terminal.process.poll() is not None:
         return
     result.n_amid_resizes += page.wish().request != page.crew().request
@@ -166,21 +168,24 @@ def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random
     terminal.wait_until_steered()
 
 
-def _move_deadline(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> bool:
+def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float) -> bool:
     n_left = max(0, page.claim().total_steps - page.pulse().n_steps)
     at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.pulse().n_steps
     try:
-        move_deadline(terminal.run, f"{max(5.0, rng.choice(SLACKS) * at_this_speed_s):.1f}s")
+        move_deadline(terminal.run, f"{max(5.0, slack * at_this_speed_s):.1f}s")
     except InvalidSpec:  # it has just ended
         return False
     return True
 
 
-def _await_change(terminal: Terminal, page: Page) -> None:
-    """Return in the middle of a change of size, if there is one soon."""
+def _await_change(terminal: Terminal, page: Page) -> bool:
+    """Return in the middle of a change of size, if there is one soon; whether there was."""
     give_up_at = time.monotonic() + CHANGE_S_MAX
-    while page.wish().request == page.crew().request and time.monotonic() < give_up_at and not terminal.has_ended():
-        time.sleep(0.005)
+    while page.wish().request == page.crew().request:
+        if time.monotonic() > give_up_at or terminal.process.poll() is not None:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def _kill_worker(page: Page, rng: random.Random) -> bool:
