@@ -139,8 +139,10 @@ class JobSpec:
         if self.worker is None:
             return ()
         worker, largest = self.worker, self._largest_count()
-        counts = self.counts or range(1, largest + 1)
-        return tuple([n for n in counts if n <= largest and self.floor.fits_in(worker * n)])
+        counts = [n for n in self.counts or range(1, largest + 1) if n <= largest]
+        # Where one number is enough for the floor, all larger ones are.
+        i_least = next((i for i, n in enumerate(counts) if self.floor.fits_in(worker * n)), len(counts))
+        return tuple(counts[i_least:])
 
     def parts_of(self, amount: Resources) -> tuple[int, int] | None:
         """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""

@@ -213,10 +213,16 @@ class Sharing:
 def worker_rungs(hardware: Hardware, view: JobView) -> tuple[Resources, ...]:
     """What a job made of workers can hold, up to its demand; empty if the nodes cannot hold it."""
     rungs = hardware.worker_amounts(view.spec)
-    if view.spec.controller is None or len(rungs) < 2 or rungs[-1].fits_in(view.demand):
-        return rungs
-    wanted = tuple(rung for rung in rungs if rung.fits_in(view.demand))
-    return wanted or rungs[:1]
+    return rungs if view.spec.controller is None else rungs[: len(counts_wanted(hardware, view))]
+
+
+def counts_wanted(hardware: Hardware, view: JobView) -> tuple[int, ...]:
+    """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
+    counts, unit = hardware.counts(view.spec), unit_of(view.spec)
+    if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
+        return counts
+    wanted = tuple(n for n in counts if (unit * n).fits_in(view.demand))
+    return wanted or counts[:1]
 
 
 def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:

@@ -11,7 +11,7 @@ from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
 from punctual.optim.slots.spans import Ladder
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
-from punctual.policies._elastic import worker_rungs
+from punctual.policies._elastic import counts_wanted
 from punctual.policies._hardware import Hardware, Speed
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
@@ -97,15 +97,14 @@ _N_KNOWN_MAX = 1 << 14
 
 def options_of(hardware: Hardware, view: JobView) -> Options | None:
     """The options of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
-    worker, rungs = view.spec.worker, worker_rungs(hardware, view)
-    if worker is None or not rungs:
+    worker, counts = view.spec.worker, counts_wanted(hardware, view)
+    if worker is None or not counts:
         return None
     speed = hardware.speed(view)
-    key = id(speed), len(rungs)
+    key = id(speed), len(counts)
     if key not in _KNOWN:
         if len(_KNOWN) >= _N_KNOWN_MAX:
             _KNOWN.clear()
-        counts = hardware.counts(view.spec)[: len(rungs)]
         # Kept with its speed, so that no other can have its identity.
         _KNOWN[key] = speed, _options(hardware, speed, worker, counts)
     return _KNOWN[key][1]
