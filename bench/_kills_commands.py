@@ -144,13 +144,13 @@ def _page_of(terminal: Terminal) -> Page:
 
 def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:
     time.sleep(rng.random())
+    if result.kind == "workers" and rng.random() < 0.3:
+        result.n_workers_killed += _kill_worker(page, rng)
     if rng.random() < 0.8:
         slack = LOOSE if page.crew().n_workers > 1 or (result.kind == "cores" and rng.random() < 0.5) else TIGHT
         result.n_deadlines += _move_deadline(terminal, page, result, slack)
-    if result.kind == "workers" and rng.random() < 0.3:
-        result.n_workers_killed += _kill_worker(page, rng)
-    is_amid = result.kind == "workers" and rng.random() < 0.6 and _await_change(terminal, page)
-    time.sleep(rng.random() * (0.1 if is_amid else 2.0))
+    is_amid = result.kind == "workers" and rng.random() < 0.8 and _await_change(terminal, page)
+    time.sleep(rng.random() * (0.05 if is_amid else 2.0))
     if terminal.process.poll() is not None:
         return
     result.n_amid_resizes += page.wish().request != page.crew().request

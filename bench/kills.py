@@ -33,7 +33,7 @@ N_EPOCHS = 60
 N_KILLS = 100
 #: Of the trainings whose commands are killed: epochs, and the kinds of the runs with how many kills.
 N_EPOCHS_STEERED = 150
-STEERED = (("workers", 12), ("workers", 12), ("cores", 6))
+STEERED = (("workers", 12), ("workers", 12), ("cores", 5))
 PATIENCE_S = 300.0
 HANG_S = 3.0
 
