@@ -6,8 +6,8 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ N_STEPS_TRIED = 60
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. `least_worker_s`: of the best mix, by `step_s`, the speeds of the block's runs with constant numbers."""
+    """One run. `step_s`: seconds a step with each constant number, means of before and after the runs of its block.
+
+    `drift`: those after over those before. Where it is far from 1 the machine was another one meanwhile, and so is the cost.
+    """
 
     repeat: int
     ratio: float
@@ -31,17 +34,21 @@ class LiveRun:
     deviation_frac: float
     n_resizes: int
     worker_s: float
-    least_worker_s: float
+    n_steps: int
     startup_s: float
     numbers: list[tuple[float, int]]
     step_s: list[float]
+    drift: float
 
     @property
     def cost(self) -> float:
-        return self.worker_s / self.least_worker_s
+        """Worker-seconds over those of the best mix of constant numbers."""
+        train_s = {n: each_s * self.n_steps for n, each_s in zip(COUNTS, self.step_s, strict=True)}
+        before_worker_s = COUNTS[-1] * (self.startup_s - self.numbers[0][0])
+        return self.worker_s / (before_worker_s + _least_worker_s(train_s, self.deadline_s - self.startup_s))
 
 
-HEADS = ("run", "controller", "D, s", "deviation", "resizes", "cost", "workers", "ms a step with 1, 2, 3")
+HEADS = ("run", "controller", "D, s", "deviation", "resizes", "cost", "workers", "ms a step with 1, 2, 3", "drift")
 
 
 def cells(run: LiveRun) -> list[str]:
@@ -50,20 +57,25 @@ def cells(run: LiveRun) -> list[str]:
     return [
         f"{run.ratio:g} D_min, {run.repeat + 1}", run.controller, f"{run.deadline_s:.0f}", f"{run.deviation_frac:+.3%}",
         str(run.n_resizes), f"{run.cost:.3f}", course, " / ".join(f"{1e3 * each_s:.0f}" for each_s in run.step_s),
+        f"{run.drift:.2f}",
     ]  # fmt: skip
 
 
-def block(repeat: int, deadline_s: float, ratios: Sequence[float], controllers: Sequence[str]) -> Iterator[LiveRun]:
-    """Constant numbers first, then each ratio of the deadline to the fastest time with each controller in drawn order."""
-    step_s: dict[int, float] = {}
-    startup_s = 0.0
-    for n in COUNTS:
-        step_s[n], startup_s = _constant(n)
+def block(repeat: int, deadline_s: float, ratios: Sequence[float], controllers: Sequence[str]) -> list[LiveRun]:
+    """Each ratio of the deadline to the fastest time with each controller in drawn order, between constant numbers."""
+    before = {n: _constant(n) for n in COUNTS}
+    step_s = {n: each_s for n, (each_s, _) in before.items()}
+    startup_s = before[COUNTS[-1]][1]
+    runs = []
     for ratio in ratios:
         fastest_s = deadline_s / ratio - startup_s
         n_epoch_steps = max(10, round(fastest_s / min(step_s.values()) / N_EPOCHS))
-        for controller in random.Random(f"{repeat} {ratio}").sample(controllers, len(controllers)):
-            yield _steered(repeat, ratio, controller, deadline_s, n_epoch_steps, step_s)
+        order = random.Random(f"{repeat} {ratio}").sample(controllers, len(controllers))
+        runs += [_steered(repeat, ratio, one, deadline_s, n_epoch_steps, step_s) for one in order]
+    after_s = {n: _constant(n)[0] for n in COUNTS}
+    drift = sum(after_s[n] / step_s[n] for n in COUNTS) / len(COUNTS)
+    mean_s = [(step_s[n] + after_s[n]) / 2 for n in COUNTS]
+    return [replace(run, step_s=mean_s, drift=drift) for run in runs]
 
 
 def _constant(n: int) -> tuple[float, float]:
@@ -78,13 +90,9 @@ def _steered(
 ) -> LiveRun:
     options = [f"--workers={COUNTS[0]}..{COUNTS[-1]}", f"--controller={controller}", f"--deadline={deadline_s:.1f}s"]
     lines = _run(options, n_epochs=N_EPOCHS, n_epoch_steps=n_epoch_steps)
-    report, startup_s = lines[-1], _begun_s(lines)
-    numbers = _numbers(lines)
+    report, numbers = lines[-1], _numbers(lines)
     landed_s = float(report["landed_s"])
     ends = [at_s for at_s, _ in numbers[1:]] + [landed_s]
-    worker_s = sum(n * (max(end_s, at_s) - at_s) for (at_s, n), end_s in zip(numbers, ends, strict=True))
-    train_s = {n: each * n_epoch_steps * N_EPOCHS for n, each in step_s.items()}
-    before_worker_s = COUNTS[-1] * (startup_s - numbers[0][0])
     return LiveRun(
         repeat=repeat,
         ratio=ratio,
@@ -92,11 +100,12 @@ def _steered(
         deadline_s=deadline_s,
         deviation_frac=float(report["deviation_frac"]),
         n_resizes=len(numbers) - 1,
-        worker_s=worker_s,
-        least_worker_s=before_worker_s + _least_worker_s(train_s, deadline_s - startup_s),
-        startup_s=startup_s,
+        worker_s=sum(n * (max(end_s, at_s) - at_s) for (at_s, n), end_s in zip(numbers, ends, strict=True)),
+        n_steps=n_epoch_steps * N_EPOCHS,
+        startup_s=_begun_s(lines),
         numbers=numbers,
         step_s=list(step_s.values()),
+        drift=1.0,
     )
 
 

@@ -74,7 +74,7 @@ def verdict(rows: list[Row]) -> bool:
 
 def live(n_repeats: int, *, quick: bool) -> list[LiveRun]:
     if quick:
-        return list(_elastic_live.block(0, 20.0, (1.6,), (_elastic_worlds.OURS,)))
+        return _elastic_live.block(0, 20.0, (1.6,), (_elastic_worlds.OURS,))
     runs = []
     for repeat in range(n_repeats):
         for run in _elastic_live.block(repeat, 75.0, RATIOS, (_elastic_worlds.OURS, _elastic_worlds.DECOR)):
