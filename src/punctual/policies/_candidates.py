@@ -1,16 +1,21 @@
-"""The jobs made of workers that share what is free, and what there is to share."""
+"""The jobs made of workers that share what is free, what there is to share, and the knapsack that shares it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from punctual.core.cluster import Snapshot
+import numpy as np
+
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import TOLERANCE
+from punctual.optim.knapsack import solve_knapsack
+from punctual.optim.solution import BoolArray, FloatArray, Solution
+from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._base import n_workers, never_fits, seniority, starts
 from punctual.policies._draft import Draft
-from punctual.policies._options import PARTS_PER_CORE, Options, Pool, options_of
+from punctual.policies._options import PARTS_PER_CORE, Options, Pool, Table, options_of
+from punctual.policies._repair import follow_demands, settle
 
 
 @dataclass(slots=True)
@@ -61,7 +66,50 @@ class Candidate:
         return [(kind, self.options.uses_gpus) for kind in ordered]
 
 
-def start_whole(draft: Draft, waiting: Sequence[JobView]) -> None:
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Who shares, and what.
+
+    Attributes
+    ----------
+    candidates
+        Those that hold something, the oldest first, then those that wait.
+    pools
+        Those that any of them can draw on.
+    capacities
+        What is free in each pool, with what the candidates hold.
+    """
+
+    candidates: list[Candidate]
+    pools: list[Pool]
+    capacities: dict[Pool, int]
+
+    @classmethod
+    def of(cls, draft: Draft) -> "Field":
+        """Put right what cannot stay as it is, and give jobs without workers what they demand, before the others."""
+        idle = settle(draft)
+        follow_demands(draft)
+        waiting = sorted((*draft.snapshot.waiting, *idle), key=seniority) if idle else draft.snapshot.waiting
+        _start_whole(draft, waiting)
+        found = _candidates(draft, waiting)
+        pools = sorted({(kind, one.options.uses_gpus) for one in found for kind in one.options.kinds[1:]})
+        return cls(found, pools, _capacities(draft, pools, found))
+
+    def solve(
+        self, table: Table, values: FloatArray, allowed: BoolArray, gap_limit: float, price: float | None = None
+    ) -> Solution:
+        """One column for each candidate, within all capacities; `price`, of one pool, to begin the search with."""
+        if len(self.pools) == 1:
+            capacity = self.capacities[self.pools[0]]
+            return solve_knapsack(
+                table.amounts, values, capacity, allowed=allowed, gap_limit=gap_limit, multiplier=price
+            )
+        costs = table.amounts[:, :, None] * (table.pools[:, :, None] == np.arange(len(self.pools)))
+        whole = [self.capacities[pool] for pool in self.pools]
+        return solve_vector_knapsack(costs, values, whole, allowed=allowed, gap_limit=gap_limit)
+
+
+def _start_whole(draft: Draft, waiting: Sequence[JobView]) -> None:
     """Jobs without workers get what they demand in order of submission."""
     for view in waiting:
         if view.spec.worker is None and view.status != "stopping":
@@ -72,11 +120,11 @@ def start_whole(draft: Draft, waiting: Sequence[JobView]) -> None:
                 draft.explain(view, never_fits(view))
 
 
-def candidates(draft: Draft, snapshot: Snapshot, waiting: Sequence[JobView]) -> list[Candidate]:
-    """Those that hold something, the oldest first, then those that wait; jobs that no node can hold are told so."""
-    holding = [view for view in sorted(snapshot.holding, key=seniority) if draft.held(view)]
+def _candidates(draft: Draft, waiting: Sequence[JobView]) -> list[Candidate]:
+    """Jobs that no node can hold are told so."""
+    holding = [view for view in sorted(draft.snapshot.holding, key=seniority) if draft.held(view)]
     found = [
-        _candidate(draft, view, snapshot.at)
+        _candidate(draft, view, draft.snapshot.at)
         for view in (*holding, *waiting)
         if view.spec.worker is not None and view.status != "stopping"
     ]
@@ -97,13 +145,7 @@ def _candidate(draft: Draft, view: JobView, at: float) -> Candidate | None:
     return Candidate(view, options, kind, n, options.column(kind, n), remaining, left_s)
 
 
-def pools_of(found: Sequence[Candidate]) -> list[Pool]:
-    """Those that any job can draw on."""
-    return sorted({(kind, one.options.uses_gpus) for one in found for kind in one.options.kinds[1:]})
-
-
-def capacities(draft: Draft, pools: Sequence[Pool], found: Sequence[Candidate]) -> dict[Pool, int]:
-    """What the candidates may share: what is free, and what they hold."""
+def _capacities(draft: Draft, pools: Sequence[Pool], found: Sequence[Candidate]) -> dict[Pool, int]:
     hardware, free = draft.hardware, draft.free
     has: dict[Pool, float] = {}
     for kind, uses_gpus in pools:

@@ -13,16 +13,13 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
-from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._base import may_pause, n_workers, seniority, waits
-from punctual.policies._candidates import Candidate, candidates, capacities, pools_of, start_whole
+from punctual.policies._base import may_pause, n_workers, waits
+from punctual.policies._candidates import Candidate, Field
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import Change, lay_out
 from punctual.policies._goodput_values import Standing, power_mean, speedups_of, values_of
 from punctual.policies._options import Table
-from punctual.policies._repair import follow_demands, settle
 
 _PAUSED = Reason("paused", "paused: others would be slowed down more without what it had")
 
@@ -46,24 +43,19 @@ class Round:
     def __init__(self, snapshot: Snapshot, parameters: Parameters) -> None:
         self._snapshot, self._parameters = snapshot, parameters
         self._draft = Draft(snapshot)
-        idle = settle(self._draft)
-        follow_demands(self._draft)
-        waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
-        start_whole(self._draft, waiting)
-        self._candidates = candidates(self._draft, snapshot, waiting)
-        self._pools = pools_of(self._candidates)
-        self._capacities = capacities(self._draft, self._pools, self._candidates)
+        self._field = Field.of(self._draft)
+        self._candidates = self._field.candidates
         self._n_restarts = _numbers(snapshot.carry)
 
     def plan(self) -> Plan:
         """Choose, then find nodes, then say how good it is."""
         if not self._candidates:
             return self._draft.plan()
-        table = Table.of([one.options for one in self._candidates], self._pools)
+        table = Table.of([one.options for one in self._candidates], self._field.pools)
         standing = self._standing()
         speedups = speedups_of(standing, table.rates)
         values = values_of(speedups, standing.weights, self._parameters.power, self._parameters.idle_speedup)
-        found = self._solve(table, values)
+        found = self._field.solve(table, values, self._allowed(table), self._parameters.gap_limit)
         if found.status == "infeasible":
             return self._draft.plan(restarts=self._restarts())
         self._seat(found.choices)
@@ -96,16 +88,9 @@ class Round:
 
     def _shares(self, one: Candidate) -> dict[str, int]:
         """What there is of each kind of devices on which the job can run."""
-        return {kind: self._capacities[kind, one.options.uses_gpus] for kind in dict.fromkeys(one.options.kinds[1:])}
-
-    def _solve(self, table: Table, values: FloatArray) -> Solution:
-        allowed, limit = self._allowed(table), self._parameters.gap_limit
-        if len(self._pools) == 1:
-            capacity = self._capacities[self._pools[0]]
-            return solve_knapsack(table.amounts, values, capacity, allowed=allowed, gap_limit=limit)
-        costs = table.amounts[:, :, None] * (table.pools[:, :, None] == np.arange(len(self._pools)))
-        whole = [self._capacities[pool] for pool in self._pools]
-        return solve_vector_knapsack(costs, values, whole, allowed=allowed, gap_limit=limit)
+        return {
+            kind: self._field.capacities[kind, one.options.uses_gpus] for kind in dict.fromkeys(one.options.kinds[1:])
+        }
 
     def _allowed(self, table: Table) -> BoolArray:
         """A job that may not be paused goes on, on its kind of nodes: what it leaves, it might not find elsewhere."""

@@ -12,16 +12,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import total
-from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
-from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies import _pledges
-from punctual.policies._base import is_protected, n_workers, seconds_for, seniority
-from punctual.policies._candidates import Candidate, candidates, capacities, pools_of, start_whole
+from punctual.policies._base import is_protected, n_workers, seconds_for
+from punctual.policies._candidates import Candidate, Field
 from punctual.policies._draft import Draft
 from punctual.policies._options import Pool, Table
 from punctual.policies._pledges import Pledges
-from punctual.policies._repair import follow_demands, settle
 from punctual.policies._seats import Move, Seating
 from punctual.policies._why import why
 from punctual.policies._worth import Facts, Worth
@@ -57,15 +54,10 @@ class Round:
     def __init__(self, snapshot: Snapshot, parameters: Parameters) -> None:
         self._snapshot, self._parameters = snapshot, parameters
         self._draft = Draft(snapshot)
-        idle = settle(self._draft)
-        follow_demands(self._draft)
-        waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
-        start_whole(self._draft, waiting)
-        self._candidates = candidates(self._draft, snapshot, waiting)
-        self._pools = pools_of(self._candidates)
-        self._capacities = capacities(self._draft, self._pools, self._candidates)
+        self._field = Field.of(self._draft)
+        self._candidates, self._pools = self._field.candidates, self._field.pools
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
-        self._pledges = Pledges(snapshot.at, carry, self._candidates, self._capacities, parameters)
+        self._pledges = Pledges(snapshot.at, carry, self._candidates, self._field.capacities, parameters)
         #: Of a unit of each pool, in the last round.
         self._prices = {str(pool): price for pool, price in _pledges.amounts(carry.get("prices")).items()}
 
@@ -146,21 +138,12 @@ class Round:
 
     def _solve(self, table: Table, values: FloatArray, allowed: BoolArray) -> Solution | None:
         """With all promises; where they cannot all be kept any more, without."""
+        price = self._prices.get(_text(self._pools[0]))
         for permitted in (allowed, self._protecting(table)):
-            found = self._knapsack(table, values, permitted)
+            found = self._field.solve(table, values, permitted, _GAP, price)
             if found.status != "infeasible":
                 return found
         return None
-
-    def _knapsack(self, table: Table, values: FloatArray, allowed: BoolArray) -> Solution:
-        if len(self._pools) == 1:
-            pool = self._pools[0]
-            return solve_knapsack(
-                table.amounts, values, self._capacities[pool], allowed=allowed, gap_limit=_GAP,
-                multiplier=self._prices.get(_text(pool)),
-            )  # fmt: skip
-        costs = table.amounts[:, :, None] * (table.pools[:, :, None] == np.arange(len(self._pools)))
-        return solve_vector_knapsack(costs, values, [self._capacities[pool] for pool in self._pools], allowed=allowed)
 
     # Nodes, and what is handed on.
 
