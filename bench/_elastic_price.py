@@ -18,8 +18,8 @@ from punctual.apps._application import Application, Example
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
+from punctual.client.elastic.context import Context
 from punctual.client.elastic.membership import Alone, Roster
-from punctual.client.elastic.run import Context
 
 APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
 HOST = "127.0.0.1"

@@ -17,16 +17,16 @@ from typing import Any
 
 from torch.distributed import TCPStore
 
+from punctual.client.elastic.context import Context
 from punctual.client.elastic.member import Leave
 from punctual.client.elastic.membership import Roster
-from punctual.client.elastic.run import Context
 
 _HOST = "127.0.0.1"
 
 #: The libraries are loaded once, and workers are copies.
 forkserver = get_context("forkserver")
 forkserver.set_forkserver_preload(
-    ["torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.run", __name__]
+    ["torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.context", __name__]
 )
 
 Train = Callable[..., Any]

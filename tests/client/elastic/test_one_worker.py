@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from punctual.client.elastic.context import Context
 from punctual.client.elastic.dropout import draw
 from punctual.client.elastic.evaluation import Telling
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.replica import Replica, State
-from punctual.client.elastic.run import Context, Run
+from punctual.client.elastic.run import Run
 from punctual.wire import GOAL_VARIABLE, Orders, Page
 from punctual.wire import State as Stage
 

@@ -11,8 +11,8 @@ from tests.client.elastic import trainings
 from tests.client.elastic.stage import Script, play
 from tests.client.elastic.trainings import Outcome, Plan
 
+from punctual.client.elastic.context import Context
 from punctual.client.elastic.membership import Alone
-from punctual.client.elastic.run import Context
 from punctual.wire import GOAL_VARIABLE, PAGE_VARIABLE, Page, State
 
 #: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
-from punctual.client.elastic.run import Context, Run
+from punctual.client.elastic.context import Context
+from punctual.client.elastic.run import Run
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 103, 6, 3
 BATCH = 32

@@ -89,7 +89,7 @@ def serve(train: Callable[..., object]) -> None:
     with ExitStack() as opened:
         opened.callback(page.close)
         _leave_page_to_workers(page)
-        body = partial(import_module("punctual.client.elastic.run").run_worker, train)
+        body = partial(import_module("punctual.client.elastic.context").run_worker, train)
         agent = opened.enter_context(Agent(body, page, hang_s=hang_s))
         code = agent.run()
     if code:

@@ -25,7 +25,7 @@ def elastic(train: "Callable[..., object]") -> None:
     """
     page = agent.managed_page()
     if page is None:
-        from punctual.client.elastic.run import run_worker
+        from punctual.client.elastic.context import run_worker
 
         return run_worker(train, Alone())
     page.close()

@@ -1,0 +1,89 @@
+"""What a worker's training function is given, and how one worker goes through it."""
+
+from collections.abc import Callable, Mapping
+
+from torch import nn
+from torch.optim import Optimizer
+
+from punctual.client.elastic import checkpoint
+from punctual.client.elastic.member import Leave, Member
+from punctual.client.elastic.membership import Link
+from punctual.client.elastic.replica import Keeper, Replica, Stateful
+from punctual.client.elastic.run import Run
+from punctual.client.elastic.step import Stepper
+from punctual.client.elastic.virtual_ranks import RankNumber
+
+
+def run_worker(train: Callable[["Context"], object], link: Link) -> None:
+    """Be one worker, from the begin of `train` to its end, or until the worker is let go."""
+    try:
+        train(Context(link))
+    except Leave:
+        return
+    link.finish()
+
+
+class Context:
+    """What a training function is given.
+
+    Parameters
+    ----------
+    keeper
+        Keeps checkpoints; None: as the script or the environment says.
+    """
+
+    def __init__(self, link: Link, keeper: Keeper | None = None) -> None:
+        self._link = link
+        self._keeper = keeper
+
+    def elastic(
+        self,
+        *,
+        model: nn.Module,
+        optimizer: Optimizer,
+        extra: Mapping[str, Stateful] | None = None,
+        virtual_ranks: int | None = None,
+        deterministic: bool = False,
+        fuse: bool = True,
+        checkpoint_dir: str | None = None,
+        checkpoint_every_s: float | None = None,
+        reports_loss: bool = True,
+    ) -> Run:
+        """The training of `model`, for use in a ``with`` statement.
+
+        Parameters
+        ----------
+        extra
+            By name, what else must be alike in all workers and outlive them: schedulers, averages of weights; anything
+            with `state_dict` and `load_state_dict`.
+        virtual_ranks
+            Parts that each global batch is cut into, at least as many as there are ever workers. They are part of the
+            training: with another number it is another training. None: eight, or as many as Punctual may have workers
+            if those are more; if `deterministic`, exactly as many as those. A training that goes on from a checkpoint
+            keeps the number that it has.
+        deterministic
+            Whether weights must be the same to the last bit for any number of workers. Otherwise they differ by
+            rounding.
+        fuse
+            Whether virtual ranks may go through the model together where that makes no difference but for rounding.
+        checkpoint_dir
+            Folder of checkpoints, from which a training goes on that has lost all its workers or was stopped. None:
+            the one that the environment names, if any.
+        checkpoint_every_s
+            Seconds between checkpoints. None: so that they cost less than 1 % of the time.
+        reports_loss
+            Whether each step's loss is what may be trained to (``punctual run --until "loss<0.1"``). Otherwise it is what
+            the script says with `Run.report_loss`.
+
+        Raises
+        ------
+        ValueError
+            An argument cannot be used.
+        """
+        rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
+        keeper = self._keeper or checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
+        can_fuse = fuse and not deterministic
+        replica = Replica(model, optimizer, extra or {})
+        member = Member(self._link, replica, keeper, rank_number, can_fuse=can_fuse)
+        stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
+        return Run(member, stepper, reports_loss=reports_loss)
