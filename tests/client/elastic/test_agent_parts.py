@@ -14,7 +14,7 @@ import pytest
 
 from punctual.client.elastic.account import Account
 from punctual.client.elastic.board import Board, Stamp
-from punctual.client.elastic.crew import Worker, WorkerState, hung
+from punctual.client.elastic.crew import Worker, WorkerState, hung, late
 from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.client.elastic.nursery import Nursery
 from punctual.wire import Page
@@ -100,18 +100,49 @@ def test_who_keeps_the_others_waiting_on_purpose_does_not_hang(board: Board) -> 
     assert found(board, patient, busy) == [1]
 
 
-def test_who_was_stopped_from_outside_has_no_excuse(board: Board) -> None:
-    asleep = subprocess.Popen(["sleep", "100"])
-    try:
-        busy = member(board, 1, "training", age_ns=LONG, waiting=False, pid=asleep.pid)
-        board.excuse(1, True)
-        assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True), busy) == []
-        asleep.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, asleep.pid, os.WSTOPPED)
-        assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True), busy) == [1]
-    finally:
-        asleep.kill()
-        asleep.wait()
+@pytest.fixture
+def asleep() -> Iterator["subprocess.Popen[bytes]"]:
+    made = subprocess.Popen(["sleep", "100"])
+    yield made
+    made.kill()
+    made.wait()
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+
+
+def test_who_was_stopped_from_outside_has_no_excuse(board: Board, asleep: "subprocess.Popen[bytes]") -> None:
+    patient = member(board, 0, "training", age_ns=LONG, waiting=True)
+    busy = member(board, 1, "training", age_ns=LONG, waiting=False, pid=asleep.pid)
+    board.excuse(1, True)
+    assert found(board, patient, busy) == []
+    stop(asleep)
+    assert found(board, patient, busy) == [1]
+
+
+@pytest.mark.parametrize("waiting", [True, False])
+def test_who_was_stopped_from_outside_hangs_also_alone(
+    board: Board, asleep: "subprocess.Popen[bytes]", waiting: bool
+) -> None:
+    alone = member(board, 0, "training", age_ns=LONG, waiting=waiting, pid=asleep.pid)
+    assert found(board, alone) == []
+    stop(asleep)
+    assert found(board, alone) == [0]
+    assert found(board, member(board, 0, "training", age_ns=SHORT, waiting=waiting, pid=asleep.pid)) == []
+
+
+def test_a_newcomer_that_was_stopped_is_late_sooner(board: Board, asleep: "subprocess.Popen[bytes]") -> None:
+    newcomer = member(board, 0, "starting", age_ns=LONG, waiting=False, pid=asleep.pid)
+    newcomer.link.close()
+    start_s_max = 2 * NOW_NS / 1e9
+    assert late([newcomer], NOW_NS, start_s_max, HANG_NS) == []
+    assert late([newcomer], 3 * NOW_NS, start_s_max, HANG_NS) == [newcomer]
+    stop(asleep)
+    assert late([newcomer], NOW_NS, start_s_max, HANG_NS) == [newcomer]
+    newcomer.become("ready", 0)
+    assert late([newcomer], 3 * NOW_NS, start_s_max, HANG_NS) == []
 
 
 def test_of_all_that_wait_one_is_taken(board: Board) -> None:

@@ -26,12 +26,12 @@ from punctual.client.complaint import invalid, warn
 from punctual.client.elastic import forkserver
 from punctual.client.elastic.account import Account
 from punctual.client.elastic.board import Board
-from punctual.client.elastic.crew import Crew, Worker, end_of, hung, is_excused, shell_code
+from punctual.client.elastic.crew import Crew, Worker, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.client.elastic.nursery import Nursery
 from punctual.wire import PAGE_VARIABLE, Claim, CrewWish, Page, PageError
 
-#: Environment variable with the seconds after which a worker that others wait for is ended.
+#: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
@@ -354,7 +354,7 @@ class Agent:
 
     def _end_hung(self) -> None:
         now_ns = monotonic_ns()
-        slow = [one for one in self._crew.newcomers() if one.state == "starting" and one.has_been(_START_S_MAX, now_ns)]
+        slow = late(self._crew.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
         stuck = [one for one in self._crew.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
         for worker in (*hung(self._crew.members, self._board, now_ns, self._hang_ns), *slow, *stuck):
             if worker.pid and not worker.has_hung:

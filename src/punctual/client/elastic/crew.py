@@ -146,24 +146,29 @@ def shell_code(code: int) -> int:
 
 
 def hung(members: Sequence[Worker], board: Board, now_ns: int, hang_ns: int) -> list[Worker]:
-    """The members that must be the reason why the others have waited for longer than `hang_ns`.
+    """The members that have stood still for longer than `hang_ns` and must be the reason why the training does.
 
-    Those that have stood still for as long and neither wait nor are excused. If all wait in the same step, one of them
-    only seems to: those that were stopped from outside, or else the last by rank. Whoever is left joins again, or is
-    the next.
+    Those that a signal has stopped, whether or not anybody waits for them. Otherwise, while others have waited for as long,
+    those that neither wait nor are excused. If all wait in the same step, one of them only seems to: the last by rank.
+    Whoever is left joins again, or is the next.
     """
     silent = [one for one in members if now_ns - max(board.stamp(one.i_slot).stamp_ns, one.since_ns) > hang_ns]
+    stopped = [one for one in silent if one.state == "training" and _is_stopped(one.pid)]
+    if stopped:
+        return stopped
     patient = [one for one in silent if one.state == "ready" or board.stamp(one.i_slot).waiting]
     others = [one for one in silent if one not in patient and one.state == "training"]
-    still = [one for one in others if not is_excused(one, board)]
-    in_step = [one for one in patient if one.state == "training"]
-    if still and patient:
-        return still
     if others:
-        return []
-    if in_step and len(silent) == len(members) > 1:
-        return [one for one in in_step if _is_stopped(one.pid)] or in_step[-1:]
-    return []
+        return [one for one in others if not is_excused(one, board)] if patient else []
+    in_step = [one for one in patient if one.state == "training"]
+    return in_step[-1:] if len(silent) == len(members) > 1 else []
+
+
+def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: int) -> list[Worker]:
+    """The newcomers that have had their time to become ready; one that a signal has stopped has no more than a member."""
+    starting = [one for one in newcomers if one.state == "starting"]
+    limits_s = [hang_ns / 1e9 if _is_stopped(one.pid) else start_s_max for one in starting]
+    return [one for one, limit_s in zip(starting, limits_s, strict=True) if one.has_been(limit_s, now_ns)]
 
 
 def is_excused(worker: Worker, board: Board) -> bool:
