@@ -48,6 +48,16 @@ for i in punctual.track(range(200), total_steps=200):
 print("trained", flush=True)
 """
 )
+#: The same for one that only prints.
+PRINTING_PAUSED = (
+    "import pathlib, time\n"
+    + PRINTING
+    + """\
+    while i == 20 and not pathlib.Path("go").exists():
+        pathlib.Path("begun").touch()
+        time.sleep(0.01)
+"""
+)
 
 
 @pytest.fixture
@@ -153,15 +163,15 @@ def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> 
 
 
 def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
-    program = terminal.script(PRINTING.replace("n = 150", "n = 600"))
-    run = terminal.start("run", "--deadline", "9s", "--name", "job", "--progress-regex", "auto", "--", *program)
+    run = begin(terminal, PRINTING_PAUSED, "--deadline", "9s", "--progress-regex", "auto")
     terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
     kill(run)
     command = attached(terminal, "--json")
+    go_on(terminal)
     output, errors = command.communicate(timeout=45)
     assert command.returncode == 0, errors
-    assert objects(output)[-1]["steps_done"] == 600
-    assert "step 600/600" in errors
+    assert objects(output)[-1]["steps_done"] == 150
+    assert "step 150/150" in errors
 
 
 def test_only_what_nobody_steers_can_be_taken_over(terminal: Terminal) -> None:
