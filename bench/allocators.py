@@ -162,8 +162,8 @@ def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], n_jobs: i
         valid = {name: one for name, one in row.items() if name != "bound" and one.get("jct_mean_s")}
         if bound is not None and OURS in valid and len(valid) > 1:
             verdicts[key] = verdict(valid, OURS, bound, floor_s)
-    text = markdown(cells, verdicts, outside, OURS)
-    out.with_suffix(".md").write_text(text)
+    if "-quick" not in out.stem:
+        out.with_suffix(".md").write_text(markdown(cells, verdicts, outside, OURS))
     return show(cells, verdicts, outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
 
 
