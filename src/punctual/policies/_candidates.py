@@ -12,10 +12,10 @@ from punctual.core.resources import TOLERANCE
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._base import n_workers, never_fits, seniority, starts
+from punctual.policies._base import n_workers, never_fits, seniority
 from punctual.policies._draft import Draft
 from punctual.policies._options import PARTS_PER_CORE, Options, Pool, Table, options_of
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._repair import follow_demands, settle, start_wholes
 
 
 @dataclass(slots=True)
@@ -61,9 +61,8 @@ class Candidate:
     @property
     def pools(self) -> list[Pool]:
         """Where it may run: where it is first, then where it is fastest per device."""
-        kinds = dict.fromkeys(self.options.kinds[1:])
-        ordered = sorted(kinds, key=lambda kind: (kind != self.kind, -self.options.best_on(kind), kind))
-        return [(kind, self.options.uses_gpus) for kind in ordered]
+        options = self.options
+        return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,9 @@ class Field:
         idle = settle(draft)
         follow_demands(draft)
         waiting = sorted((*draft.snapshot.waiting, *idle), key=seniority) if idle else draft.snapshot.waiting
-        _start_whole(draft, waiting)
+        start_wholes(draft, waiting)
         found = _candidates(draft, waiting)
-        pools = sorted({(kind, one.options.uses_gpus) for one in found for kind in one.options.kinds[1:]})
+        pools = sorted({pool for one in found for pool in one.options.pools})
         return cls(found, pools, _capacities(draft, pools, found))
 
     def solve(
@@ -107,17 +106,6 @@ class Field:
         costs = table.amounts[:, :, None] * (table.pools[:, :, None] == np.arange(len(self.pools)))
         whole = [self.capacities[pool] for pool in self.pools]
         return solve_vector_knapsack(costs, values, whole, allowed=allowed, gap_limit=gap_limit)
-
-
-def _start_whole(draft: Draft, waiting: Sequence[JobView]) -> None:
-    """Jobs without workers get what they demand in order of submission."""
-    for view in waiting:
-        if view.spec.worker is None and view.status != "stopping":
-            allocation = draft.fit(view)
-            if allocation is not None:
-                draft.put(view, allocation, starts(view, allocation))
-            elif draft.hardware.amount(view) is None:
-                draft.explain(view, never_fits(view))
 
 
 def _candidates(draft: Draft, waiting: Sequence[JobView]) -> list[Candidate]:

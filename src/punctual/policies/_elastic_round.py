@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Literal, Protocol
@@ -18,12 +18,12 @@ from punctual.core.story import Reason
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
 from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._base import n_workers, never_fits, same_amount, seniority, span_text, starts, unit_of, waits
+from punctual.policies._base import n_workers, never_fits, same_amount, seniority, span_text, unit_of, waits
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import lay_out
 from punctual.policies._elastic_values import Standing, values_of
 from punctual.policies._options import PARTS_PER_CORE, Options, Pool, Table, options_of
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._repair import follow_demands, settle, start_wholes
 
 #: A job of unknown length is taken to need as long again as it has run, and at least this long.
 _UNKNOWN_S = 3600.0
@@ -80,7 +80,7 @@ class Round:
         follow_demands(self._draft)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
         waiting = [view for view in waiting if view.status != "stopping"]
-        self._start_whole(waiting)
+        start_wholes(self._draft, waiting)
         self._nodes = _WholeNodes(self._draft) if parameters.unit == "nodes" else None
         self._entries = [*self._running(), *self._candidates(waiting)]
         self._pools: list[Pool] = sorted({pool for one in self._entries for pool in one.options.pools})
@@ -103,16 +103,6 @@ class Round:
         return self._finished(found, float(values[np.arange(len(columns)), columns].sum()))
 
     # Who takes part.
-
-    def _start_whole(self, waiting: Sequence[JobView]) -> None:
-        """Jobs without workers get what they demand, in order of submission."""
-        for view in waiting:
-            if view.spec.worker is None:
-                allocation = self._draft.fit(view)
-                if allocation is not None:
-                    self._draft.put(view, allocation, starts(view, allocation))
-                elif self._draft.hardware.amount(view) is None:
-                    self._draft.explain(view, never_fits(view))
 
     def _running(self) -> Iterable[Entry]:
         """Jobs that hold something; one that runs as nobody expected, or beside others on a node, stays as it is."""

@@ -88,9 +88,7 @@ class Round:
 
     def _shares(self, one: Candidate) -> dict[str, int]:
         """What there is of each kind of devices on which the job can run."""
-        return {
-            kind: self._field.capacities[kind, one.options.uses_gpus] for kind in dict.fromkeys(one.options.kinds[1:])
-        }
+        return {pool[0]: self._field.capacities[pool] for pool in one.options.pools}
 
     def _allowed(self, table: Table) -> BoolArray:
         """A job that may not be paused goes on, on its kind of nodes: what it leaves, it might not find elsewhere."""

@@ -1,4 +1,4 @@
-"""What has to be put right before anything is decided: jobs without their place, demands that have changed."""
+"""What comes before anything is shared: jobs without their place, demands that have changed, jobs without workers."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
-from punctual.policies._base import is_protected, least, same_amount, seniority
+from punctual.policies._base import is_protected, least, never_fits, same_amount, seniority, starts
 from punctual.policies._draft import Draft
 
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
@@ -137,3 +137,14 @@ def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason
     if wanted.fits_in(amount):
         return Reason("as-demanded", "the job gets what it demands", facts)
     return Reason("clipped", f"node '{node}' has no more free", facts)
+
+
+def start_wholes(draft: Draft, waiting: Iterable[JobView]) -> None:
+    """Start jobs that are not made of workers, in the order given, with what there is of their demand."""
+    for view in waiting:
+        if view.spec.worker is None and view.status != "stopping":
+            allocation = draft.fit(view)
+            if allocation is not None:
+                draft.put(view, allocation, starts(view, allocation))
+            elif draft.hardware.amount(view) is None:
+                draft.explain(view, never_fits(view))

@@ -8,11 +8,11 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.policies._base import check_not_negative, never_fits, seniority, starts, waits
+from punctual.policies._base import check_not_negative, never_fits, seniority, waits
 from punctual.policies._draft import Draft
 from punctual.policies._even_seats import Seats
 from punctual.policies._marginal import Race
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._repair import follow_demands, settle, start_wholes
 
 _NAME = "optimus"
 
@@ -87,7 +87,7 @@ class Optimus:
         idle = settle(draft)
         follow_demands(draft)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority)
-        _start_wholes(draft, [view for view in waiting if view.spec.worker is None])
+        start_wholes(draft, waiting)
         race = self._race(draft, [view for view in waiting if view.spec.worker is not None], is_due=is_due)
         for kind, runners in race.runners.items():
             Seats(draft, kind).seat(runners)
@@ -116,18 +116,6 @@ class Optimus:
     def _pressure(self, view: JobView) -> float:
         is_young = view.done_steps < self.young_frac * (view.spec.work_steps or 0.0)
         return view.spec.weight * (self.young_factor if is_young else 1.0)
-
-
-def _start_wholes(draft: Draft, views: list[JobView]) -> None:
-    """Start jobs that are not made of workers, with what there is of their demand."""
-    for view in views:
-        if view.status == "stopping":
-            continue
-        allocation = draft.fit(view)
-        if allocation is not None:
-            draft.put(view, allocation, starts(view, allocation))
-        elif draft.hardware.amount(view) is None:
-            draft.explain(view, never_fits(view))
 
 
 def _instant(carried: object) -> float | None:

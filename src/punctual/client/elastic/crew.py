@@ -159,7 +159,7 @@ def hung(members: Sequence[Worker], board: Board, now_ns: int, hang_ns: int) -> 
     patient = [one for one in silent if one.state == "ready" or board.stamp(one.i_slot).waiting]
     others = [one for one in silent if one not in patient and one.state == "training"]
     if others:
-        return [one for one in others if not is_excused(one, board)] if patient else []
+        return [one for one in others if not board.stamp(one.i_slot).excused] if patient else []
     in_step = [one for one in patient if one.state == "training"]
     return in_step[-1:] if len(silent) == len(members) > 1 else []
 
