@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-import numpy as np
-
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import TOLERANCE
-from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, Solution
-from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._base import n_workers, never_fits, seniority
 from punctual.policies._draft import Draft
 from punctual.policies._options import PARTS_PER_CORE, Options, Pool, Table, options_of
@@ -98,14 +94,8 @@ class Field:
         self, table: Table, values: FloatArray, allowed: BoolArray, gap_limit: float, price: float | None = None
     ) -> Solution:
         """One column for each candidate, within all capacities; `price`, of one pool, to begin the search with."""
-        if len(self.pools) == 1:
-            capacity = self.capacities[self.pools[0]]
-            return solve_knapsack(
-                table.amounts, values, capacity, allowed=allowed, gap_limit=gap_limit, multiplier=price
-            )
-        costs = table.amounts[:, :, None] * (table.pools[:, :, None] == np.arange(len(self.pools)))
         whole = [self.capacities[pool] for pool in self.pools]
-        return solve_vector_knapsack(costs, values, whole, allowed=allowed, gap_limit=gap_limit)
+        return table.solve(table.amounts, values, whole, allowed, gap_limit, price)
 
 
 def _candidates(draft: Draft, waiting: Sequence[JobView]) -> list[Candidate]:

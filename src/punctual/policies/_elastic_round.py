@@ -15,9 +15,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.core.story import Reason
-from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
-from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._base import n_workers, never_fits, same_amount, seniority, span_text, unit_of, waits
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import lay_out
@@ -184,14 +182,9 @@ class Round:
 
     def _solve(self, costs: IntArray, values: FloatArray, table: Table) -> Solution:
         allowed, capacities, p = self._allowed(table), self._capacities(costs), self._parameters
-        if len(self._pools) == 1:
-            price = self._draft.carry.get("price")
-            return solve_knapsack(
-                costs, values, capacities[0], allowed=allowed, gap_limit=p.gap_limit,
-                multiplier=price if isinstance(price, float) and 0 <= price < inf else None,
-            )  # fmt: skip
-        split = costs[:, :, None] * (table.pools[:, :, None] == np.arange(len(self._pools)))
-        return solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=p.gap_limit)
+        carried = self._draft.carry.get("price")
+        price = carried if isinstance(carried, float) and 0 <= carried < inf else None
+        return table.solve(costs, values, capacities, allowed, p.gap_limit, price)
 
     def _allowed(self, table: Table) -> BoolArray:
         allowed = table.allowed.copy()

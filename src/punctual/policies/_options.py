@@ -8,9 +8,11 @@ import numpy as np
 
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
+from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.placement import n_fitting
 from punctual.optim.slots.spans import Ladder
-from punctual.optim.solution import BoolArray, FloatArray, IntArray
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._elastic import counts_wanted
 from punctual.policies._hardware import Hardware, Speed
 
@@ -211,3 +213,21 @@ class Table:
             for i, one in enumerate(options):
                 of_pool[i, 1 : widths[i]] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
         return cls(options, amounts, rates, allowed, of_pool)
+
+    def solve(
+        self, costs: IntArray, values: FloatArray, capacities: Sequence[int], allowed: BoolArray, gap_limit: float,
+        price: float | None = None,
+    ) -> Solution:  # fmt: skip
+        """One column for each job, within what each pool has.
+
+        Parameters
+        ----------
+        costs
+            Shape (n, m), what a column takes of its pool.
+        price
+            Of a single pool, to begin the search with.
+        """
+        if len(capacities) == 1:
+            return solve_knapsack(costs, values, capacities[0], allowed=allowed, gap_limit=gap_limit, multiplier=price)
+        split = costs[:, :, None] * (self.pools[:, :, None] == np.arange(len(capacities)))
+        return solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=gap_limit)

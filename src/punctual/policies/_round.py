@@ -23,8 +23,8 @@ from punctual.policies._seats import Move, Seating
 from punctual.policies._why import why
 from punctual.policies._worth import Facts, Worth
 
-#: Proven gap at which the knapsack stops.
-_GAP = 1e-3
+#: Proven gap at which the knapsack stops: of one pool, and of several.
+_GAP, _GAP_SEVERAL = 1e-3, 1e-2
 #: Least time between two looks at an unchanged cluster.
 _LOOK_S = 1.0
 #: A job is moved to make room if that costs at most this share of the time it still needs.
@@ -139,8 +139,9 @@ class Round:
     def _solve(self, table: Table, values: FloatArray, allowed: BoolArray) -> Solution | None:
         """With all promises; where they cannot all be kept any more, without."""
         price = self._prices.get(_text(self._pools[0]))
+        gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
         for permitted in (allowed, self._protecting(table)):
-            found = self._field.solve(table, values, permitted, _GAP, price)
+            found = self._field.solve(table, values, permitted, gap_limit, price)
             if found.status != "infeasible":
                 return found
         return None
