@@ -36,7 +36,7 @@ def deadline(at: float, seconds: float) -> SpecChanged:
 
 
 def resumed(at: float, lost_at: float) -> SteeringResumed:
-    return SteeringResumed(at=at, lost_at=lost_at, held={JOB: {HERE: Resources(2)}})
+    return SteeringResumed(at=at, lost_at=lost_at, granted={JOB: {HERE: Resources(2)}})
 
 
 def drawn(picture: Picture, now: Now, line: str = "") -> str:

@@ -20,6 +20,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 
 C = TypeVar("C")
 
@@ -72,7 +73,7 @@ class Desk:
 
     def plan(self, grants: dict[JobId, Allocation], *, at: float = 0.0) -> list[Command]:
         revision = self.scheduler.snapshot(at).revision
-        return self.tell(PlanProposed(at=at, plan=Plan(revision=revision, grants=grants)))
+        return self.tell(PlanProposed(at=at, plan=Plan(revision=revision, grants=grants), revision=revision))
 
     def started(self, launch: Command, *, at: float = 0.0) -> list[Command]:
         assert isinstance(launch, LaunchJob)
@@ -83,7 +84,7 @@ class Desk:
         return self.tell(GrantApplied(at=at, job=resize.job, request=resize.request, granted=resize.grant))
 
     def tick(self, id: JobId, *, at: float) -> list[Command]:
-        return self.tell(TimerFired(at=at, key=f"tick:{id}"))
+        return self.tell(TimerFired(at=at, timer=Timer("tick", JobId(id))))
 
     def progress(self, id: JobId, *, at: float, steps: float, landed: bool = False) -> list[Command]:
         return self.tell(

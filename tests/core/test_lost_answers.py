@@ -7,6 +7,7 @@ from punctual.core.events import GrantFailed, JobStarted, JobSubmitted, NodeJoin
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.core.timer import Timer
 
 
 def test_a_resize_without_an_answer_is_asked_again_although_the_target_is_the_old_one_again(desk: Desk) -> None:
@@ -41,7 +42,7 @@ def test_a_job_that_ran_already_when_it_was_launched_again_is_brought_to_its_tar
     only(desk.plan({A: cores(1.0)}), LaunchJob)  # performed; nobody hears of it
     desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
     desk.plan({A: cores(2.0)}, at=1.0)
-    again = only(desk.tell(TimerFired(at=12.0, key=f"answer:{A}")), LaunchJob)
+    again = only(desk.tell(TimerFired(at=12.0, timer=Timer("answer", A))), LaunchJob)
     assert again.grant == cores(2.0)
     started = JobStarted(at=12.0, job=A, request=again.request, granted=cores(1.0))
     resize = only(desk.tell(started), ResizeJob)
@@ -57,10 +58,10 @@ def test_a_job_whose_launch_was_not_answered_can_be_given_up(desk: Desk) -> None
     only(desk.plan({A: cores(2.0)}), LaunchJob)  # performed perhaps; nobody hears of it
     desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
     desk.plan({}, at=1.0)
-    nothing = only(desk.tell(TimerFired(at=12.0, key=f"answer:{A}")), ResizeJob)
+    nothing = only(desk.tell(TimerFired(at=12.0, timer=Timer("answer", A))), ResizeJob)
     assert nothing.grant == {}
     none_there = GrantFailed(at=12.0, job=A, request=nothing.request, granted={}, cause="there is no such process")
     desk.tell(none_there)
-    desk.tell(TimerFired(at=14.0, key=f"retry:{A}"))
+    desk.tell(TimerFired(at=14.0, timer=Timer("retry", A)))
     assert desk.scheduler.job(A).status == "queued"
     assert only(desk.plan({A: cores(1.0)}, at=14.0), LaunchJob).grant == cores(1.0)

@@ -32,6 +32,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 
 
 def test_a_submitted_job_is_planned_and_launched(desk: Desk) -> None:
@@ -39,7 +40,7 @@ def test_a_submitted_job_is_planned_and_launched(desk: Desk) -> None:
     launch = only(desk.plan({A: cores(1.5)}), LaunchJob)
     assert launch.grant == cores(1.5)
     commands = desk.started(launch, at=0.1)
-    assert only(commands, SetTimer).key == "tick:a"
+    assert only(commands, SetTimer).timer == Timer("tick", JobId("a"))
     assert desk.scheduler.job(A).status == "running"
     assert desk.scheduler.job(A).granted == cores(1.5)
 
@@ -66,7 +67,7 @@ def test_a_grant_read_back_with_rounding_is_not_asked_again(desk: Desk) -> None:
     resize = only(desk.plan({A: cores(1 / 3)}), ResizeJob)
     rounded = {HERE: Resources(cores=0.33335)}
     desk.tell(GrantFailed(at=1.0, job=A, request=resize.request, granted=cores(2.0), cause="busy"))
-    again = only(desk.tell(TimerFired(at=2.0, key="retry:a")), ResizeJob)
+    again = only(desk.tell(TimerFired(at=2.0, timer=Timer("retry", JobId("a")))), ResizeJob)
     assert desk.tell(GrantApplied(at=2.0, job=A, request=again.request, granted=rounded)) == []
     assert desk.scheduler.job(A).granted == rounded
     assert none(desk.tick(A, at=2.5), ResizeJob)
@@ -93,7 +94,7 @@ def test_a_failed_resize_waits_one_period(desk: Desk) -> None:
     timer = only(commands, SetTimer)
     assert timer.fire_at == pytest.approx(2.1)
     assert none(desk.tick(A, at=1.5), ResizeJob)
-    assert only(desk.tell(TimerFired(at=timer.fire_at, key=timer.key)), ResizeJob).grant == cores(0.5)
+    assert only(desk.tell(TimerFired(at=timer.fire_at, timer=timer.timer)), ResizeJob).grant == cores(0.5)
 
 
 def test_a_job_that_cannot_be_started_is_given_up_with_the_cause(desk: Desk) -> None:
@@ -102,7 +103,7 @@ def test_a_job_that_cannot_be_started_is_given_up_with_the_cause(desk: Desk) -> 
     for at in (1.0, 3.0, 5.0):
         failed = GrantFailed(at=at, job=A, request=launch.request, granted={}, cause="no room")
         assert none(desk.tell(failed), RejectJob)
-        launch = only(desk.tell(TimerFired(at=at + 1.0, key="retry:a")), LaunchJob)
+        launch = only(desk.tell(TimerFired(at=at + 1.0, timer=Timer("retry", JobId("a")))), LaunchJob)
     rejected = only(
         desk.tell(GrantFailed(at=7.0, job=A, request=launch.request, granted={}, cause="no room")), RejectJob
     )
@@ -204,7 +205,7 @@ def test_an_invalid_plan_is_refused_live_and_asked_again() -> None:
     assert only(commands, WarnUser).reason.code == "plan-refused"
     assert none(commands, LaunchJob)
     timer = only(commands, SetTimer)
-    assert only(desk.tell(TimerFired(at=timer.fire_at, key=timer.key)), RequestPlan)
+    assert only(desk.tell(TimerFired(at=timer.fire_at, timer=timer.timer)), RequestPlan)
 
 
 def test_a_policy_that_failed_is_told_and_asked_again() -> None:
@@ -212,7 +213,7 @@ def test_a_policy_that_failed_is_told_and_asked_again() -> None:
     desk.scheduler = Scheduler({"scripted": desk.controller})
     desk.tell(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
     desk.submit(A)
-    commands = desk.tell(PlanProposed(at=0.0, plan=None, cause="ran out of memory"))
+    commands = desk.tell(PlanProposed(at=0.0, plan=None, revision=1, cause="ran out of memory"))
     assert "ran out of memory" in only(commands, WarnUser).reason.text
 
 
@@ -350,7 +351,7 @@ def changes(desk: Desk, grants: dict[JobId, Allocation], **more: Any) -> list[Co
     desk.tell(NodeJoined(at=1.0, node=HERE, capacity=Resources(cores=2)))  # makes a plan due
     revision = desk.scheduler.snapshot(1.0).revision
     plan = Plan(revision=revision, grants=grants, keeps_others=True, **more)
-    return desk.tell(PlanProposed(at=1.0, plan=plan))
+    return desk.tell(PlanProposed(at=1.0, plan=plan, revision=plan.revision))
 
 
 def test_a_plan_may_keep_the_jobs_that_it_does_not_name(desk: Desk) -> None:
@@ -365,8 +366,8 @@ def test_a_plan_may_keep_the_jobs_that_it_does_not_name(desk: Desk) -> None:
 def test_a_plan_that_reaches_over_time_is_followed_by_another(desk: Desk) -> None:
     desk.run(A, 1.0)
     timer = only(changes(desk, {}, ask_again_at=7.0), SetTimer)
-    assert (timer.key, timer.fire_at) == ("plan", 7.0)
-    assert only(desk.tell(TimerFired(at=7.0, key="plan")), RequestPlan)
+    assert (timer.timer, timer.fire_at) == (Timer("plan"), 7.0)
+    assert only(desk.tell(TimerFired(at=7.0, timer=Timer("plan"))), RequestPlan)
 
 
 def test_what_is_kept_counts_when_a_plan_is_checked(desk: Desk) -> None:
@@ -399,7 +400,7 @@ def test_a_job_without_a_controller_is_not_looked_at_between_events(desk: Desk) 
     spec = JobSpec(id=A, ceiling=Resources(cores=1), controller=None)
     desk.tell(JobSubmitted(at=0.0, spec=spec))
     launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
-    assert not [timer for timer in desk.started(launch) if isinstance(timer, SetTimer) and "tick" in timer.key]
+    assert not [timer for timer in desk.started(launch) if isinstance(timer, SetTimer) and timer.timer.kind == "tick"]
 
 
 class Remembers:
@@ -424,7 +425,7 @@ def test_a_speed_is_learned_from_two_reports_under_one_grant() -> None:
     spec = JobSpec(id=A, ceiling=Resources(cores=2), work_steps=100, controller=None, model="remembers")
     scheduler.handle(JobSubmitted(at=0.0, spec=spec))
     plan = Plan(revision=scheduler.snapshot(0.0).revision, grants={A: cores(1.0)})
-    scheduler.handle(PlanProposed(at=0.0, plan=plan))
+    scheduler.handle(PlanProposed(at=0.0, plan=plan, revision=plan.revision))
     scheduler.handle(JobStarted(at=10.0, job=A, request=1, granted=cores(1.0)))
 
     def report(at: float, steps: float) -> None:

@@ -25,6 +25,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 
 A, HERE, THERE = JobId("a"), NodeId("here"), NodeId("there")
 WORKER = Resources(cores=0.5)
@@ -86,10 +87,10 @@ class Office:
     def plan(self, n_workers: int, *, at: float) -> list[Command]:
         revision = self.scheduler.snapshot(at).revision
         plan = Plan(revision=revision, grants={A: {HERE: WORKER * n_workers}})
-        return self.scheduler.handle(PlanProposed(at=at, plan=plan))
+        return self.scheduler.handle(PlanProposed(at=at, plan=plan, revision=plan.revision))
 
     def tick(self, *, at: float) -> list[Command]:
-        return self.scheduler.handle(TimerFired(at=at, key="tick:a"))
+        return self.scheduler.handle(TimerFired(at=at, timer=Timer("tick", JobId("a"))))
 
     def applied(self, resize: Command, *, at: float) -> None:
         assert isinstance(resize, ResizeJob)
@@ -186,10 +187,12 @@ def test_the_ceiling_of_a_job_of_workers_counts_those_of_all_nodes(office: Offic
     office.plan(2, at=2.0)  # the one that was in flight
     revision = office.scheduler.snapshot(2.0).revision
     grants = {A: {HERE: WORKER}, spec.id: {THERE: Resources(cores=1.5)}}
-    launch = office.scheduler.handle(PlanProposed(at=2.0, plan=Plan(revision=revision, grants=grants)))
+    launch = office.scheduler.handle(
+        PlanProposed(at=2.0, plan=Plan(revision=revision, grants=grants), revision=revision)
+    )
     request = only(launch, LaunchJob).request
     office.scheduler.handle(JobStarted(at=2.0, job=spec.id, request=request, granted=grants[spec.id]))
-    office.scheduler.handle(TimerFired(at=3.0, key="tick:b"))
+    office.scheduler.handle(TimerFired(at=3.0, timer=Timer("tick", JobId("b"))))
     assert office.controller.readings[-1].ceiling == Resources(cores=4.5), "one worker here and two there"
 
 

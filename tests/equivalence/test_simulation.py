@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.commands import Command, LaunchJob, ResizeJob, SetTimer, StopJob
+from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.events import Event, GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
@@ -71,16 +71,11 @@ class Shares:
 
 
 class Bridge:
-    """The simulated world as the live loop's executor, and as its clock: that is where its events come from.
-
-    It also listens, because the live loop has an executor report all jobs at a tick, and the simulation the ticking
-    one: who ticks when is in the journal.
-    """
+    """The simulated world as the live loop's executor, and as its clock: that is where its events come from."""
 
     def __init__(self) -> None:
         self.agenda = Agenda()
         self.world = World(self.agenda, PHYSICS, SEED)
-        self.ticks: dict[JobId, float] = {}
         self.left = {job.spec.id for job in jobs()}
         self._now = jobs()[0].submitted_at
         for job in jobs():
@@ -92,10 +87,9 @@ class Bridge:
         assert isinstance(command, LaunchJob | ResizeJob | StopJob)
         self.world.perform(command)
 
-    def observe(self, at: float, sink: Sink) -> None:
-        for job in [job for job, tick_at in self.ticks.items() if tick_at == at]:
-            for event in self.world.report(at, job):
-                sink(event)
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        for event in self.world.report(at, job):
+            sink(event)
 
     # As a clock.
 
@@ -126,9 +120,7 @@ class Bridge:
     # As a listener.
 
     def listen(self, message: Message) -> None:
-        if isinstance(message, SetTimer) and message.key.startswith("tick:"):
-            self.ticks[JobId(message.key.removeprefix("tick:"))] = message.fire_at
-        elif isinstance(message, JobFinished):
+        if isinstance(message, JobFinished):
             self.left.discard(message.job)
 
 

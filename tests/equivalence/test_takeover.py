@@ -69,7 +69,7 @@ class World:
     def resumed(self, journal: MemoryJournal) -> SteeringResumed:
         *_, (_, last) = journal.read_from(1)
         held = {id: job.granted for id, job in self.executor._jobs.items()}
-        return SteeringResumed(at=self.clock.now(), lost_at=last.at, held=held)
+        return SteeringResumed(at=self.clock.now(), lost_at=last.at, granted=held)
 
 
 @pytest.mark.parametrize("written", [True, False])

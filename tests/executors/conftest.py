@@ -115,7 +115,7 @@ class Stage:
 
     def look(self) -> ProgressReported:
         """What is reported now."""
-        self.executor.observe(time.monotonic(), self.sink)
+        self.executor.observe(JOB, time.monotonic(), self.sink)
         return self.wait(ProgressReported)
 
     def look_until(self, holds: Callable[[ProgressReported], bool]) -> ProgressReported:

@@ -52,7 +52,7 @@ def test_answers_at_once(dry: DryRun, said: list[Event]) -> None:
 def test_advances_by_what_is_granted(dry: DryRun, said: list[Event]) -> None:
     dry.perform(launch(), said.append)
     dry.perform(resize(1.0, 0.5, 2), said.append)  # two steps are done
-    dry.observe(2.5, said.append)
+    dry.observe(JOB, 2.5, said.append)
     assert said[-1] == ProgressReported(
         at=2.5, job=JOB, steps_done=3, steps_total=10, unit_at=2.0, used_core_s=1.75, in_flight_core_s=0.25
     )
@@ -60,18 +60,18 @@ def test_advances_by_what_is_granted(dry: DryRun, said: list[Event]) -> None:
 
 def test_lands_when_the_last_step_is_done_and_not_when_it_is_seen(dry: DryRun, said: list[Event]) -> None:
     dry.perform(launch(), said.append)
-    dry.observe(9.0, said.append)
+    dry.observe(JOB, 9.0, said.append)
     reading, finished = said[1:]
     assert isinstance(reading, ProgressReported)
     assert (reading.landed, reading.steps_done, reading.unit_at, reading.used_core_s) == (True, 10, 5.0, 5.0)
     assert finished == JobFinished(at=9.0, job=JOB, landed_at=5.0)
-    dry.observe(10.0, said.append)
+    dry.observe(JOB, 10.0, said.append)
     assert len(said) == 3
 
 
 def test_a_job_without_declared_work_has_the_default(dry: DryRun, said: list[Event]) -> None:
     dry.perform(launch(work_steps=None), said.append)
-    dry.observe(1.0, said.append)
+    dry.observe(JOB, 1.0, said.append)
     assert isinstance(said[-1], ProgressReported)
     assert said[-1].steps_total == 7
 
@@ -93,7 +93,7 @@ def test_drops_what_is_older_than_the_last_command(dry: DryRun, said: list[Event
 def test_says_nothing_about_jobs_that_are_not_there(dry: DryRun, said: list[Event]) -> None:
     dry.perform(resize(1.0, 2.0, 1), said.append)
     dry.perform(StopJob(at=1.0, job=JOB, cause="enough"), said.append)
-    dry.observe(2.0, said.append)
+    dry.observe(JOB, 2.0, said.append)
     assert said == []
 
 

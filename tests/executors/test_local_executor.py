@@ -104,7 +104,7 @@ def test_commands_about_unknown_jobs(stage: Stage) -> None:
     stage.prepare(SLEEP)
     stage.resize(0.5)
     stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x"), stage.sink)
-    stage.executor.observe(0.0, stage.sink)
+    stage.executor.observe(JOB, 0.0, stage.sink)
     assert stage.events == []
     assert stage.executor.faults(JOB) == []
 

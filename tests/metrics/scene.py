@@ -21,6 +21,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 from punctual.metrics.cluster import ClusterRecord, JobRecord
 from punctual.metrics.level import LevelCourse
 
@@ -105,7 +106,7 @@ def failed(at: float, job: str = "a", *, retryable: bool = False) -> Message:
 
 
 def retry_set(at: float, job: str = "a") -> Message:
-    return SetTimer(at=at, key=f"retry:{job}", fire_at=at + 1.0)
+    return SetTimer(at=at, timer=Timer("retry", JobId(job)), fire_at=at + 1.0)
 
 
 def stop_requested(at: float, job: str = "a") -> Message:

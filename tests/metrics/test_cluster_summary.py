@@ -114,11 +114,11 @@ def test_jobs_that_nothing_is_known_of_are_left_out() -> None:
 
 def test_rounds_and_decisions() -> None:
     rounds: list[Message] = [
-        PlanProposed(at=0.5, plan=Plan(revision=1, grants={})),  # asked for before the record began
+        PlanProposed(at=0.5, plan=Plan(revision=1, grants={}), revision=1),  # asked for before the record began
         RequestPlan(at=1.0, revision=1),
-        PlanProposed(at=1.5, plan=Plan(revision=1, grants={})),
+        PlanProposed(at=1.5, plan=Plan(revision=1, grants={}), revision=1),
         RequestPlan(at=2.0, revision=2),
-        PlanProposed(at=4.0, plan=None, cause="no time left"),
+        PlanProposed(at=4.0, plan=None, revision=1, cause="no time left"),
         WarnUser(at=4.0, job=None, reason=Reason("plan-refused", "no time left")),
         WarnUser(at=4.0, job=None, reason=Reason("infeasible", "late")),
         RequestPlan(at=5.0, revision=3),

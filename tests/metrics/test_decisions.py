@@ -27,11 +27,11 @@ def test_the_gap_is_a_share_of_the_bound(bound: float | None, objective: float |
 
 def test_every_command_about_a_grant_is_kept_with_the_gap_of_the_plan_before_it() -> None:
     record = DecisionRecord()
-    record.add(PlanProposed(at=1.0, plan=plan(4.0, 3.0)))
+    record.add(PlanProposed(at=1.0, plan=plan(4.0, 3.0), revision=1))
     record.add(
         LaunchJob(at=1.0, job=A, request=1, spec=spec_of(), grant=on({"n": 2, "m": 1}), reason=Reason("x", "because"))
     )
-    record.add(PlanProposed(at=2.0, plan=plan(None, None)))
+    record.add(PlanProposed(at=2.0, plan=plan(None, None), revision=1))
     record.add(ResizeJob(at=2.0, job=A, request=2, grant=on({"n": 1}), reason=Reason("y", "less")))
     record.add(ResizeJob(at=3.0, job=A, request=3, grant={}, reason=Reason("z", "paused")))
     record.add(RejectJob(at=4.0, job=A, reason=Reason("r", "too large")))
@@ -47,7 +47,7 @@ def test_every_command_about_a_grant_is_kept_with_the_gap_of_the_plan_before_it(
 
 def test_nothing_is_proven_without_plans() -> None:
     record = DecisionRecord()
-    record.add(PlanProposed(at=0.0, plan=None, cause="it took too long"))
+    record.add(PlanProposed(at=0.0, plan=None, revision=1, cause="it took too long"))
     assert record.gaps() == Gaps(n_plans=0, n_proven=0, mean_frac=None, max_frac=None)
 
 

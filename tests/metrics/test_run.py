@@ -189,7 +189,7 @@ def test_a_lost_node_takes_its_grant() -> None:
 
 
 def test_what_was_held_while_nobody_steered_counts_as_granted() -> None:
-    resumed = SteeringResumed(at=106.0, lost_at=103.0, held={JOB: on(2.0)})
+    resumed = SteeringResumed(at=106.0, lost_at=103.0, granted={JOB: on(2.0)})
     steered_again: list[Message] = [resumed, started(106.0, 2.0), applied(107.0, 0.5)]
     summary = summarize([submitted(), started(101.0, 1.0), *steered_again, progress(109.0, 10, 1.0)], JOB)
     assert summary.granted_core_s == 2 * 1.0 + 4 * 2.0 + 2 * 0.5

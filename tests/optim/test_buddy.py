@@ -76,7 +76,7 @@ def clusters(draw: st.DrawFn) -> tuple[int, int, Nodes]:
             if n <= n_free:
                 blocks[node].append(Block(f"{i}.{len(blocks[node])}", node, GPU * n))
                 n_free -= n
-    n_free = sum(room.gpus for room in free_of(blocks, size).values())
+    n_free = sum(int(room.gpus) for room in free_of(blocks, size).values())
     wanted = [n for n in (1, 2, 4, 8, 16, 32) if n <= n_free]
     return draw(st.sampled_from(wanted)) if wanted else 0, size, blocks
 

@@ -17,7 +17,7 @@ def free(**gpus: int) -> dict[NodeId, Resources]:
 
 
 def on(allocation: dict[NodeId, Resources] | None) -> dict[str, int] | None:
-    return None if allocation is None else {str(node): amount.gpus for node, amount in allocation.items()}
+    return None if allocation is None else {str(node): int(amount.gpus) for node, amount in allocation.items()}
 
 
 def test_the_smallest_gap_that_is_large_enough() -> None:

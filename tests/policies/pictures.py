@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
@@ -53,7 +53,7 @@ def job(
     on: dict[str, int] | None = None,
     speed: Table | None = None,
     worker: Resources = GPU,
-    status: JobStatus | None = None,
+    status: JobState | None = None,
     rate_sps: float = 0.0,
     demand: Resources | None = None,
     **spec: Any,
@@ -114,7 +114,7 @@ def held(plan: Plan, jobs: Sequence[JobView]) -> dict[str, dict[str, int]]:
     """How many devices each job has where, once the plan is in force; those without are left out."""
     allocations = effective(Snapshot.of(0.0, [], jobs), plan.grants, keeps_others=plan.keeps_others)
     return {
-        str(name): {str(node): amount.gpus for node, amount in allocation.items()}
+        str(name): {str(node): int(amount.gpus) for node, amount in allocation.items()}
         for name, allocation in allocations.items()
         if allocation
     }

@@ -8,7 +8,7 @@ from tests.policies.pictures import counts, job, picture
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobStatus, JobView
+from punctual.core.job import JobSpec, JobState, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.policies.proportional import Proportional
@@ -27,7 +27,7 @@ def view(
     planned_on: str | None = None,
     deadline_s: float | None = None,
     submitted_at: float = 0.0,
-    status: JobStatus | None = None,
+    status: JobState | None = None,
     preemptible: bool = False,
 ) -> JobView:
     spec = JobSpec(

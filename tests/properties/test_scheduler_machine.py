@@ -37,6 +37,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 
 PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, answer_s=5.0)
 
@@ -98,7 +99,7 @@ class Hostile(RuleBasedStateMachine):
         self.real: dict[JobId, Allocation] = {}
         self.newest: dict[JobId, int] = {}
         self.capacity: dict[NodeId, Resources] = {}
-        self.timers: dict[str, float] = {}
+        self.timers: dict[Timer, float] = {}
         self.shares = [0.5]
         self.n_jobs = 0
         self.live: set[JobId] = set()
@@ -109,7 +110,7 @@ class Hostile(RuleBasedStateMachine):
     def tell(self, event: Event) -> None:
         for command in self.scheduler.handle(event):
             if isinstance(command, SetTimer):
-                self.timers[command.key] = command.fire_at
+                self.timers[command.timer] = command.fire_at
             elif isinstance(command, RequestPlan):
                 snapshot = self.scheduler.snapshot(self.now)
                 assert snapshot.revision == command.revision
@@ -143,7 +144,7 @@ class Hostile(RuleBasedStateMachine):
     @rule()
     def plan_arrives(self) -> None:
         self.last_plan, plan = self.plans.pop(0)
-        self.tell(PlanProposed(at=self.now, plan=plan))
+        self.tell(PlanProposed(at=self.now, plan=plan, revision=plan.revision))
 
     @precondition(lambda self: self.undone)
     @rule(data=st.data(), fate=st.sampled_from(["done", "done", "failed", "lost", "twice"]))
@@ -192,10 +193,10 @@ class Hostile(RuleBasedStateMachine):
     @rule(step_s=st.sampled_from([0.1, 1.0, 6.0]))
     def time_passes(self, step_s: float) -> None:
         self.now += step_s
-        due = sorted(key for key, at in self.timers.items() if at <= self.now)
-        for key in due:
-            self.timers.pop(key, None)
-            self.tell(TimerFired(at=self.now, key=key))
+        due = sorted(timer for timer, at in self.timers.items() if at <= self.now)
+        for timer in due:
+            self.timers.pop(timer, None)
+            self.tell(TimerFired(at=self.now, timer=timer))
 
     @rule()
     def all_goes_well_for_once(self) -> None:
@@ -228,7 +229,7 @@ class Hostile(RuleBasedStateMachine):
         for lost in (self.undone, self.answers, self.plans, self.timers):
             lost.clear()
         held = {job: dict(held) for job, held in self.real.items()}
-        self.tell(SteeringResumed(at=self.now, lost_at=self.now, held=held))
+        self.tell(SteeringResumed(at=self.now, lost_at=self.now, granted=held))
 
     def leave(self, job: JobId, event: Event) -> None:
         self.real.pop(job, None)

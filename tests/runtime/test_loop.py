@@ -25,6 +25,7 @@ from punctual.core.protocols import Executor, Message, Policy, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 from punctual.executors.dry_run import DryRun
 from punctual.policies.proportional import Proportional
 from punctual.runtime.clock import MonotonicClock, WaitingClock
@@ -128,7 +129,7 @@ def test_a_fresh_reading_comes_before_each_tick() -> None:
     bench.submit()
     bench.run_until(JobFinished)
     events = [message for message in bench.messages() if isinstance(message, Event)]
-    ticks = [i for i, event in enumerate(events) if isinstance(event, TimerFired) and event.key == f"tick:{JOB}"]
+    ticks = [i for i, event in enumerate(events) if isinstance(event, TimerFired) and event.timer == Timer("tick", JOB)]
     assert len(ticks) > 3
     for i in ticks[:-1]:
         reading = events[i - 1]
@@ -140,16 +141,16 @@ def test_timers_that_are_no_ticks_ask_for_no_reading() -> None:
     class Counting(DryRun):
         n_observed = 0
 
-        def observe(self, at: float, sink: Sink) -> None:
+        def observe(self, job: JobId, at: float, sink: Sink) -> None:
             self.n_observed += 1
-            super().observe(at, sink)
+            super().observe(job, at, sink)
 
     executor = Counting()
     bench = Bench(executor=executor)
     bench.submit()
     bench.run_until(JobFinished)
-    fired = [message.key for message in bench.messages() if isinstance(message, TimerFired)]
-    assert executor.n_observed in (fired.count(f"tick:{JOB}"), fired.count(f"tick:{JOB}") + 1)
+    fired = [message.timer for message in bench.messages() if isinstance(message, TimerFired)]
+    assert executor.n_observed in (fired.count(Timer("tick", JOB)), fired.count(Timer("tick", JOB)) + 1)
 
 
 def test_a_failing_listener_is_logged_and_nobody_else_suffers(caplog: pytest.LogCaptureFixture) -> None:
@@ -177,7 +178,7 @@ def test_a_policy_that_fails_becomes_an_event_and_is_asked_again() -> None:
     bench.submit()
     bench.run_until(JobFinished)
     plans = [message for message in bench.messages() if isinstance(message, PlanProposed)]
-    assert plans[0] == PlanProposed(at=0.0, plan=None, cause="ZeroDivisionError: no shares")
+    assert plans[0] == PlanProposed(at=0.0, plan=None, revision=1, cause="ZeroDivisionError: no shares")
     assert any(isinstance(message, WarnUser) for message in bench.messages())
     assert any(isinstance(message, LaunchJob) for message in bench.messages())
 
@@ -224,9 +225,9 @@ def test_the_monotonic_clock_wakes_for_timers() -> None:
     bench.submit(work_steps=10.0, at=MonotonicClock().now())
     bench.run_until(JobFinished)
     set_timers = [message for message in bench.messages() if isinstance(message, SetTimer)]
-    first = next(timer for timer in set_timers if timer.key == f"tick:{JOB}")
+    first = next(timer for timer in set_timers if timer.timer == Timer("tick", JOB))
     fired = next(message for message in bench.messages() if isinstance(message, TimerFired))
-    assert fired.key == first.key
+    assert fired.timer == first.timer
     assert fired.at >= first.fire_at
 
 

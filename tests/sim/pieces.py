@@ -83,12 +83,12 @@ class Restless:
         return Plan(revision=snapshot.revision, grants=grants)
 
     @staticmethod
-    def _grant(view: JobView, free: dict[NodeId, int], random: Random) -> Allocation:
+    def _grant(view: JobView, free: dict[NodeId, float], random: Random) -> Allocation:
         counts = [n for n in view.spec.worker_counts() if n <= sum(free.values())]
         return place(random.choice(counts), free) if counts else {}
 
 
-def place(n: int, free: dict[NodeId, int]) -> Allocation:
+def place(n: int, free: dict[NodeId, float]) -> Allocation:
     """`n` GPUs on the first nodes with room, taken out of `free`; empty if they do not fit."""
     placed: Allocation = {}
     for node, n_free in sorted(free.items()):

@@ -13,6 +13,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 from punctual.store.codec import decode, encode, kind_of
 from punctual.testing.messages import KINDS, messages, messages_of
 
@@ -43,7 +44,7 @@ def test_nested_values_are_what_they_were() -> None:
     grant = {NodeId("n"): Resources(cores=0.1, gpus=2, memory_bytes=1 << 40)}
     reasons = {JobId("j"): Reason("scaled", "…", {"earliest_finish_s": inf, "late_s": -inf})}
     plan = Plan(revision=7, grants={JobId("j"): grant}, reasons=reasons, status="partial", carry={"a": [1, None, "x"]})
-    again = round_trip(PlanProposed(at=1.5, plan=plan))
+    again = round_trip(PlanProposed(at=1.5, plan=plan, revision=plan.revision))
     assert isinstance(again, PlanProposed)
     assert again.plan == plan
 
@@ -67,8 +68,11 @@ def test_a_damaged_message_is_refused(text: str) -> None:
 def test_what_cannot_be_kept_is_refused_when_it_is_written() -> None:
     plan = Plan(revision=1, grants={}, carry=object())
     with pytest.raises(TypeError, match="cannot keep object"):
-        encode(PlanProposed(at=0.0, plan=plan))
+        encode(PlanProposed(at=0.0, plan=plan, revision=1))
 
 
 def test_the_text_is_json() -> None:
-    assert json.loads(encode(TimerFired(at=0.5, key="k"))) == {"at": 0.5, "key": "k"}
+    assert json.loads(encode(TimerFired(at=0.5, timer=Timer("tick", JobId("a"))))) == {
+        "at": 0.5,
+        "timer": ["tick", "a"],
+    }

@@ -17,7 +17,7 @@ from punctual.core.events import (
     SpecChanged,
     SteeringResumed,
 )
-from punctual.core.job import Allocation, JobSpec, JobStatus, shape_of
+from punctual.core.job import Allocation, JobSpec, JobState, shape_of
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.story import Reason
@@ -46,7 +46,7 @@ class Picture:
 
     spec: JobSpec
     submitted_at: float
-    status: JobStatus = "queued"
+    status: JobState = "queued"
     landed: bool = False
     steps_done: float = 0.0
     steps_total: float | None = None
@@ -143,7 +143,7 @@ def _spec_changed(picture: Picture, event: SpecChanged) -> None:
 
 def _resumed(picture: Picture, event: SteeringResumed) -> None:
     picture.window = None  # what was used meanwhile is not the usage of any second
-    _hold(picture, event.held.get(picture.spec.id, {}))
+    _hold(picture, event.granted.get(picture.spec.id, {}))
 
 
 def _asked(picture: Picture, command: LaunchJob | ResizeJob) -> None:

@@ -140,4 +140,4 @@ class KeptJob:
                 "Take it over as the user who started it; it goes on meanwhile.",
             ) from error  # fmt: skip
         self._goes_on = True
-        post(SteeringResumed(at=time.monotonic(), lost_at=orphan.lost_at, held={job: held}))
+        post(SteeringResumed(at=time.monotonic(), lost_at=orphan.lost_at, granted={job: held}))

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from punctual.core.control import PacingLine
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.program import Program
 from punctual.core.story import Reason
+from punctual.core.timer import Timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchJob:
-    """Start the job with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
+    """Start `program` with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
 
     Said again for a job that runs, it is answered by `JobStarted` and changes nothing.
     """
@@ -25,11 +27,15 @@ class LaunchJob:
     spec: JobSpec
     grant: Allocation
     reason: Reason
+    program: Program | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeJob:
-    """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`."""
+    """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`.
+
+    An empty grant pauses the job, and the next one that is not empty resumes it; nothing of its progress is lost.
+    """
 
     at: float
     job: JobId
@@ -62,10 +68,10 @@ class RequestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Send `TimerFired` with `key` at instant `fire_at`; replaces an earlier timer of the same key."""
+    """Send `TimerFired` with `timer` at instant `fire_at`; replaces what was set for the same timer."""
 
     at: float
-    key: str
+    timer: Timer
     fire_at: float
 
 

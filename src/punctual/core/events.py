@@ -7,15 +7,18 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
+from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.core.timer import Timer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user wants this job to run."""
+    """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does."""
 
     at: float
     spec: JobSpec
+    program: Program | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,21 +170,22 @@ class SteeringResumed:
     ----------
     lost_at
         Last sign of life of the one before. Answers to what it had asked are lost, and so are its timers.
-    held
+    granted
         What each job that still runs was found to hold; taken as what it has held since `lost_at`.
     """
 
     at: float
     lost_at: float
-    held: dict[JobId, Allocation]
+    granted: dict[JobId, Allocation]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProposed:
-    """A policy answered; `plan` None: it failed, and `cause` says why."""
+    """A policy answered `RequestPlan` number `revision`; `plan` None: it failed, and `cause` says why."""
 
     at: float
     plan: Plan | None
+    revision: int
     cause: str = ""
 
 
@@ -190,7 +194,7 @@ class TimerFired:
     """The instant that `SetTimer` named has come."""
 
     at: float
-    key: str
+    timer: Timer
 
 
 Event = (

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.utility import Sigmoid
 
 #: A job is *queued* until its launch is asked for, *starting* until it has started, *running* until it is asked to
 #: stop or ends, and *finished* or *failed* from then on.
-JobStatus = Literal["queued", "starting", "running", "stopping", "finished", "failed"]
+JobState = Literal["queued", "starting", "running", "stopping", "finished", "failed"]
 
 #: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
@@ -167,7 +167,7 @@ class JobSpec:
         worker, ceiling = self.worker or self.ceiling, self.ceiling
         most = []
         if worker.gpus > 0:
-            most.append(ceiling.gpus // worker.gpus)
+            most.append(int((ceiling.gpus + TOLERANCE) // worker.gpus))
         if worker.cores > 0:
             most.append(int(ceiling.cores / worker.cores + 1e-9))
         if worker.memory_bytes > 0:
@@ -229,7 +229,7 @@ class JobView:
     """
 
     spec: JobSpec
-    status: JobStatus
+    status: JobState
     submitted_at: float
     done_steps: float
     demand: Resources
@@ -282,7 +282,7 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
     if spec.server is not None:
         return spec.parts_of(amount) or (0, 0)
     if worker.gpus:
-        return amount.gpus // worker.gpus, 0
+        return int((amount.gpus + TOLERANCE) // worker.gpus), 0
     return (round(amount.cores / worker.cores) if worker.cores else amount.memory_bytes // worker.memory_bytes), 0
 
 

@@ -7,6 +7,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command
 from punctual.core.control import Demand, Reading
 from punctual.core.events import Event
+from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal, SeenLoss, StepsLeft
 from punctual.core.plan import Plan
@@ -69,12 +70,12 @@ class ConvergenceModel(Protocol[S]):
 
 
 class Executor(Protocol):
-    """Has effects on jobs; answers through `sink`, never by a return value."""
+    """Has effects on jobs; answers every command through `sink`, never by a return value, also about an unknown job."""
 
     def perform(self, command: Command, sink: Sink) -> None: ...
 
-    def observe(self, at: float, sink: Sink) -> None:
-        """Report the latest progress of every running job, as events at instant `at`."""
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        """Report the latest progress of `job`, if it runs, as events at instant `at`."""
         ...
 
 

@@ -12,7 +12,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount of each kind of hardware.
+    """An amount of each kind of hardware. A fraction of a GPU is a part of one that several jobs share.
 
     Examples
     --------
@@ -23,7 +23,7 @@ class Resources:
     """
 
     cores: float = 0.0
-    gpus: int = 0
+    gpus: float = 0
     memory_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -54,13 +54,13 @@ class Resources:
         return Resources(self.cores * n, self.gpus * n, self.memory_bytes * n)
 
     def __bool__(self) -> bool:
-        return self.cores > TOLERANCE or self.gpus > 0 or self.memory_bytes > 0
+        return self.cores > TOLERANCE or self.gpus > TOLERANCE or self.memory_bytes > 0
 
     def __str__(self) -> str:
         """For people: ``"0.5 cores, 2 GPUs"``; kinds of which there is none are left out."""
         parts = [
             f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
-            f"{self.gpus} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
+            f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
             f"{self.memory_bytes / 2**30:g} GiB" if self.memory_bytes else "",
         ]
         return ", ".join(filter(None, parts)) or "nothing"
@@ -68,13 +68,17 @@ class Resources:
     def fits_in(self, other: "Resources") -> bool:
         return (
             self.cores <= other.cores + TOLERANCE
-            and self.gpus <= other.gpus
+            and self.gpus <= other.gpus + TOLERANCE
             and self.memory_bytes <= other.memory_bytes
         )
 
     def n_times(self, part: "Resources") -> int:
         """How many times `part`, which holds something, fits."""
-        pairs = ((self.gpus, part.gpus), (self.memory_bytes, part.memory_bytes), (self.cores + TOLERANCE, part.cores))
+        pairs = (
+            (self.gpus + TOLERANCE, part.gpus),
+            (self.memory_bytes, part.memory_bytes),
+            (self.cores + TOLERANCE, part.cores),
+        )
         return min(int(have // one) for have, one in pairs if one > 0)
 
     def at_least(self, other: "Resources") -> "Resources":

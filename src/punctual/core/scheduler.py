@@ -48,15 +48,17 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve, shape_of
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve, shape_of
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.loss import LossCurve
 from punctual.core.picture import Picture
 from punctual.core.plan import Plan
+from punctual.core.program import Program
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.story import Reason, Story
+from punctual.core.timer import Timer
 
 #: Share of the steps after which a declared phase that was never seen is pointed out.
 _UNMEASURED_FRAC = 0.25
@@ -104,11 +106,12 @@ class _Job:
     submitted_at: float
     #: Revision in force when it was submitted: only plans of a later one know the job.
     submitted_revision: int
+    program: Program | None
     controller: Controller[Any] | None
     state: Any
     curve: RateCurve | None = None
     losses: LossCurve | None = None
-    status: JobStatus = "queued"
+    status: JobState = "queued"
     n_failures: int = 0
     #: Number of the last command about this job; answers carry it.
     n_requests: int = 0
@@ -334,7 +337,7 @@ class Scheduler:
             )
         controller = self._controllers[spec.controller] if spec.controller else None
         job = _Job(
-            spec, event.at, self._revision, controller, controller.init(spec) if controller else None,
+            spec, event.at, self._revision, event.program, controller, controller.init(spec) if controller else None,
             curve=self._curve(spec), losses=self._losses(spec), planned_demand=spec.ceiling, accrued_at=event.at,
         )  # fmt: skip
         job.tell(event)
@@ -393,7 +396,7 @@ class Scheduler:
                 self._give_up(job, event)
                 return
         job.retry_at = event.at + self._periods.retry_s
-        self._emit(SetTimer(at=event.at, key=f"retry:{event.job}", fire_at=job.retry_at), job)
+        self._emit(SetTimer(at=event.at, timer=Timer("retry", event.job), fire_at=job.retry_at), job)
 
     def _give_up(self, job: _Job, event: GrantFailed) -> None:
         self._end(event.job, "failed", event.at)
@@ -467,15 +470,15 @@ class Scheduler:
         if event.retryable and job.stop_cause is None and job.n_failures <= self._n_retries:
             self._requeue(job, event.at)
             job.retry_at = event.at + self._periods.retry_s
-            self._emit(SetTimer(at=event.at, key=f"retry:{event.job}", fire_at=job.retry_at), job)
+            self._emit(SetTimer(at=event.at, timer=Timer("retry", event.job), fire_at=job.retry_at), job)
         else:
             self._end(event.job, "failed", event.at)
 
-    def _become(self, job: _Job, status: JobStatus) -> None:
+    def _become(self, job: _Job, status: JobState) -> None:
         job.status = status
         self._changed[job.spec.id] = job
 
-    def _end(self, id: JobId, status: JobStatus, at: float) -> None:
+    def _end(self, id: JobId, status: JobState, at: float) -> None:
         job = self._active.pop(id, None)
         if job is None:
             return
@@ -555,11 +558,11 @@ class Scheduler:
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
         """Nobody knows what became of what was under way: ask for all of it again, at once."""
-        for id, held in event.held.items():
+        for id, granted in event.granted.items():
             job = self._active.get(id)
             if job is not None:
                 self._accrue(job, event.lost_at)
-                self._ledger.settle(id, job.n_requests, held)
+                self._ledger.settle(id, job.n_requests, granted)
                 self._hold(job, event.lost_at)
         for job in self._active.values():
             self._ask_anew(job, event.at)
@@ -592,7 +595,7 @@ class Scheduler:
         self._decline(event.plan, event.at)
         if event.plan.ask_again_at is not None:
             fire_at = max(event.at, event.plan.ask_again_at)
-            self._emit(SetTimer(at=event.at, key="plan", fire_at=fire_at), None)
+            self._emit(SetTimer(at=event.at, timer=Timer("plan"), fire_at=fire_at), None)
 
     def _decline(self, plan: Plan, at: float) -> None:
         """End the waiting jobs that the policy will never run. One that has run is not the policy's to end."""
@@ -617,14 +620,13 @@ class Scheduler:
         self._emit(WarnUser(at=at, job=None, reason=Reason("plan-refused", text)), None)
         self._plan_due = True
         self._plan_retry_at = at + self._periods.retry_s
-        self._emit(SetTimer(at=at, key="plan", fire_at=self._plan_retry_at), None)
+        self._emit(SetTimer(at=at, timer=Timer("plan"), fire_at=self._plan_retry_at), None)
 
     def _timer_fired(self, event: TimerFired) -> None:
-        kind, _, id = event.key.partition(":")
-        if kind == "plan":
+        if event.timer.kind == "plan":
             self._plan_due = True
-        job = self._active.get(JobId(id))
-        if kind == "tick" and job is not None and job.status in ("running", "stopping"):
+        job = self._active.get(event.timer.job)
+        if event.timer.kind == "tick" and job is not None and job.status in ("running", "stopping"):
             self._tick(job, event.at)
 
     # Ticks: a reading becomes a demand.
@@ -749,7 +751,7 @@ class Scheduler:
 
     def _set_tick(self, job: _Job, at: float, after_s: float) -> None:
         if job.controller is not None and after_s < inf:
-            self._emit(SetTimer(at=at, key=f"tick:{job.spec.id}", fire_at=at + after_s), job)
+            self._emit(SetTimer(at=at, timer=Timer("tick", job.spec.id), fire_at=at + after_s), job)
 
     # Reconciling: what is wanted against what is in force.
 
@@ -790,7 +792,13 @@ class Scheduler:
         self._become(job, "starting")
         request = self._ask(job, at)
         command = LaunchJob(
-            at=at, job=job.spec.id, request=request, spec=job.spec, grant=job.target, reason=job.reason()
+            at=at,
+            job=job.spec.id,
+            request=request,
+            spec=job.spec,
+            grant=job.target,
+            reason=job.reason(),
+            program=job.program,
         )
         self._emit(command, job)
 
@@ -834,7 +842,7 @@ class Scheduler:
     def _set_answer_timer(self, job: _Job, at: float) -> None:
         if self._periods.answer_s < inf:
             fire_at = at + self._periods.answer_s
-            self._emit(SetTimer(at=at, key=f"answer:{job.spec.id}", fire_at=fire_at), job)
+            self._emit(SetTimer(at=at, timer=Timer("answer", job.spec.id), fire_at=fire_at), job)
 
     # Plans.
 

@@ -83,13 +83,15 @@ class DryRun:
             case StopJob():
                 self._stop(command, sink)
 
-    def observe(self, at: float, sink: Sink) -> None:
-        for id, job in list(self._jobs.items()):
-            job.advance(at)
-            sink(_progress(id, job, at))
-            if job.landed:
-                del self._jobs[id]
-                sink(JobFinished(at=at, job=id, landed_at=job.unit_at))
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        pretence = self._jobs.get(job)
+        if pretence is None:
+            return
+        pretence.advance(at)
+        sink(_progress(job, pretence, at))
+        if pretence.landed:
+            del self._jobs[job]
+            sink(JobFinished(at=at, job=job, landed_at=pretence.unit_at))
 
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
         if command.job not in self._jobs:

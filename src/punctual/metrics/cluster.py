@@ -37,7 +37,7 @@ class Segment:
 
     job: JobId
     n_nodes: int
-    n_devices: int
+    n_devices: float
     cores: float
     from_at: float
     until_at: float
@@ -306,9 +306,8 @@ class ClusterRecord:
         self._going_on(command.job)
 
     def _timer_set(self, command: SetTimer) -> None:
-        kind, _, id = command.key.partition(":")
-        if kind == "retry":
-            self._going_on(JobId(id))
+        if command.timer.kind == "retry":
+            self._going_on(command.timer.job)
 
     def _stop_asked(self, command: StopJob) -> None:
         job = self._going_on(command.job)

@@ -31,7 +31,7 @@ class Decision:
     at: float
     job: JobId
     kind: str
-    n_devices: int
+    n_devices: float
     cores: float
     n_nodes: int
     code: str

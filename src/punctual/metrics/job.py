@@ -116,7 +116,7 @@ class JobCourse:
     #: Number of the last answer; a late one has a lower number.
     request: int = 0
     granted: Allocation = field(default_factory=dict)
-    devices: int = 0
+    devices: float = 0
     cores: float = 0.0
     device_s: float = 0.0
     core_s: float = 0.0

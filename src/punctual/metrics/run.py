@@ -229,7 +229,7 @@ class _Course:
 
     def _resume(self, event: SteeringResumed) -> None:
         self.unsteered_s += event.at - event.lost_at
-        self._hold(event.lost_at, event.held.get(self.job, self.granted))
+        self._hold(event.lost_at, event.granted.get(self.job, self.granted))
 
     def _hold(self, at: float, granted: Allocation) -> None:
         self.granted = granted

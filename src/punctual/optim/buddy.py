@@ -127,5 +127,5 @@ class _Yard(Generic[B]):
         self.moves.append((one, target))
 
 
-def _size(amount: Resources) -> tuple[int, float, int]:
+def _size(amount: Resources) -> tuple[float, float, int]:
     return amount.gpus, amount.cores, amount.memory_bytes

@@ -20,7 +20,7 @@ def n_fitting(worker: Resources, room: Resources) -> int:
     """
     most = []
     if worker.gpus:
-        most.append(room.gpus // worker.gpus)
+        most.append(int(room.gpus // worker.gpus))
     if worker.cores > TOLERANCE:
         most.append(int((room.cores + TOLERANCE) / worker.cores))
     if worker.memory_bytes:
@@ -74,7 +74,7 @@ def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[in
     gpus = worker.gpus
     if gpus and not worker.cores and not worker.memory_bytes:
         # Spelled out because this runs over all nodes for each job that is started.
-        return [(amount.gpus // gpus, node) for node, amount in free.items() if amount.gpus >= gpus]
+        return [(int(amount.gpus // gpus), node) for node, amount in free.items() if amount.gpus >= gpus]
     rooms = [(n_fitting(worker, amount), node) for node, amount in free.items() if amount.gpus >= gpus]
     return [room for room in rooms if room[0]]
 
@@ -94,7 +94,7 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
 
 
 #: Amounts in an order in which one that fits in another comes before it: GPUs, cores, bytes.
-_Size = tuple[int, float, int]
+_Size = tuple[float, float, int]
 
 
 class Rooms:

@@ -17,7 +17,7 @@ class Space:
     """How much is free on several nodes together: a quick way to see that a job cannot fit."""
 
     def __init__(self, amounts: Iterable[Resources]) -> None:
-        self.gpus, self.cores, self.memory_bytes = 0, TOLERANCE, 0
+        self.gpus, self.cores, self.memory_bytes = TOLERANCE, TOLERANCE, 0
         for amount in amounts:
             self.add(amount)
 

@@ -225,7 +225,7 @@ class Round:
         if self._nodes is not None:
             return sum(self._nodes.is_empty(node) for node in nodes)
         if uses_gpus:
-            return sum([free[node].gpus for node in nodes])
+            return int(sum([free[node].gpus for node in nodes]))
         return int(sum((free[node].cores + TOLERANCE) * PARTS_PER_CORE for node in nodes))
 
     # Nodes, reasons, and what is handed on.

@@ -121,7 +121,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
         columns = _guesses(hardware, speed, worker, counts)
     if not columns:
         return None
-    per_worker = worker.gpus or max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
+    per_worker = ceil(worker.gpus) or max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
     amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
     rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
     return Options(

@@ -71,11 +71,12 @@ class Runtime:
     def _fire_due(self) -> None:
         now = self._clock.now()
         due = self._timers.pop_due(now)
-        if any(key.startswith("tick:") for key in due):
-            # Its answers are in the mailbox before the tick is, so that the tick decides on a fresh reading.
-            self._executor.observe(now, self.post)
-        for key in due:
-            self.post(TimerFired(at=now, key=key))
+        for timer in due:
+            if (
+                timer.kind == "tick"
+            ):  # the answer is in the mailbox before the tick is: a tick decides on a fresh reading
+                self._executor.observe(timer.job, now, self.post)
+            self.post(TimerFired(at=now, timer=timer))
 
     def _deliver(self, event: Event) -> None:
         commands = self._scheduler.handle(event)
@@ -88,7 +89,7 @@ class Runtime:
     def _perform(self, command: Command) -> None:
         match command:
             case SetTimer():
-                self._timers.set(command.key, command.fire_at)
+                self._timers.set(command.timer, command.fire_at)
             case RequestPlan():
                 self._planner.request(self._scheduler.snapshot(command.at), self.post)
             case LaunchJob() | ResizeJob() | StopJob():

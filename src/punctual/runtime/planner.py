@@ -26,7 +26,7 @@ class InlinePlanner:
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         plan, cause = self._allocate(snapshot)
-        sink(PlanProposed(at=snapshot.at, plan=plan, cause=cause))
+        sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
 
     def _allocate(self, snapshot: Snapshot) -> tuple[Plan | None, str]:
         try:

@@ -2,18 +2,20 @@
 
 from heapq import heappop, heappush
 
+from punctual.core.timer import Timer
+
 
 class Timers:
-    """Instants by key; setting a key again replaces its instant."""
+    """Instants by timer; setting a timer again replaces its instant."""
 
     def __init__(self) -> None:
-        self._fire_at: dict[str, float] = {}
+        self._fire_at: dict[Timer, float] = {}
         #: Holds replaced entries too; they are dropped when they come to the top.
-        self._heap: list[tuple[float, str]] = []
+        self._heap: list[tuple[float, Timer]] = []
 
-    def set(self, key: str, fire_at: float) -> None:
-        self._fire_at[key] = fire_at
-        heappush(self._heap, (fire_at, key))
+    def set(self, timer: Timer, fire_at: float) -> None:
+        self._fire_at[timer] = fire_at
+        heappush(self._heap, (fire_at, timer))
 
     def next_at(self) -> float | None:
         """Instant of the next timer; None: none is set."""
@@ -21,11 +23,11 @@ class Timers:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now: float) -> list[str]:
-        """Take the keys that are due at instant `now`, the earliest first."""
+    def pop_due(self, now: float) -> list[Timer]:
+        """Take the timers that are due at instant `now`, the earliest first."""
         due = []
         while (fire_at := self.next_at()) is not None and fire_at <= now:
-            _, key = heappop(self._heap)
-            del self._fire_at[key]
-            due.append(key)
+            _, timer = heappop(self._heap)
+            del self._fire_at[timer]
+            due.append(timer)
         return due

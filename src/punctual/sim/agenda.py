@@ -3,16 +3,18 @@
 from heapq import heappop, heappush
 from typing import Any
 
+from punctual.core.timer import Timer
+
 #: What goes first at one instant. Facts of the world come before what reacts to them, and plans come last, so that
 #: whatever happens at the same instant is in the picture they are made of.
 FACT, ARRIVAL, TIMER, PLAN = range(4)
 
 #: Instant, priority, what orders equals, the subject, and the subject's version when it was entered.
-Entry = tuple[float, int, int | str, Any, int]
+Entry = tuple[float, int, int | Timer, Any, int]
 
 
 class Agenda:
-    """Entries ordered by instant and priority; equals in the order of entering, timers in that of their keys.
+    """Entries ordered by instant and priority; equals in the order of entering, timers in that of their names.
 
     Nothing is ever taken out of the middle. Whoever enters a subject again gives it another version and drops the
     entries of older ones when they come up.
@@ -26,7 +28,7 @@ class Agenda:
 
     def enter(self, at: float, priority: int, subject: object, version: int = 0) -> None:
         self._n_entered += 1
-        order = subject if isinstance(subject, str) else self._n_entered
+        order = subject if isinstance(subject, Timer) else self._n_entered
         heappush(self._entries, (at, priority, order, subject, version))
 
     def pop(self) -> Entry:

@@ -16,7 +16,7 @@ from punctual.sim.job import SimJob
 class _Option:
     """The job on `n_devices` devices would take `run_s`."""
 
-    n_devices: int
+    n_devices: float
     run_s: float
 
 

@@ -22,6 +22,7 @@ from punctual.core.ids import JobId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, Message, PerfModel, Policy
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.timer import Timer
 from punctual.sim.agenda import ARRIVAL, FACT, PLAN, TIMER, Agenda
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
@@ -41,7 +42,7 @@ class Simulation:
     """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
 
     At one instant facts of the world come first, then submissions, then timers, then plans; equals in the order in
-    which they were entered, timers in that of their keys. For each event: the scheduler handles it, its commands are performed, and the listeners
+    which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are performed, and the listeners
     get the event and the commands in their order.
 
     Parameters
@@ -111,7 +112,7 @@ class Simulation:
         self._left: set[JobId] = set()
         self._is_planning = False
         #: Version of the timer in force under each key.
-        self._timers: dict[str, int] = {}
+        self._timers: dict[Timer, int] = {}
         self._n_timers = 0
         self._takes: dict[int, Callable[[float, Any, int], None]] = {
             FACT: self._take_fact,
@@ -211,28 +212,28 @@ class Simulation:
                 return self._world.lose(at, node)
         return [event]
 
-    def _fire(self, at: float, key: str, version: int) -> None:
-        keys = self._due([(key, version)], at)
-        for due in keys:
-            if due.startswith("tick:"):  # it decides on a fresh reading
-                for event in self._world.report(at, JobId(due.removeprefix("tick:"))):
+    def _fire(self, at: float, timer: Timer, version: int) -> None:
+        timers = self._due([(timer, version)], at)
+        for due in timers:
+            if due.kind == "tick":  # it decides on a fresh reading
+                for event in self._world.report(at, due.job):
                     self._deliver(event)
-        for due in keys:
-            self._deliver(TimerFired(at=at, key=due))
+        for due in timers:
+            self._deliver(TimerFired(at=at, timer=due))
 
-    def _due(self, found: list[tuple[str, int]], at: float) -> list[str]:
-        """The keys of all timers of the instant; those set again are left out, and none is in force any more."""
+    def _due(self, found: list[tuple[Timer, int]], at: float) -> list[Timer]:
+        """All timers of the instant; those set again are left out, and none is in force any more."""
         while self._agenda.next_is(at, TIMER):
-            _, _, _, key, version = self._agenda.pop()
-            found.append((key, version))
-        keys = [key for key, version in found if self._timers.get(key) == version]
-        for key in keys:
-            del self._timers[key]
-        return keys
+            _, _, _, timer, version = self._agenda.pop()
+            found.append((timer, version))
+        timers = [timer for timer, version in found if self._timers.get(timer) == version]
+        for timer in timers:
+            del self._timers[timer]
+        return timers
 
     def _propose(self, at: float, plan: Plan, version: int) -> None:
         self._is_planning = False
-        self._deliver(PlanProposed(at=at, plan=plan))
+        self._deliver(PlanProposed(at=at, plan=plan, revision=plan.revision))
 
     # Events to the scheduler, its commands to those who perform them.
 
@@ -263,8 +264,8 @@ class Simulation:
 
     def _set_timer(self, command: SetTimer) -> None:
         self._n_timers += 1
-        self._timers[command.key] = self._n_timers
-        self._agenda.enter(command.fire_at, TIMER, command.key, self._n_timers)
+        self._timers[command.timer] = self._n_timers
+        self._agenda.enter(command.fire_at, TIMER, command.timer, self._n_timers)
 
     def _reject(self, command: RejectJob) -> None:
         self._left.discard(command.job)

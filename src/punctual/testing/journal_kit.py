@@ -6,12 +6,14 @@ from typing import cast
 import pytest
 
 from punctual.core.events import TimerFired
+from punctual.core.ids import JobId
 from punctual.core.protocols import Journal, Message
+from punctual.core.timer import Timer
 
 
 def ticks(n_messages: int, first: int = 0) -> list[Message]:
     """Messages that can be told apart."""
-    return [TimerFired(at=float(i), key=f"tick:{i}") for i in range(first, first + n_messages)]
+    return [TimerFired(at=float(i), timer=Timer("tick", JobId(str(i)))) for i in range(first, first + n_messages)]
 
 
 class JournalConformance:

@@ -9,16 +9,19 @@ from hypothesis import strategies as st
 
 from punctual.core.commands import Command
 from punctual.core.events import Event
+from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
+from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
+from punctual.core.timer import Timer, TimerKind
 
 KINDS: tuple[type, ...] = (*get_args(Event), *get_args(Command))
 
 
 def amounts() -> st.SearchStrategy[Resources]:
     """Any amount of hardware."""
-    return st.builds(Resources, st.floats(0, 1e6), st.integers(0, 64), st.integers(0, 1 << 50))
+    return st.builds(Resources, st.floats(0, 1e6), st.floats(0, 64), st.integers(0, 1 << 50))
 
 
 @st.composite
@@ -37,6 +40,24 @@ def job_specs(draw: st.DrawFn) -> JobSpec:
         controller=draw(st.text(max_size=20)),
         margin_frac=draw(st.none() | st.floats(0, 0.49)),
     )
+
+
+def programs() -> st.SearchStrategy[Program]:
+    """Any valid program."""
+    texts = st.text(max_size=20)
+    return st.builds(
+        Program,
+        argv=st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=3).map(tuple),
+        cwd=st.none() | texts,
+        environment=st.dictionaries(texts, texts, max_size=3),
+        progress_pattern=st.none() | texts,
+    )
+
+
+def timers() -> st.SearchStrategy[Timer]:
+    """Any timer."""
+    kinds: tuple[TimerKind, ...] = get_args(TimerKind)
+    return st.builds(Timer, st.sampled_from(kinds), st.text(max_size=20).map(JobId))
 
 
 def _json_values() -> st.SearchStrategy[object]:
@@ -88,4 +109,6 @@ _SPECIAL: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
     object: _json_values,
     Resources: amounts,
     JobSpec: job_specs,
+    Program: programs,
+    Timer: timers,
 }

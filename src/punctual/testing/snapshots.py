@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobStatus, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import SeenRate, Shape
 
@@ -139,10 +139,10 @@ def _amount_on_a_node(draw: st.DrawFn, free: Mapping[NodeId, Resources]) -> Allo
 
 def _standing(
     draw: st.DrawFn, planned: Allocation, free: Mapping[NodeId, Resources], *, preemptible: bool
-) -> tuple[JobStatus, Allocation]:
+) -> tuple[JobState, Allocation]:
     """Status and grant that go with what the last plan gives the job."""
     if planned:
-        status: JobStatus = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
+        status: JobState = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
         return status, planned if status in ("running", "stopping") else {}
     if preemptible and draw(st.booleans()):  # paused, or being paused: what it still holds counts as free
         being = draw(st.booleans())
@@ -164,7 +164,7 @@ def _with_workers(draw: st.DrawFn, id: JobId, worker: Resources, planned: Alloca
 
 def _n(worker: Resources, planned: Allocation) -> int:
     held = total(planned.values())
-    return held.gpus // worker.gpus if worker.gpus else round(held.cores / worker.cores)
+    return int(held.gpus // worker.gpus) if worker.gpus else round(held.cores / worker.cores)
 
 
 def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec:

@@ -31,6 +31,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, PerfModel
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
+from punctual.core.timer import Timer
 from punctual.testing.plant import CostFactors, Landing, Noise, World
 
 #: What one worker of the simulated job holds.
@@ -356,14 +357,15 @@ class _Loop:
         self._scheduler = Scheduler({"steers": controller}, models=models, strict=True)
         self._crew, self._world, self._spec, self._seed = crew, world, spec, seed
         self._training: SimulatedCrew | None = None
-        self._timers: dict[str, float] = {}
+        #: The scheduler's timers, and ``("deadline", i)`` for the changes of the deadline.
+        self._timers: dict[tuple[str, str], float] = {}
         self._at_s = 0.0
         self._phases: tuple[PhaseProgress, ...] = ()
         self._demands: list[tuple[float, Demand]] = []
         self._warnings: list[str] = []
 
     def run(self) -> CrewRun:
-        changes = {f"deadline:{i}": at_s for i, (at_s, _) in enumerate(self._world.deadline_changes)}
+        changes = {("deadline", str(i)): at_s for i, (at_s, _) in enumerate(self._world.deadline_changes)}
         deadlines_s = [self._spec.deadline_s or inf, *(d for _, d in self._world.deadline_changes)]
         self._tell(NodeJoined(at=0.0, node=_NODE, capacity=WORKER * self._crew.counts[-1]))
         self._tell(JobSubmitted(at=0.0, spec=self._spec))
@@ -393,18 +395,17 @@ class _Loop:
             del self._timers[key]
             self._fire(key, training)
 
-    def _fire(self, key: str, training: SimulatedCrew) -> None:
-        kind, _, which = key.partition(":")
-        if kind == "deadline":
-            deadline_s = self._world.deadline_changes[int(which)][1]
+    def _fire(self, key: tuple[str, str], training: SimulatedCrew) -> None:
+        if not isinstance(key, Timer):
+            deadline_s = self._world.deadline_changes[int(key[1])][1]
             self._spec = replace(self._spec, deadline_s=deadline_s)
             self._tell(SpecChanged(at=self._at_s, spec=self._spec))
             return
-        if kind == "tick":
+        if key.kind == "tick":
             self._report(training)
-        self._tell(TimerFired(at=self._at_s, key=key))
+        self._tell(TimerFired(at=self._at_s, timer=key))
         demand = self._scheduler.demand(_JOB)
-        if kind == "tick" and demand is not None:
+        if key.kind == "tick" and demand is not None:
             self._demands.append((self._at_s, demand))
 
     def _report(self, training: SimulatedCrew) -> None:
@@ -428,9 +429,10 @@ class _Loop:
     def _perform(self, command: Command) -> None:
         match command:
             case SetTimer():
-                self._timers[command.key] = command.fire_at
+                self._timers[command.timer] = command.fire_at
             case RequestPlan():
-                self._tell(PlanProposed(at=self._at_s, plan=self._plan()))
+                plan = self._plan()
+                self._tell(PlanProposed(at=self._at_s, plan=plan, revision=plan.revision))
             case LaunchJob():
                 n_workers = round(total(command.grant.values()).cores)
                 self._training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)

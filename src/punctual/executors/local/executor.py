@@ -119,8 +119,9 @@ class LocalExecutor:
         run.start()
         return run.held
 
-    def observe(self, at: float, sink: Sink) -> None:
-        for run in self._runs.values():
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        run = self._runs.get(job)
+        if run is not None:
             run.observe(at, sink)
 
     def actuator_name(self, job: JobId) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import ceil
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
@@ -49,7 +50,7 @@ class Workers:
         self._request += 1
         self.n_wished = n_workers
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
-        self._page.wish_for(CrewWish(self._request, n_workers, self._worker.gpus))
+        self._page.wish_for(CrewWish(self._request, n_workers, ceil(self._worker.gpus)))
 
     def answer(self) -> Answer | None:
         """The answer to the last wish; None: it is not there yet.

@@ -1,0 +1,43 @@
+"""What a job runs, as the journal keeps it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from punctual.core.errors import InvalidSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A command, and how its progress becomes known.
+
+    It is written into the journal and survives a crash, so it holds nothing secret: variables that a user hands on from
+    a shell are kept apart, in a file that only the user can read.
+
+    Attributes
+    ----------
+    argv
+        The command and its arguments; looked up on the job's PATH.
+    cwd
+        Where it runs; None: where the executor runs.
+    environment
+        Variables set beside those of the user.
+    progress_pattern
+        A regular expression that reads progress from the output, with groups named `step` and `total` or the first
+        two; ``auto`` for tqdm's bars and for lines with "step 120/3000". None: the program uses `punctual.track`.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no command.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    progress_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.argv or not self.argv[0]:
+            raise InvalidSpec(
+                "the command must not be empty", "none", "a job", "Name the program after `--`: `-- python train.py`."
+            )

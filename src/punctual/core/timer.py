@@ -1,0 +1,17 @@
+"""Which timer of which job has come due."""
+
+from typing import Literal, NamedTuple
+
+from punctual.core.ids import JobId
+
+#: *tick*: read the job and ask its controller. *retry*: say a failed command again, or launch a failed job again.
+#: *answer*: a command that has no answer by now is lost. *plan*: ask the policy. *plan-answer*: a plan that has not
+#: come by now is lost.
+TimerKind = Literal["tick", "retry", "answer", "plan", "plan-answer"]
+
+
+class Timer(NamedTuple):
+    """The name of a timer; setting it again replaces its instant. `job` is empty for timers of the whole cluster."""
+
+    kind: TimerKind
+    job: JobId = JobId("")
