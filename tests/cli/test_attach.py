@@ -132,7 +132,7 @@ def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(ter
     (job,) = terminal.jobs()
     assert (job["job"], job["controller"]) == ("job", "two-level")
     assert job["n_workers"] in (1, 2)
-    assert job["steps_done"] == 40
+    wait_until(lambda: terminal.jobs()[0]["steps_done"] == 40)
     go_on(terminal)
     report = report_of(command)
     assert (report["status"], report["steps_done"]) == ("finished", 200)

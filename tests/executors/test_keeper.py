@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,16 @@ from tests.executors.conftest import is_alive, until
 
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
-from punctual.executors.local.keeper import Errand, descendants
-from punctual.executors.local.keeper_link import KeeperLink, door_of, open_door, start_keeper, take_over
+from punctual.executors.local.keeper import LaunchRequest, descendants
+from punctual.executors.local.keeper_link import (
+    KeeperLink,
+    SteeringLostError,
+    listen_for_takeover,
+    read_end,
+    start_keeper,
+    take_over,
+    takeover_socket_of,
+)
 
 Keep = Callable[..., KeeperLink]
 
@@ -23,12 +32,12 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
     """Starts a keeper with a job that runs some code, and sees to its end."""
     links: list[KeeperLink] = []
 
-    def start(code: str, **errand: Any) -> KeeperLink:
-        link = start_keeper((), errand.pop("output_fd", None), errand.get("drain_fd"), errand.get("door_fd"))
+    def start(code: str, **request: Any) -> KeeperLink:
+        link = start_keeper((), request.pop("output_fd", None), request.get("drain_fd"), request.get("takeover_fd"))
         links.append(link)
-        assert link.read() == {"ready": True}
-        argv = errand.pop("argv", [sys.executable, "-c", code])
-        link.send(Errand(argv=argv, environment=dict(os.environ), cwd=str(tmp_path), **errand))
+        assert link.read() == {"ready": True, "keeper": link.pid}
+        argv = request.pop("argv", [sys.executable, "-c", code])
+        link.send(LaunchRequest(argv=argv, environment=dict(os.environ), cwd=str(tmp_path), **request))
         return link
 
     yield start
@@ -147,7 +156,7 @@ def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: 
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('done', 'w')"
     link = keep(code, lift=[[str(quota), "max 20000"]], remove_files=[str(page)])
     pid = started(link)
-    link._leash.shutdown(2)  # what happens to it when its holder dies
+    link._connection.shutdown(2)  # what happens to it when its holder dies
     until(lambda: written(quota))
     assert written(quota) == "max 20000"
     assert is_alive(pid)
@@ -165,7 +174,7 @@ def test_without_punctual_the_output_is_swallowed(keep: Keep, tmp_path: Path) ->
     os.close(write_fd)
     started(link)
     os.close(read_fd)
-    link._leash.shutdown(2)
+    link._connection.shutdown(2)
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
 
@@ -184,9 +193,9 @@ def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
 
 def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
     link = start_keeper(())
-    assert link.read() == {"ready": True}
+    assert link.read() == {"ready": True, "keeper": link.pid}
     link.terminate()
-    link.send(Errand(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
+    link.send(LaunchRequest(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
     started(link)
     last = link.read()
     link.close()
@@ -209,7 +218,7 @@ def test_a_second_sigterm_kills(keep: Keep, tmp_path: Path) -> None:
 
 def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "descendants", lambda _: [])
-    kept = keeper.Keeper(Errand(argv=[]), -1, -1)
+    kept = keeper.Keeper(LaunchRequest(argv=[]), -1, -1)
     kept._kill_at = 0.0  # SIGTERM came twice
     kept._end_descendants()
     assert kept._kill_at == 0.0
@@ -223,14 +232,51 @@ def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:
     assert link.read() is None
 
 
+def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_keeper_is_killed(keep: Keep, tmp_path: Path) -> None:
+    quota, group = tmp_path / "quota", tmp_path / "group"
+    group.mkdir()
+    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
+    link = keep(deaf, lift=[[str(quota), "max"]], remove_dirs=[str(group)])
+    pid = started(link)
+    until((tmp_path / "deaf").exists)
+    link.kill()
+    until(lambda: not is_alive(pid))
+    until(lambda: not group.exists())
+    assert written(quota) == "max"
+
+
+def test_the_job_outlives_its_guard(keep: Keep, tmp_path: Path) -> None:
+    link = keep("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)")
+    pid = started(link)
+    assert link._process is not None
+    os.kill(link._process.pid, signal.SIGKILL)
+    link._process.wait()
+    assert is_alive(pid)
+    (tmp_path / "go").touch()
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 7
+
+
+def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -> None:
+    link = keep("exit(7)", end_file=str(tmp_path / "end"))
+    started(link)
+    last = link.read()
+    kept = read_end(tmp_path / "end")
+    assert last is not None
+    assert kept is not None
+    assert {**last, "boot": kept["boot"]} == kept
+    assert read_end(tmp_path / "other") is None
+
+
 def test_descendants_are_found() -> None:
     assert os.getpid() in descendants(os.getppid())
     assert os.getppid() not in descendants(os.getpid())
 
 
-def test_a_keeper_without_an_errand_ends(keep: Keep) -> None:
+def test_a_keeper_without_a_request_ends(keep: Keep) -> None:
     link = start_keeper(())
-    assert link.read() == {"ready": True}
+    assert link.read() == {"ready": True, "keeper": link.pid}
     link.close()
     assert not is_alive(link.pid)
 
@@ -239,56 +285,56 @@ def test_a_keeper_without_an_errand_ends(keep: Keep) -> None:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Path:
+def address(tmp_path: Path) -> Path:
     """Where the keeper of a job called `job` is to be found."""
-    return door_of(tmp_path, JobId("job"))
+    return takeover_socket_of(tmp_path, JobId("job"))
 
 
-def keep_with_door(keep: Keep, door: Path, code: str, **errand: Any) -> KeeperLink:
-    with open_door(door) as listening:
-        return keep(code, door_fd=listening.fileno(), remove_files=[str(door)], **errand)
+def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> KeeperLink:
+    with listen_for_takeover(address) as listening:
+        return keep(code, takeover_fd=listening.fileno(), remove_files=[str(address)], **request)
 
 
 GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
 
 
-def test_a_job_whose_leash_was_let_go_is_handed_over_with_what_its_keeper_knows(
-    keep: Keep, door: Path, tmp_path: Path
+def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
+    keep: Keep, address: Path, tmp_path: Path
 ) -> None:
-    link = keep_with_door(keep, door, GOES_ON, actuator="pacing", page="/a/page")
+    link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", page="/a/page")
     pid = started(link)
-    link._leash.shutdown(2)
-    kept = until(lambda: take_over(door))
+    link._connection.shutdown(2)
+    kept = until(lambda: take_over(address))
     assert kept is not None
     assert (kept.job_pid, kept.link.pid, kept.output_fd) == (pid, link.pid, None)
-    assert (kept.errand.actuator, kept.errand.page, kept.errand.environment) == ("pacing", "/a/page", {})
+    assert (kept.request.actuator, kept.request.page, kept.request.environment) == ("pacing", "/a/page", {})
     (tmp_path / "go").touch()
     last = kept.link.read()
     assert last is not None
     assert last["ended"] == 7
     kept.link.close()
-    assert not door.exists()
+    assert not address.exists()
 
 
-def test_a_job_that_is_steered_is_handed_over_to_nobody(keep: Keep, door: Path) -> None:
-    link = keep_with_door(keep, door, "import time; time.sleep(60)")
+def test_a_job_that_is_steered_is_handed_over_to_nobody(keep: Keep, address: Path) -> None:
+    link = keep_with_socket(keep, address, "import time; time.sleep(60)")
     pid = started(link)
-    assert take_over(door) is None
+    assert take_over(address) is None
     assert is_alive(pid)
     link.terminate()
     assert link.read() is not None
-    assert take_over(door) is None
+    assert take_over(address) is None
 
 
-def test_a_leash_can_be_let_go_and_taken_again_and_again(keep: Keep, door: Path, tmp_path: Path) -> None:
+def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, address: Path, tmp_path: Path) -> None:
     quota = tmp_path / "quota"
-    link = keep_with_door(keep, door, "import time; time.sleep(60)", lift=[[str(quota), "max"]])
+    link = keep_with_socket(keep, address, "import time; time.sleep(60)", lift=[[str(quota), "max"]])
     pid = started(link)
-    link._leash.shutdown(2)
+    link._connection.shutdown(2)
     for _ in range(3):
-        kept = until(lambda: take_over(door))
+        kept = until(lambda: take_over(address))
         assert kept is not None
-        assert take_over(door) is None
+        assert take_over(address) is None
         until(lambda: written(quota))
         quota.unlink()
         kept.link.close()
@@ -296,19 +342,19 @@ def test_a_leash_can_be_let_go_and_taken_again_and_again(keep: Keep, door: Path,
     assert is_alive(pid)
 
 
-def test_output_goes_to_whoever_took_the_job_over(keep: Keep, door: Path, tmp_path: Path) -> None:
+def test_output_goes_to_whoever_took_the_job_over(keep: Keep, address: Path, tmp_path: Path) -> None:
     read_fd, write_fd = os.pipe()
     code = (
         "import os, time\n"
         "print('x' * 1_000_000)\nopen('swallowed', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
     )
-    link = keep_with_door(keep, door, code, drain_fd=read_fd, output_fd=write_fd)
+    link = keep_with_socket(keep, address, code, drain_fd=read_fd, output_fd=write_fd)
     os.close(write_fd)
     started(link)
     os.close(read_fd)
-    link._leash.shutdown(2)
+    link._connection.shutdown(2)
     until((tmp_path / "swallowed").exists)
-    kept = until(lambda: take_over(door))
+    kept = until(lambda: take_over(address))
     assert kept is not None
     assert kept.output_fd is not None
     (tmp_path / "go").touch()
@@ -316,3 +362,81 @@ def test_output_goes_to_whoever_took_the_job_over(keep: Keep, door: Path, tmp_pa
         assert output.read().endswith("heard\n")
     assert kept.link.read() is not None
     kept.link.close()
+
+
+# The lease.
+
+
+def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: Path, tmp_path: Path) -> None:
+    quota = tmp_path / "quota"
+    link = keep_with_socket(keep, address, GOES_ON, lift=[[str(quota), "max"]], lease_s=0.2)
+    pid = started(link)
+    assert link.read() == {"expired": True}
+    until(lambda: written(quota))
+    assert is_alive(pid)
+    kept = until(lambda: take_over(address))
+    assert kept is not None
+    kept.link.close()
+
+
+def test_a_process_that_was_stopped_for_too_long_steers_again(keep: Keep, address: Path, tmp_path: Path) -> None:
+    link = keep_with_socket(keep, address, GOES_ON, lease_s=0.2)
+    started(link)
+    regained: list[int] = []
+
+    def regain() -> None:
+        regained.append(1)
+        (tmp_path / "go").touch()
+
+    last = link.await_end(address, None, regain)
+    assert regained
+    assert last is not None
+    assert last["ended"] == 7
+
+
+def test_it_does_not_steer_again_what_another_process_has_taken_over(keep: Keep, address: Path) -> None:
+    link = keep_with_socket(keep, address, GOES_ON, lease_s=3600.0)
+    started(link)
+    link._connection.shutdown(socket.SHUT_WR)  # the keeper takes it for gone
+    kept = until(lambda: take_over(address))
+    assert kept is not None
+    with pytest.raises(SteeringLostError):
+        Expired(link).await_end(address, None, lambda: None)
+    kept.link.close()
+
+
+def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Path, tmp_path: Path) -> None:
+    end_file = tmp_path / "end"
+    link = keep_with_socket(keep, address, "exit(7)", end_file=str(end_file))
+    started(link)
+    assert link.read() is not None
+    until(lambda: not address.exists())
+    last = Expired(link).await_end(address, end_file, lambda: None)
+    assert last is not None
+    assert last["ended"] == 7
+
+
+def test_a_renewed_lease_does_not_expire(keep: Keep, tmp_path: Path) -> None:
+    """A lease of an hour that is renewed: the keeper reads what it is sent and says nothing about it."""
+    link = keep("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)", lease_s=3600.0)
+    started(link)
+    for _ in range(3):
+        link.renew()
+    (tmp_path / "go").touch()
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 0
+    link.renew()  # to nobody
+
+
+class Expired:
+    """A link whose next line says that the lease has expired."""
+
+    def __init__(self, link: KeeperLink) -> None:
+        self._link = link
+
+    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
+        lines: list[dict[str, Any] | None] = [{"expired": True}]
+        read = self._link.read
+        self._link.read = lambda: lines.pop() if lines else read()  # type: ignore[method-assign]
+        return self._link.await_end(address, end_file, on_regained)

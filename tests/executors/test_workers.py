@@ -14,7 +14,7 @@ from punctual.core.events import GrantApplied, GrantFailed, JobStarted
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local import workers
-from punctual.executors.local.keeper_link import door_of, take_over
+from punctual.executors.local.keeper_link import take_over, takeover_socket_of
 from punctual.executors.local.workers import n_workers_in
 
 WORKER = Resources(cores=0.25)
@@ -158,7 +158,7 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     until((tmp_path / "asked").exists)
     controller.kill()
     controller.wait()
-    kept = until(lambda: take_over(door_of(stage.runtime_dir, JOB)))
+    kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
     assert kept is not None
     stage.prepare(code)
     command = LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=SPEC, grant={NODE: WORKER}, reason=WHY)

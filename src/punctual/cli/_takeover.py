@@ -14,7 +14,7 @@ from punctual.core.protocols import Message, Sink
 from punctual.core.scheduler import Scheduler
 from punctual.executors.local import LocalExecutor, Program
 from punctual.executors.local.executor import in_force
-from punctual.executors.local.keeper_link import Kept, door_of, take_over
+from punctual.executors.local.keeper_link import Kept, take_over, takeover_socket_of
 from punctual.runtime import paths
 from punctual.runtime.clock import MonotonicClock
 from punctual.runtime.loop import replay
@@ -53,7 +53,7 @@ def orphan_of(run: paths.Run) -> Orphan:
     InvalidSpec
         It has ended, or somebody else steers it.
     """
-    kept = take_over(door_of(run.runtime_dir, run.job))
+    kept = take_over(takeover_socket_of(run.runtime_dir, run.job))
     if kept is None:
         raise _not_to_be_had(run, "one that has just ended, or that another command has just taken over")
     paths.record_steering(run)
@@ -109,10 +109,10 @@ class KeptJob:
         self._orphan = orphan
         self._goes_on = False
         self.picture, self.scheduler = orphan.picture, orphan.scheduler
-        errand = orphan.kept.errand
+        request = orphan.kept.request
         self.program = Program(
-            argv=tuple(errand.argv), cwd=errand.cwd, submitted_at=orphan.picture.submitted_at,
-            progress_pattern=errand.progress_pattern, on_output=on_output,
+            argv=tuple(request.argv), cwd=request.cwd, submitted_at=orphan.picture.submitted_at,
+            progress_pattern=request.progress_pattern, on_output=on_output,
         )  # fmt: skip
 
     def places(self, ending: ExitStack) -> paths.Run:
@@ -126,7 +126,7 @@ class KeptJob:
 
     def executor(self, places: paths.Run) -> LocalExecutor:
         return LocalExecutor(
-            {self.picture.spec.id: self.program}, node=HERE, actuator=in_force(self._orphan.kept.errand.actuator),
+            {self.picture.spec.id: self.program}, node=HERE, actuator=in_force(self._orphan.kept.request.actuator),
             runtime_dir=places.runtime_dir, clock=MonotonicClock(),
         )  # fmt: skip
 

@@ -34,7 +34,7 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """The files of a group that the keeper must know; see `punctual.executors.local.keeper.Errand`."""
+    """The files of a group that the keeper must know; see `punctual.executors.local.keeper.LaunchRequest`."""
 
     entrances: tuple[Path, ...] = ()
     lift: tuple[tuple[Path, str], ...] = ()

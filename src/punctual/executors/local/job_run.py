@@ -31,8 +31,15 @@ from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Actuator, Footprint, Group, group_name, remove_dir
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.faults import found_faults
-from punctual.executors.local.keeper import GRACE_S, Errand
-from punctual.executors.local.keeper_link import KeeperLink, Kept, door_of, open_door, start_keeper
+from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.keeper_link import (
+    KeeperLink,
+    Kept,
+    SteeringLostError,
+    listen_for_takeover,
+    start_keeper,
+    takeover_socket_of,
+)
 from punctual.executors.local.mounts import is_in_memory
 from punctual.executors.local.output import Relay, new_output, write_through
 from punctual.executors.local.process_tree import cpu_clock_ns
@@ -63,7 +70,7 @@ class Place:
 
 
 class _NotBegunError(Exception):
-    """The keeper could not do its errand."""
+    """The keeper could not start the job."""
 
 
 class JobRun:
@@ -110,8 +117,8 @@ class JobRun:
         self._workers: Workers | None = None
         self._progress: Progress = self._make_progress(page, latest)
         self._relay: Relay | None = None
-        self._door = door_of(place.runtime_dir, launch.job)
-        self._door_fd: int | None = None
+        self._takeover_socket = takeover_socket_of(place.runtime_dir, launch.job)
+        self._takeover_fd: int | None = None
         self._link: KeeperLink | None = None
         self._thread = threading.Thread(target=self._live, name=f"punctual-job-{launch.job}", daemon=True)
 
@@ -132,11 +139,11 @@ class JobRun:
         cls, place: Place, program: Program, launch: LaunchJob, sink: Sink, kept: Kept, latest: Latest
     ) -> Self:
         """A job that another process has launched; raises `OSError`, and `PageError`, if its files cannot be used."""
-        errand = kept.errand
-        page = None if errand.page is None else (Path(errand.page), Page.open(errand.page))
+        request = kept.request
+        page = None if request.page is None else (Path(request.page), Page.open(request.page))
         run = cls(place, program, launch, sink, page, latest)
         run._link, run._job_pid, run._started_at = kept.link, kept.job_pid, kept.started_at
-        run._group = place.actuator.find(_footprint(errand), kept.link.pid)
+        run._group = place.actuator.find(_footprint(request), kept.link.pid)
         run._find_grant(run._group)
         if kept.output_fd is not None:
             run._relay = Relay(run._receive, kept.output_fd)
@@ -266,8 +273,10 @@ class JobRun:
             _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
             self._answer_failure(error)
             return
-        last = began if "failed" in began else self._see_through(began)
-        self._finish(last)
+        if "failed" in began:
+            self._finish(began)
+        else:
+            self._see_through(began)
 
     def _begin(self) -> dict[str, Any]:
         """Start keeper, group and process; the keeper's answer, which may be that the program cannot be run."""
@@ -279,7 +288,7 @@ class JobRun:
         with self._lock:
             self._group = group
             self._granted_cores = group.grant(self._grant.cores)
-        link.send(self._errand(group))
+        link.send(self._launch_request(group))
         answer = link.read()
         if answer is None:
             raise _NotBegunError("the keeper has ended before it began")
@@ -288,25 +297,25 @@ class JobRun:
     def _start_keeper(self) -> KeeperLink:
         relay = self._relay
         prefix = self._place.actuator.keeper_prefix()
-        with self._lock, open_door(self._door) as door:
+        with self._lock, listen_for_takeover(self._takeover_socket) as listening:
             if self._stop_cause is not None:
                 raise _NotBegunError("it was stopped before it began")
-            self._door_fd = door.fileno()
+            self._takeover_fd = listening.fileno()
             if relay is None:
-                self._link = start_keeper(prefix, door_fd=self._door_fd)
+                self._link = start_keeper(prefix, takeover_fd=self._takeover_fd)
                 return self._link
             try:
-                self._link = start_keeper(prefix, relay.write_fd, relay.read_fd, self._door_fd)
+                self._link = start_keeper(prefix, relay.write_fd, relay.read_fd, self._takeover_fd)
             finally:
                 relay.start()
             return self._link
 
-    def _errand(self, group: Group) -> Errand:
+    def _launch_request(self, group: Group) -> LaunchRequest:
         program, launch, footprint = self._program, self._launch, group.footprint
         page = None if self._page_path is None else str(self._page_path)
         ceiling = launch.spec.ceiling if self._workers is None else launch.spec.worker or launch.spec.ceiling
         environment = job_environment(program, launch.job, ceiling.cores, page, os.environ)
-        return Errand(
+        return LaunchRequest(
             argv=list(program.argv),
             cwd=program.cwd,
             environment=environment,
@@ -314,9 +323,9 @@ class JobRun:
             lift=[[str(path), text] for path, text in footprint.lift],
             usage_file=None if footprint.usage_file is None else str(footprint.usage_file),
             remove_dirs=[str(path) for path in footprint.remove_dirs],
-            remove_files=[str(self._door), *([] if page is None else [page])],
+            remove_files=[str(self._takeover_socket), *([] if page is None else [page])],
             drain_fd=None if self._relay is None else self._relay.read_fd,
-            door_fd=self._door_fd,
+            takeover_fd=self._takeover_fd,
             actuator=self._place.actuator.name,
             page=page,
             progress_pattern=program.progress_pattern,
@@ -339,15 +348,31 @@ class JobRun:
         assert self._link is not None
         if self._relay is not None:
             self._relay.start()
-        self._finish(self._link.read())
+        self._finish_when_told(self._link)
 
-    def _see_through(self, began: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _finish_when_told(self, link: KeeperLink) -> None:
+        try:
+            last = link.await_end(self._takeover_socket, None, self._regain)
+        except SteeringLostError:
+            _LOG.warning("job '%s' was taken over by another process", self._launch.job)
+            with self._lock:
+                self._ended = True
+            return
+        self._finish(last)
+
+    def _regain(self) -> None:
+        """While nobody steered the job it had no quota."""
+        with self._lock:
+            if self._group is not None and not self._ended:
+                self._group.grant(self._granted_cores)
+
+    def _see_through(self, began: Mapping[str, Any]) -> None:
         assert self._link is not None
         with self._lock:
             self._job_pid = began["started"]
             self._started_at = began["at_ns"] / 1e9
             self._sink(self._job_started())
-        return self._link.read()
+        self._finish_when_told(self._link)
 
     def _apply(self, group: Group, command: ResizeJob) -> bool:
         """Put the grant in force; False: its workers take a while."""
@@ -492,7 +517,7 @@ class JobRun:
         self._close_link()
         for folder in self._group.footprint.remove_dirs if self._group is not None else ():
             remove_dir(folder)
-        self._door.unlink(missing_ok=True)
+        self._takeover_socket.unlink(missing_ok=True)
         if self._page_path is not None:
             self._page_path.unlink(missing_ok=True)
 
@@ -542,13 +567,13 @@ def _grant_on(grant: Allocation, node: NodeId) -> Resources:
     return grant.get(node, Resources())
 
 
-def _footprint(errand: Errand) -> Footprint:
+def _footprint(request: LaunchRequest) -> Footprint:
     """The files of the job's group, as its keeper was told of them."""
     return Footprint(
-        entrances=tuple(map(Path, errand.entrances)),
-        lift=tuple((Path(file), text) for file, text in errand.lift),
-        usage_file=None if errand.usage_file is None else Path(errand.usage_file),
-        remove_dirs=tuple(map(Path, errand.remove_dirs)),
+        entrances=tuple(map(Path, request.entrances)),
+        lift=tuple((Path(file), text) for file, text in request.lift),
+        usage_file=None if request.usage_file is None else Path(request.usage_file),
+        remove_dirs=tuple(map(Path, request.remove_dirs)),
     )
 
 

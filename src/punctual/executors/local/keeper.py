@@ -1,30 +1,39 @@
 """The job's parent: starts it in its control groups, and clears up behind it, whatever becomes of Punctual.
 
 A program of its own, run by path with nothing but the standard library, so that it starts in some milliseconds and
-outlives the process that started it. Its only argument is the number of a connected socket, the *leash*. On it,
-one JSON object a line:
+outlives the process that started it. It is two processes: the *keeper*, and above it a *guard* that ends the job and
+clears up if the keeper is killed. Its only argument is the number of a connected socket, the *control connection* to
+the process that steers the job. On it, one JSON object a line:
 
 =========== ================================================================================================
 direction   meaning
 =========== ================================================================================================
-out         ``{"ready": true}``: signals are dealt with from here on
-in          ``Errand`` as an object: what to start, and what to clear up
+out         ``{"ready": true, "keeper": pid}``: signals are dealt with from here on
+in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code}`` as the last line
+in          anything, at least every `LaunchRequest.lease_s` seconds: the job is still steered
+out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line
 =========== ================================================================================================
 
-====================================== =====================================================================
-what happens                           what the keeper does
-====================================== =====================================================================
-the job ends                           ends what it left behind, removes its control groups and its page
-the leash is let go (Punctual died)    lifts the quota and swallows the output: the job goes on at full speed
-somebody comes to the *door*           hands over a leash, unless another holds it; see ``Errand.door_fd``
-SIGTERM                                lifts the quota; SIGTERM to the job's process group, SIGKILL after 5 s
-SIGTERM again                          SIGKILL at once
-it is killed itself                    the kernel sends the job SIGTERM; Punctual, if it is there, clears up
-====================================== =====================================================================
+========================================= ==================================================================
+what happens                              what follows
+========================================= ==================================================================
+the job ends                              the keeper writes the end file, ends what the job left behind, and
+                                          removes its control groups and its page
+the control connection is closed, or      the keeper lifts the quota, resumes a paused job and swallows the
+nothing comes on it for `lease_s`         output: the job goes on at full speed
+somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
+                                          it; see `LaunchRequest.takeover_fd`
+SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
+                                          SIGKILL after 5 s
+SIGTERM again                             SIGKILL at once
+the keeper is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
+                                          what is left after 5 s with SIGKILL, and clears up
+the guard is killed                       the keeper goes on without it
+========================================= ==================================================================
 
-The keeper adopts processes whose parent has ended (as a *sub-reaper*), so none of the job's descendants escapes it.
+Guard and keeper adopt processes whose parent has ended (as *sub-reapers*), so none of the job's descendants escapes.
 """
 
 import ctypes
@@ -38,11 +47,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 GRACE_S = 5.0
 #: Between two looks for processes that were born while their parents were being killed.
 _SWEEP_S = 0.05
+
+#: What tells one run of this machine from the next.
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -50,7 +63,7 @@ _EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
 
 
 @dataclass
-class Errand:
+class LaunchRequest:
     """What a keeper is to do.
 
     Attributes
@@ -58,19 +71,24 @@ class Errand:
     entrances
         Files that a process writes its id to in order to enter the job's control groups.
     lift
-        (File, text) pairs whose writing takes the quota away.
+        (File, text) pairs whose writing takes the quota away and resumes a paused job.
     usage_file
         File with the CPU time used, whose text is reported at the end.
     remove_dirs, remove_files
         What is removed at the end, in this order; folders that others still use stay.
+    end_file
+        Where the last line that the keeper says is kept, for a process that comes after the end. None: nowhere.
+    lease_s
+        After so many seconds without a word from the process that steers the job, nobody does. None: only the end of
+        the connection says so.
     drain_fd
-        Where the job's output can be read; nobody's business while Punctual lives.
-    door_fd
-        A listening socket, by which another Punctual can take the job over. It gets a blank line, with `drain_fd`; then
-        ``{"keeper": pid, "started": pid, "at_ns": stamp, "errand": this, without the environment}``; then what any leash
-        brings. If somebody steers the job already, it gets nothing.
+        Where the job's output can be read; the keeper reads it while nobody steers the job.
+    takeover_fd
+        A listening socket, by which another process can take the job over. That process gets a blank line, with
+        `drain_fd`; then ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
+        then what any control connection brings. If somebody steers the job already, it gets nothing.
     actuator, page, progress_pattern
-        Not for the keeper, but for who takes the job over.
+        Not for the keeper, but for the process that takes the job over.
     """
 
     argv: list[str]
@@ -81,8 +99,10 @@ class Errand:
     usage_file: str | None = None
     remove_dirs: list[str] = field(default_factory=list)
     remove_files: list[str] = field(default_factory=list)
+    end_file: str | None = None
+    lease_s: float | None = None
     drain_fd: int | None = None
-    door_fd: int | None = None
+    takeover_fd: int | None = None
     actuator: str = ""
     page: str | None = None
     progress_pattern: str | None = None
@@ -91,9 +111,10 @@ class Errand:
 class Keeper:
     """Sees one job through."""
 
-    def __init__(self, errand: Errand, leash_fd: int, wake_fd: int) -> None:
-        self._errand = errand
-        self._leash_fd: int | None = leash_fd
+    def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int) -> None:
+        self._request = request
+        self._connection_fd: int | None = connection_fd
+        self._heard_at = time.monotonic()
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = 0
@@ -106,13 +127,13 @@ class Keeper:
     def run(self) -> int:
         """Start the job and stay until it and all its descendants are gone; its exit code."""
         try:
-            self._job_pid = _start(self._errand)
+            self._job_pid = _start(self._request)
         except OSError as error:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
-        for fd in (self._leash_fd, self._wake_fd, self._errand.door_fd):
+        for fd in (self._connection_fd, self._wake_fd, self._request.takeover_fd):
             if fd is not None:
                 self._poll.register(fd, select.POLLIN)
         while self._has_children:
@@ -122,49 +143,72 @@ class Keeper:
         return self._finish()
 
     def _wait(self) -> None:
-        timeout_s = None if self._kill_at is None else max(_SWEEP_S, self._kill_at - time.monotonic())
-        ready = [fd for fd, _ in self._poll.poll(None if timeout_s is None else timeout_s * 1e3)]
-        # The leash first: whoever comes to the door may know already that nobody holds it any more.
-        for fd in sorted(ready, key=lambda fd: fd != self._leash_fd):
-            if fd == self._leash_fd:
-                self._let_go(fd)
+        timeout_s = min(self._lease_left_s(), self._kill_left_s())
+        ready = [fd for fd, _ in self._poll.poll(None if timeout_s == inf else timeout_s * 1e3)]
+        # The connection first: whoever comes to the takeover socket may know already that it has been closed.
+        for fd in sorted(ready, key=lambda fd: fd != self._connection_fd):
+            if fd == self._connection_fd:
+                self._hear(fd)
             elif fd == self._wake_fd:
                 self._take_signals()
-            elif fd == self._errand.door_fd:
-                self._answer_the_door(fd)
+            elif fd == self._request.takeover_fd:
+                self._answer_takeover(fd)
             elif self._drains:
                 self._drain(fd)
+        # Only now: after a stop of the whole machine what was sent in time is read first.
+        if self._connection_fd is not None and self._lease_left_s() == 0.0:
+            self._tell(expired=True)
+            self._release(self._connection_fd)
 
-    def _let_go(self, leash_fd: int) -> None:
-        """Nothing more is said on the leash after the errand, so that this is its end."""
-        self._poll.unregister(leash_fd)
-        os.close(leash_fd)
-        self._leash_fd = None
+    def _lease_left_s(self) -> float:
+        if self._connection_fd is None or self._request.lease_s is None:
+            return inf
+        return max(0.0, self._heard_at + self._request.lease_s - time.monotonic())
+
+    def _kill_left_s(self) -> float:
+        return inf if self._kill_at is None else max(_SWEEP_S, self._kill_at - time.monotonic())
+
+    def _hear(self, connection_fd: int) -> None:
+        """Whatever is said after the request renews the lease; nothing at all is the end of the connection."""
+        try:
+            is_open = bool(os.read(connection_fd, 4096))
+        except OSError:
+            is_open = False
+        if is_open:
+            self._heard_at = time.monotonic()
+        else:
+            self._release(connection_fd)
+
+    def _release(self, connection_fd: int) -> None:
+        """Nobody steers the job from here on."""
+        self._poll.unregister(connection_fd)
+        os.close(connection_fd)
+        self._connection_fd = None
         self._lift()
-        if self._errand.drain_fd is not None:
-            self._poll.register(self._errand.drain_fd, select.POLLIN)
+        if self._request.drain_fd is not None:
+            self._poll.register(self._request.drain_fd, select.POLLIN)
             self._drains = True
 
-    def _answer_the_door(self, door_fd: int) -> None:
+    def _answer_takeover(self, takeover_fd: int) -> None:
         import socket  # it takes as long to load as everything else here, and is hardly ever needed
 
-        drain_fd = self._errand.drain_fd
+        drain_fd = self._request.drain_fd
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(door_fd)) as door:
-                connection, _ = door.accept()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(takeover_fd)) as listening:
+                connection, _ = listening.accept()
             with connection:
-                if self._leash_fd is None:
+                if self._connection_fd is None:
                     socket.send_fds(connection, [b"\n"], [] if drain_fd is None else [drain_fd])
-                    self._be_led(connection.detach())
+                    self._accept_control(connection.detach())
         except (OSError, ImportError):  # whoever it was has left; and the job must not end, whatever is wrong here
             pass
 
-    def _be_led(self, leash_fd: int) -> None:
-        self._leash_fd = leash_fd
-        self._poll.register(leash_fd, select.POLLIN)
+    def _accept_control(self, connection_fd: int) -> None:
+        self._connection_fd, self._heard_at = connection_fd, time.monotonic()
+        self._poll.register(connection_fd, select.POLLIN)
         self._stop_draining()
-        errand = {**vars(self._errand), "environment": {}}
-        self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, errand=errand)
+        request = {**vars(self._request), "environment": {}}
+        self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
 
     def _drain(self, fd: int) -> None:
         """A job whose output nobody reads would stop at the next line it writes."""
@@ -176,8 +220,8 @@ class Keeper:
             self._stop_draining()
 
     def _stop_draining(self) -> None:
-        if self._drains and self._errand.drain_fd is not None:
-            self._poll.unregister(self._errand.drain_fd)
+        if self._drains and self._request.drain_fd is not None:
+            self._poll.unregister(self._request.drain_fd)
         self._drains = False
 
     def _take_signals(self) -> None:
@@ -220,41 +264,35 @@ class Keeper:
             _signal(pid, signal.SIGKILL)
 
     def _lift(self) -> None:
-        for path, text in self._errand.lift:
-            _write(path, text)
+        _lift(self._request.lift, descendants(os.getpid()))
 
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-        self._clear_up()
+        _clear_up(self._request.remove_dirs, self._request.remove_files)
         self._tell(failed=f"{error.strerror}: '{error.filename}'", code=code)
         return code
 
     def _finish(self) -> int:
         code, at_ns = self._ended or (_EXIT_NOT_STARTED, time.monotonic_ns())
-        usage = _read(self._errand.usage_file)
-        self._clear_up()
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self._tell(ended=code, at_ns=at_ns, usage=usage, core_s=spent.ru_utime + spent.ru_stime)
+        last: dict[str, Any] = {
+            "ended": code, "at_ns": at_ns, "usage": _read(self._request.usage_file),
+            "core_s": spent.ru_utime + spent.ru_stime,
+        }  # fmt: skip
+        _write_whole(self._request.end_file, json.dumps({**last, "boot": _read(_BOOT_ID).strip()}))
+        _clear_up(self._request.remove_dirs, self._request.remove_files)
+        self._tell(**last)
         return code
 
-    def _clear_up(self) -> None:
-        for folder in self._errand.remove_dirs:
-            _remove_dir(folder)
-        for path in self._errand.remove_files:
-            try:
-                os.unlink(path)
-            except OSError:  # gone already
-                pass
-
     def _tell(self, **words: Any) -> None:
-        if self._leash_fd is not None:
-            say(self._leash_fd, **words)
+        if self._connection_fd is not None:
+            say(self._connection_fd, **words)
 
 
-def say(leash_fd: int, **words: Any) -> None:
-    """Write a line to the leash; nobody may be there to read it."""
+def say(connection_fd: int, **words: Any) -> None:
+    """Write a line to the connection; nobody may be there to read it."""
     try:
-        os.write(leash_fd, json.dumps(words).encode() + b"\n")
+        os.write(connection_fd, json.dumps(words).encode() + b"\n")
     except OSError:
         pass
 
@@ -278,13 +316,13 @@ def _parents() -> Iterator[tuple[int, int]]:
             yield int(name), int(status.rpartition(")")[2].split()[1])
 
 
-def _start(errand: Errand) -> int:
+def _start(request: LaunchRequest) -> int:
     """Start the job and return its process id; raises the `OSError` that kept it from starting."""
     outcome_fd, failure_fd = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_job(errand, parent, failure_fd)
+        _become_job(request, parent, failure_fd)
     os.close(failure_fd)
     with open(outcome_fd, encoding="utf-8") as outcome:
         failure = outcome.read()  # empty: the pipe was closed by a successful `exec`
@@ -294,23 +332,23 @@ def _start(errand: Errand) -> int:
     return pid
 
 
-def _become_job(errand: Errand, parent: int, failure_fd: int) -> None:
+def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
     try:
         os.setsid()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(_EXIT_NOT_STARTED)
-        for entrance in errand.entrances:
+        for entrance in request.entrances:
             with open(entrance, "w") as file:
                 file.write(str(os.getpid()))
-        if errand.cwd is not None:
-            os.chdir(errand.cwd)
+        if request.cwd is not None:
+            os.chdir(request.cwd)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(errand.argv[0], errand.argv, errand.environment)
+        os.execvpe(request.argv[0], request.argv, request.environment)
     except OSError as error:
         # A program looked for on the PATH is named as it was given, and not by the last place looked at.
-        place = error.filename if isinstance(error.filename, str) else errand.argv[0]
+        place = error.filename if isinstance(error.filename, str) else request.argv[0]
         os.write(failure_fd, json.dumps([error.errno, error.strerror, place]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
@@ -328,6 +366,24 @@ def _exit_code(status: int) -> int:
     """As a shell has it: 128 and the number of the signal, for a process that a signal ended."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _lift(lift: list[list[str]], processes: list[int]) -> None:
+    """Take the quota away, and let processes go on that were paused."""
+    for path, text in lift:
+        _write(path, text)
+    for pid in processes:
+        _signal(pid, signal.SIGCONT)
+
+
+def _clear_up(folders: list[str], files: list[str]) -> None:
+    for folder in folders:
+        _remove_dir(folder)
+    for path in files:
+        try:
+            os.unlink(path)
+        except OSError:  # gone already
+            pass
 
 
 def _remove_dir(folder: str) -> None:
@@ -372,6 +428,20 @@ def _write(path: str, text: str) -> None:
         pass
 
 
+def _write_whole(path: str | None, text: str) -> None:
+    """Write a file that is there completely or not at all."""
+    if path is None:
+        return
+    try:
+        with open(f"{path}.new", "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(f"{path}.new", path)
+    except OSError:  # its folder is gone: nobody will ask
+        pass
+
+
 def _read(path: str | None) -> str:
     try:
         with open(path or "") as file:
@@ -380,36 +450,108 @@ def _read(path: str | None) -> str:
         return ""
 
 
-def _read_errand(leash_fd: int) -> Errand | None:
-    """None: Punctual died before it said anything."""
+def _read_request(connection_fd: int) -> LaunchRequest | None:
+    """None: the process that was to send it has ended."""
     text = b""
     while not text.endswith(b"\n"):
-        part = os.read(leash_fd, 65536)
+        part = os.read(connection_fd, 65536)
         if not part:
             return None
         text += part
     words: Mapping[str, Any] = json.loads(text)
-    return Errand(**words)
+    return LaunchRequest(**words)
 
 
-def main(leash_fd: int) -> int:
-    """Keep one job, whose errand comes over `leash_fd`; its exit code."""
+class Guard:
+    """Waits for its child, the keeper, and does the keeper's last work if that was killed.
+
+    `request_fd`: where the keeper repeats its request; its end is the keeper's end.
+    """
+
+    def __init__(self, keeper_pid: int, request_fd: int) -> None:
+        self._keeper_pid = keeper_pid
+        self._request_fd = request_fd
+
+    def run(self) -> int:
+        """Stay until the keeper, or all it has left, is gone; the exit code."""
+        # A signal that comes while it reads does not end the reading.
+        signal.signal(signal.SIGTERM, lambda *_: _signal(self._keeper_pid, signal.SIGTERM))
+        with open(self._request_fd, "rb") as repeated:
+            text = repeated.read()
+        _, status = os.waitpid(self._keeper_pid, 0)
+        if os.WIFEXITED(status):
+            return os.WEXITSTATUS(status)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._end_job(text)
+        return _exit_code(status)
+
+    def _end_job(self, text: bytes) -> None:
+        try:
+            request = LaunchRequest(**json.loads(text))
+        except ValueError:  # the keeper was killed before it had a job
+            request = LaunchRequest(argv=[])
+        _lift(request.lift, descendants(os.getpid()))
+        kill_at = time.monotonic() + GRACE_S  # the kernel has sent the job SIGTERM
+        while self._reap():
+            if time.monotonic() >= kill_at:
+                for pid in descendants(os.getpid()):
+                    _signal(pid, signal.SIGKILL)
+            time.sleep(_SWEEP_S)
+        _clear_up(request.remove_dirs, request.remove_files)
+
+    def _reap(self) -> bool:
+        """Whether there are processes left, after those that have ended are reaped."""
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+
+
+def main(connection_fd: int) -> int:
+    """Keep one job, of which a request comes over `connection_fd`; its exit code."""
+    # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    request_fd, repeat_fd = os.pipe()
+    keeper_pid = os.fork()
+    if keeper_pid == 0:
+        os.close(request_fd)
+        os._exit(_keep(connection_fd, repeat_fd))
+    for fd in os.listdir("/proc/self/fd"):  # the keeper's connections must end with the keeper
+        if int(fd) not in (0, 1, 2, request_fd):
+            _close(int(fd))
+    _let_go_of_output()
+    return Guard(keeper_pid, request_fd).run()
+
+
+def _keep(connection_fd: int, repeat_fd: int) -> int:
+    """Be the keeper: `repeat_fd` stays open as long as this process is there."""
     wake_fd, wakes_fd = os.pipe()
     os.set_blocking(wakes_fd, False)
-    signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
-    # Those that do not matter get the same function: if they were ignored, so would they be in the job.
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    say(leash_fd, ready=True)
-    errand = _read_errand(leash_fd)
-    if errand is None:
+    say(connection_fd, ready=True, keeper=os.getpid())
+    request = _read_request(connection_fd)
+    if request is None:
         return _EXIT_NOT_STARTED
-    for fd in (leash_fd, errand.drain_fd, errand.door_fd):
+    os.write(repeat_fd, json.dumps({**vars(request), "argv": [], "environment": {}}).encode())
+    for fd in (connection_fd, request.drain_fd, request.takeover_fd):
         if fd is not None:
             os.set_inheritable(fd, False)
-    return Keeper(errand, leash_fd, wake_fd).run()
+    return Keeper(request, connection_fd, wake_fd).run()
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:  # it was there only while the folder was listed
+        pass
 
 
 if __name__ == "__main__":

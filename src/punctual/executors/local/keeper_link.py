@@ -6,47 +6,52 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.actuator import file_name
-from punctual.executors.local.keeper import Errand
+from punctual.executors.local.keeper import LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
 
-#: How long a keeper may take to answer its door, in seconds.
+#: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
+LEASE_S = 4.0
+
+#: How long a keeper may take to answer who comes to its takeover socket, in seconds.
 _ANSWER_S_MAX = 10.0
 
 
-class _Process(Protocol):
-    @property
-    def pid(self) -> int: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    def wait(self) -> object: ...
+class SteeringLostError(Exception):
+    """Another process steers the job now."""
 
 
 class KeeperLink:
-    """Holds a keeper's leash; letting go of it tells the keeper that nobody steers the job any more."""
+    """The control connection to a keeper; closing it tells the keeper that nobody steers the job any more.
 
-    def __init__(self, leash: socket.socket, process: _Process) -> None:
-        self._leash = leash
+    `process`: what this process has started and must wait for; None for a keeper that another process has started.
+    """
+
+    def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+        self._connection = connection
         self._process = process
-        self._lines = leash.makefile("r", encoding="utf-8")
+        self._lines = connection.makefile("r", encoding="utf-8")
+        #: The keeper's process id; 0 until it has told it.
+        self.pid = 0
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def send(self, errand: Errand) -> None:
+    def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
-        self._leash.sendall(json.dumps(asdict(errand)).encode() + b"\n")
+        self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
+
+    def renew(self) -> None:
+        """Tell the keeper that the job is still steered; never blocks."""
+        with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
+            self._connection.send(b"\n", socket.MSG_DONTWAIT)
 
     def read(self) -> dict[str, Any] | None:
         """The keeper's next line; None: it has ended."""
@@ -54,25 +59,76 @@ class KeeperLink:
             words: dict[str, Any] | None = json.loads(self._lines.readline() or "null")
         except (OSError, ValueError):
             return None
+        if words is not None:
+            self.pid = words.get("keeper", self.pid)
         return words
+
+    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
+        """The keeper's last line, however long the job runs; None: the keeper was killed.
+
+        Parameters
+        ----------
+        address
+            Of the keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
+            the connection, and it is made again there.
+        end_file
+            Where the last line is found if the job has ended meanwhile.
+        on_regained
+            Called when the connection has been made again: the keeper has lifted the quota.
+
+        Raises
+        ------
+        SteeringLostError
+            Another process has taken the job over meanwhile.
+        """
+        while (words := self.read()) is not None and "expired" in words:
+            if not self._reconnect(address):
+                last = None if end_file is None else read_end(end_file)
+                if last is None and address.exists():
+                    raise SteeringLostError
+                return last
+            on_regained()
+        return words
+
+    def _reconnect(self, address: Path) -> bool:
+        kept = take_over(address)
+        if kept is None:
+            return False
+        if kept.output_fd is not None:  # the one that was given at first is still open
+            os.close(kept.output_fd)
+        link = kept.link
+        self._lines.close()
+        self._connection.close()
+        self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
+        return True
 
     def terminate(self) -> None:
         """Have the job ended; said again, have it killed."""
-        self._process.terminate()
+        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the keeper itself at once, and by that the job."""
-        self._process.kill()
+        """End the keeper itself at once; its guard ends the job."""
+        self._signal(signal.SIGKILL)
 
     def close(self) -> None:
-        """Let go of the leash; wait for the end of a keeper that this process has started, which must be near."""
+        """Close the connection; wait for the end of a keeper that this process has started, which must be near."""
         self._lines.close()
-        self._leash.close()
-        self._process.wait()
+        self._connection.close()
+        if self._process is not None:
+            self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
+            if self.pid:
+                os.kill(self.pid, number)
+            elif self._process is not None:
+                self._process.send_signal(number)
 
 
 def start_keeper(
-    prefix: Sequence[str], output_fd: int | None = None, drain_fd: int | None = None, door_fd: int | None = None
+    prefix: Sequence[str], output_fd: int | None = None, drain_fd: int | None = None, takeover_fd: int | None = None
 ) -> KeeperLink:
     """Start a keeper.
 
@@ -82,17 +138,17 @@ def start_keeper(
         What the command line begins with.
     output_fd
         Where the job writes; None: where this process does.
-    drain_fd, door_fd
-        Handed to the keeper, see `punctual.executors.local.keeper.Errand`.
+    drain_fd, takeover_fd
+        Handed to the keeper, see `punctual.executors.local.keeper.LaunchRequest`.
 
     Raises
     ------
     OSError
         The keeper could not be started.
     """
-    leash, other_end = socket.socketpair()
+    connection, other_end = socket.socketpair()
     with other_end:
-        fds = [fd for fd in (other_end.fileno(), drain_fd, door_fd) if fd is not None]
+        fds = [fd for fd in (other_end.fileno(), drain_fd, takeover_fd) if fd is not None]
         command = [*prefix, *_PYTHON, str(other_end.fileno())]
         try:
             # A session of its own: what the terminal sends (Ctrl-C, hanging up) is for us alone.
@@ -100,9 +156,9 @@ def start_keeper(
                 command, pass_fds=fds, stdout=output_fd, stderr=output_fd, start_new_session=True
             )  # fmt: skip
         except OSError:
-            leash.close()
+            connection.close()
             raise
-    return KeeperLink(leash, process)
+    return KeeperLink(connection, process)
 
 
 # Taking over.
@@ -116,7 +172,7 @@ class Kept:
     ----------
     link
         Closing it leaves the job as it was found.
-    errand
+    request
         What its keeper was told, without the environment.
     started_at
         When the job's process was started, monotonic seconds.
@@ -125,7 +181,7 @@ class Kept:
     """
 
     link: KeeperLink
-    errand: Errand
+    request: LaunchRequest
     job_pid: int
     started_at: float
     output_fd: int | None
@@ -137,35 +193,18 @@ class Kept:
             os.close(self.output_fd)
 
 
-class _Adopted:
-    """A keeper that another process has started. Its last word comes when all is cleared up: there is no more to wait for."""
-
-    pid = 0  # until it has said so
-
-    def terminate(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self) -> None:
-        """Its end is the business of its parent."""
-
-
-def door_of(folder: Path, job: JobId) -> Path:
+def takeover_socket_of(folder: Path, job: JobId) -> Path:
     """Where the keeper of `job` can be talked to."""
     return folder / f"{file_name(job)}.keeper"
 
 
-def open_door(door: Path) -> socket.socket:
-    """A socket that listens at `door`, for a keeper; raises `OSError`."""
+def listen_for_takeover(address: Path) -> socket.socket:
+    """A socket that listens at `address`, for a keeper; raises `OSError`."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door.unlink(missing_ok=True)
-        with _short(door) as address:
-            listening.bind(address)
+        address.unlink(missing_ok=True)
+        with _short(address) as short:
+            listening.bind(short)
         listening.listen()
     except OSError:
         listening.close()
@@ -173,38 +212,45 @@ def open_door(door: Path) -> socket.socket:
     return listening
 
 
-def take_over(door: Path) -> Kept | None:
-    """The job whose keeper is at `door`; None: it has ended, or somebody steers it."""
-    leash = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    leash.settimeout(_ANSWER_S_MAX)
+def take_over(address: Path) -> Kept | None:
+    """The job whose keeper listens at `address`; None: it has ended, or somebody steers it."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_ANSWER_S_MAX)
     try:
-        with _short(door) as address:
-            leash.connect(address)
-        kept = _introduced(leash)
+        with _short(address) as short:
+            connection.connect(short)
+        kept = _introduced(connection)
     except OSError:
         kept = None
     if kept is None:
-        leash.close()
+        connection.close()
     return kept
 
 
-def _introduced(leash: socket.socket) -> Kept | None:
-    """What the keeper says of itself and its job; None: it does not want to be led."""
-    hello, fds, _, _ = socket.recv_fds(leash, 1, 1, socket.MSG_CMSG_CLOEXEC)
-    leash.settimeout(None)
-    process = _Adopted()
-    link = KeeperLink(leash, process)
+def _introduced(connection: socket.socket) -> Kept | None:
+    """What the keeper says of itself and its job; None: another process steers the job."""
+    hello, fds, _, _ = socket.recv_fds(connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    connection.settimeout(None)
+    link = KeeperLink(connection)
     words = link.read() if hello else None
     if words is None:
         return None
-    process.pid = words["keeper"]
     return Kept(
         link=link,
-        errand=Errand(**words["errand"]),
+        request=LaunchRequest(**words["request"]),
         job_pid=words["started"],
         started_at=words["at_ns"] / 1e9,
         output_fd=fds[0] if fds else None,
     )
+
+
+def read_end(path: Path) -> dict[str, Any] | None:
+    """The last line of a keeper whose job has ended, with the boot id of that time; None: the job has not ended."""
+    try:
+        words: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return words
 
 
 @contextmanager
