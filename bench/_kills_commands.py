@@ -136,7 +136,7 @@ def _page_of(terminal: Terminal) -> Page:
         assert time.monotonic() < give_up_at, "the training has not begun"
         time.sleep(0.1)
     page = Page.open(str(found[0]))
-    while page.pulse().n_steps < 5:
+    while page.progress().n_steps < 5:
         assert time.monotonic() < give_up_at, "the training has done no step"
         time.sleep(0.1)
     return page
@@ -147,13 +147,15 @@ def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random
     if result.kind == "workers" and rng.random() < 0.3:
         result.n_workers_killed += _kill_worker(page, rng)
     if rng.random() < 0.8:
-        slack = LOOSE if page.crew().n_workers > 1 or (result.kind == "cores" and rng.random() < 0.5) else TIGHT
+        slack = (
+            LOOSE if page.worker_status().n_workers > 1 or (result.kind == "cores" and rng.random() < 0.5) else TIGHT
+        )
         result.n_deadlines += _move_deadline(terminal, page, result, slack)
     is_amid = result.kind == "workers" and rng.random() < 0.8 and _await_change(terminal, page)
     time.sleep(rng.random() * (0.05 if is_amid else 2.0))
     if terminal.process.poll() is not None:
         return
-    result.n_amid_resizes += page.wish().request != page.crew().request
+    result.n_amid_resizes += page.worker_target().request != page.worker_status().request
     terminal.kill()
     result.n_commands_killed += 1
     time.sleep(rng.random())
@@ -169,8 +171,8 @@ def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random
 
 
 def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float) -> bool:
-    n_left = max(0, page.claim().total_steps - page.pulse().n_steps)
-    at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.pulse().n_steps
+    n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
+    at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
     try:
         move_deadline(terminal.run, f"{max(5.0, slack * at_this_speed_s):.1f}s")
     except InvalidSpec:  # it has just ended
@@ -181,7 +183,7 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
 def _await_change(terminal: Terminal, page: Page) -> bool:
     """Return in the middle of a change of size, if there is one soon; whether there was."""
     give_up_at = time.monotonic() + CHANGE_S_MAX
-    while page.wish().request == page.crew().request:
+    while page.worker_target().request == page.worker_status().request:
         if time.monotonic() > give_up_at or terminal.process.poll() is not None:
             return False
         time.sleep(0.002)
@@ -189,7 +191,7 @@ def _await_change(terminal: Terminal, page: Page) -> bool:
 
 
 def _kill_worker(page: Page, rng: random.Random) -> bool:
-    agent_pid = page.crew().agent_pid
+    agent_pid = page.worker_status().agent_pid
     workers = [worker for forkserver in children(agent_pid) for worker in children(forkserver)] if agent_pid else []
     try:
         if workers:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from _common import RESULTS, commit, parser, print_table, write_results
 
-from punctual.wire import PAGE_VARIABLE, WORKERS_VARIABLE, CrewWish, Page
+from punctual.wire import PAGE_VARIABLE, WORKERS_VARIABLE, Page, WorkerTarget
 
 if TYPE_CHECKING:
     from _elastic_price import Way
@@ -197,7 +197,7 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out, path = Path(folder) / "out", Path(folder) / "page"
         page = Page.create(str(path))
-        page.wish_for(CrewWish(1, n_workers))
+        page.send_worker_target(WorkerTarget(1, n_workers))
         process = subprocess.Popen(
             [sys.executable, __file__, "--train", json.dumps(asdict(wanted)), str(out)],
             env={
@@ -209,16 +209,18 @@ def trained(wanted: Training, n_resizes: int = 0) -> dict[str, Any]:
         )
         give_up_at = time.monotonic() + PATIENCE_S
         for request, mark in enumerate(marks, start=2):
-            while process.poll() is None and (page.pulse().n_steps < mark or page.crew().request < request - 1):
+            while process.poll() is None and (
+                page.progress().n_steps < mark or page.worker_status().request < request - 1
+            ):
                 time.sleep(0.005)
-                assert time.monotonic() < give_up_at, f"{name}: {page.crew()}"
+                assert time.monotonic() < give_up_at, f"{name}: {page.worker_status()}"
             n_workers = draw.choice([n for n in range(1, N_WORKERS_MAX + 1) if n != n_workers])
-            page.wish_for(CrewWish(request, n_workers))
+            page.send_worker_target(WorkerTarget(request, n_workers))
         code = process.wait(PATIENCE_S)
         assert code == 0, f"{name}: exit code {code}"
-        crew = page.crew()
+        status = page.worker_status()
         page.close()
-        return {**json.loads(out.read_text()), "n_resizes": crew.n_resizes, "n_steps_redone": crew.n_steps_redone}
+        return {**json.loads(out.read_text()), "n_resizes": status.n_resizes, "n_steps_redone": status.n_steps_redone}
 
 
 def fidelity(name: str, n_steps: int, n_resizes: int, seeds: tuple[int, ...], n_nudges: int) -> dict[str, Any]:

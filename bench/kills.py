@@ -27,7 +27,7 @@ import _kills_training
 from _common import RESULTS, commit, parser, print_table, write_results
 from resize import children
 
-from punctual.wire import PAGE_VARIABLE, CrewWish, Page
+from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
 
 N_EPOCHS = 60
 N_KILLS = 100
@@ -47,7 +47,7 @@ class Run:
     n_kills: int = 0
     n_stops: int = 0
     n_agents_killed: int = 0
-    n_wishes: int = 0
+    n_targets: int = 0
     n_resizes: int = 0
     n_steps_redone: int = 0
     took_s: float = 0.0
@@ -64,8 +64,8 @@ class Training:
         self._n_starts += 1
         path = self._folder / f"page-{self._n_starts}"
         self.page = Page.create(str(path))
-        self.n_wishes = 0
-        self.wish(n_workers)
+        self.n_targets = 0
+        self.send_target(n_workers)
         environment = {
             **os.environ, PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", "PUNCTUAL_HANG_S": str(HANG_S),
         }  # fmt: skip
@@ -79,9 +79,9 @@ class Training:
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
-    def wish(self, n_workers: int) -> None:
-        self.n_wishes += 1
-        self.page.wish_for(CrewWish(self.n_wishes, n_workers))
+    def send_target(self, n_workers: int) -> None:
+        self.n_targets += 1
+        self.page.send_worker_target(WorkerTarget(self.n_targets, n_workers))
 
     def workers(self) -> list[int]:
         return [worker for forkserver in children(self.process.pid) for worker in children(forkserver)]
@@ -123,8 +123,8 @@ def disturbed(seed: int, n_epochs: int, n_kills: int) -> Run:
 
 def _disturb(training: Training, run: Run, rng: random.Random) -> None:
     if rng.random() < 0.5:
-        training.wish(rng.choice((1, 2, 3)))
-        run.n_wishes += 1
+        training.send_target(rng.choice((1, 2, 3)))
+        run.n_targets += 1
         time.sleep(rng.random() * 0.3)  # in the middle of the change
     workers = training.workers()
     if not workers or rng.random() < 0.4:
@@ -146,16 +146,16 @@ def _disturb(training: Training, run: Run, rng: random.Random) -> None:
 
 
 def _count(training: Training, run: Run) -> None:
-    crew = training.page.crew()
-    run.n_resizes += crew.n_resizes
-    run.n_steps_redone += crew.n_steps_redone
+    status = training.page.worker_status()
+    run.n_resizes += status.n_resizes
+    run.n_steps_redone += status.n_steps_redone
 
 
 #: Of each part: what a row is called in its table, and what stands there.
 COLUMNS: dict[str, dict[str, str]] = {
     "workers": {
         "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
-        "sizes asked for": "n_wishes", "resizes": "n_resizes", "steps redone": "n_steps_redone",
+        "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
     },
     "commands": {
         "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _common import parser, print_table, write_results
 
-from punctual.wire import PAGE_VARIABLE, Orders, Page
+from punctual.wire import PAGE_VARIABLE, Directives, Page
 
 #: Most it may cost: key -> (what it is, limit, unit).
 TARGETS = {
@@ -68,7 +68,7 @@ def linked_us(*, pacing: bool) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page"
         page = Page.create(str(path))
-        page.order(Orders(pacing=pacing, end_ns=time.monotonic_ns(), end_work=1e6, ns_per_step=1.0))
+        page.send(Directives(pacing=pacing, end_ns=time.monotonic_ns(), end_work=1e6, ns_per_step=1.0))
         cost_us = float(answer(LOOPS, path))
         page.close()
     return cost_us

@@ -25,7 +25,7 @@ import _resize_training
 import torch
 from _common import RESULTS, commit, parser, print_table, write_results
 
-from punctual.wire import PAGE_VARIABLE, Crew, CrewWish, Page
+from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
 
 PROGRAM = _resize_training.__file__
 COURSE = (2, 3, 2, 1)
@@ -79,24 +79,24 @@ class Elastic:
         path = folder / f"{model}.page"
         self._page = Page.create(str(path))
         self._request = 0
-        self._wish(1)
+        self._send_target(1)
         command = [sys.executable, PROGRAM, model]
         self._process = subprocess.Popen(command, env=environment(**{PAGE_VARIABLE: str(path)}))
-        self._await(lambda crew: crew.request == 1)
+        self._await(lambda status: status.request == 1)
 
     def resize(self, n_workers: int) -> Change:
-        before = self._page.crew()
-        self._wish(n_workers)
-        self._await(lambda crew: crew.request == self._request and crew.last_stop_ns != before.last_stop_ns)
-        crew = self._page.crew()
+        before = self._page.worker_status()
+        self._send_target(n_workers)
+        self._await(lambda status: status.request == self._request and status.last_stop_ns != before.last_stop_ns)
+        status = self._page.worker_status()
         return Change(
-            "punctual", before.n_workers, n_workers, crew.last_stop_ns / 1e9,
-            crew.n_steps_redone - before.n_steps_redone,
+            "punctual", before.n_workers, n_workers, status.last_stop_ns / 1e9,
+            status.n_steps_redone - before.n_steps_redone,
         )  # fmt: skip
 
     def train_on(self, n_steps: int = N_STEPS_BETWEEN) -> None:
-        goal = self._page.pulse().n_steps + n_steps
-        if not wait_until(lambda: self._page.pulse().n_steps >= goal):
+        goal = self._page.progress().n_steps + n_steps
+        if not wait_until(lambda: self._page.progress().n_steps >= goal):
             raise TimeoutError("the training does not go on")
 
     def footprints(self) -> dict[str, dict[str, float]]:
@@ -111,13 +111,13 @@ class Elastic:
         self._process.wait()
         self._page.close()
 
-    def _wish(self, n_workers: int) -> None:
+    def _send_target(self, n_workers: int) -> None:
         self._request += 1
-        self._page.wish_for(CrewWish(self._request, n_workers))
+        self._page.send_worker_target(WorkerTarget(self._request, n_workers))
 
-    def _await(self, holds: Callable[[Crew], bool]) -> None:
-        if not wait_until(lambda: holds(self._page.crew()) or self._process.poll() is not None):
-            raise TimeoutError(f"the wish was not answered: {self._page.crew()}")
+    def _await(self, holds: Callable[[WorkerStatus], bool]) -> None:
+        if not wait_until(lambda: holds(self._page.worker_status()) or self._process.poll() is not None):
+            raise TimeoutError(f"the target was not answered: {self._page.worker_status()}")
         if self._process.poll() is not None:
             raise RuntimeError(f"the training has ended with {self._process.returncode}")
 

@@ -7,19 +7,19 @@ A version read at the end and found again at the start means that no later write
 neither side can block the other or be hurt by its death; while a writer stands still in the middle of a write, readers
 keep to what they read last.
 
-======== ======================= =====================================================================
-region   writer                  content
-======== ======================= =====================================================================
-header   Punctual, once          magic and layout version
-pulse    training, every unit    steps done, stamp and CPU clock of the last unit, phase in progress
-claim    training, rarely        process id, declared steps, state, fault
-phases   training, every phase   table of up to eight kinds of phases
-losses   training, if it has     the last losses, and how many there were in all
-orders   Punctual                pacing line, request to stop
-beat     Punctual, every tick    stamp, so that a process notices that nobody steers it any more
-wish     Punctual                how many workers an elastic training is to have, numbered
-crew     agent, every change     how many it has, the last wish answered, what changes of size have cost
-======== ======================= =====================================================================
+=========== ======================= =====================================================================
+region      writer                  content
+=========== ======================= =====================================================================
+header      Punctual, once          magic and layout version
+progress    training, every unit    steps done, stamp and CPU clock of the last unit, phase in progress
+declaration training, rarely        process id, declared steps, state, fault
+phases      training, every phase   table of up to eight kinds of phases
+losses      training, if it has     the last losses, and how many there were in all
+directives  Punctual                pacing line, request to stop
+heartbeat   Punctual, every tick    stamp, so that a process notices that nobody steers it any more
+target      Punctual                how many workers an elastic training is to have, numbered
+status      agent, every change     how many it has, the last target answered, what changes of size have cost
+=========== ======================= =====================================================================
 
 Stamps are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 """
@@ -75,7 +75,7 @@ class Fault(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class Progress:
     """The latest unit. `i_phase` is -1 outside phases."""
 
     n_steps: int = 0
@@ -85,7 +85,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Declaration:
     """Who trains, and what it declared. `total_steps` 0: not declared."""
 
     pid: int = 0
@@ -110,7 +110,7 @@ class PhaseEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class Directives:
     """What Punctual wants of the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps."""
 
     pacing: bool = False
@@ -126,10 +126,10 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class CrewWish:
+class WorkerTarget:
     """How many workers the training is to have. `n_workers` 0: the job is not made of workers.
 
-    `request` numbers wishes, each larger than the one before. `n_devices_each`: devices that one worker uses.
+    `request` numbers targets, each larger than the one before. `n_devices_each`: devices that one worker uses.
     """
 
     request: int = 0
@@ -138,7 +138,7 @@ class CrewWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerStatus:
     """The workers of an elastic training, as their agent counts them.
 
     Attributes
@@ -146,7 +146,7 @@ class Crew:
     agent_pid
         0: there is no agent, or not yet.
     request
-        Number of the last wish that was answered: fulfilled, or given up for the reason in `cause`.
+        Number of the last target that was answered: fulfilled, or given up for the reason in `cause`.
     n_workers, generation
         Workers that train together now, and the number of this membership; each change has a larger one.
     n_resizes
@@ -158,7 +158,7 @@ class Crew:
     n_workers_lost
         Workers that ended or hung when nobody had asked them to leave.
     cause
-        Why the last wish was given up; empty: it was not.
+        Why the last target was given up; empty: it was not.
     """
 
     agent_pid: int = 0
@@ -213,12 +213,12 @@ class _Region:
         return int(closing)
 
 
-_PULSE = _Region(64, "qqqq")
-_CLAIM = _Region(128, "qqqqqq")
-_BEAT = _Region(256, "q")
-_ORDERS = _Region(320, f"qqqdd{N_PHASES_MAX}d")
-_WISH = _Region(448, "qqq")
-_CREW = _Region(512, f"qqqqqqqqq{_CAUSE_BYTES}s")
+_PROGRESS = _Region(64, "qqqq")
+_DECLARATION = _Region(128, "qqqqqq")
+_HEARTBEAT = _Region(256, "q")
+_DIRECTIVES = _Region(320, f"qqqdd{N_PHASES_MAX}d")
+_TARGET = _Region(448, "qqq")
+_STATUS = _Region(512, f"qqqqqqqqq{_CAUSE_BYTES}s")
 _PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
 
 
@@ -236,14 +236,14 @@ class Page:
         self._map = mapped
         self._seen: dict[int, tuple[object, ...] | None] = {}
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
-        self._pulse_version = _PULSE.version(mapped)
-        self._claim_version = _CLAIM.version(mapped)
+        self._progress_version = _PROGRESS.version(mapped)
+        self._declaration_version = _DECLARATION.version(mapped)
         self._phases_version = _PHASES.version(mapped)
         self._losses_version = _LOSSES.version(mapped)
-        self._orders_version = _ORDERS.version(mapped)
-        self._beat_version = _BEAT.version(mapped)
-        self._wish_version = _WISH.version(mapped)
-        self._crew_version = _CREW.version(mapped)
+        self._orders_version = _DIRECTIVES.version(mapped)
+        self._heartbeat_version = _HEARTBEAT.version(mapped)
+        self._target_version = _TARGET.version(mapped)
+        self._status_version = _STATUS.version(mapped)
 
     @classmethod
     def create(cls, path: str) -> Page:
@@ -288,16 +288,16 @@ class Page:
 
     # The training side.
 
-    def publish(self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int) -> None:
+    def publish_progress(self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int) -> None:
         """Say that a unit is done. The hot path: one call a step."""
-        self._pulse_version += 1
-        _PULSE.write(self._map, self._pulse_version, n_steps, stamp_ns, cpu_ns, i_phase)
+        self._progress_version += 1
+        _PROGRESS.write(self._map, self._progress_version, n_steps, stamp_ns, cpu_ns, i_phase)
 
-    def declare(self, claim: Claim) -> None:
-        self._claim_version += 1
-        _CLAIM.write(
-            self._map, self._claim_version,
-            claim.pid, claim.total_steps, claim.start_step, claim.state, claim.fault, claim.can_stop,
+    def declare(self, declaration: Declaration) -> None:
+        self._declaration_version += 1
+        _DECLARATION.write(
+            self._map, self._declaration_version,
+            declaration.pid, declaration.total_steps, declaration.start_step, declaration.state, declaration.fault, declaration.can_stop,
         )  # fmt: skip
 
     def publish_phases(self, entries: list[PhaseEntry]) -> None:
@@ -320,46 +320,46 @@ class Page:
         self._losses_version += 1
         _LOSSES.write(self._map, self._losses_version, n_losses, *flat)
 
-    def orders_version(self) -> int:
-        """Changes whenever there are new orders; cheap enough to ask at every step."""
-        return _ORDERS.version_done(self._map)
+    def directives_version(self) -> int:
+        """Changes whenever there are new directives; cheap enough to ask at every step."""
+        return _DIRECTIVES.version_done(self._map)
 
-    def orders(self) -> Orders:
-        fields = self._read(_ORDERS)
+    def directives(self) -> Directives:
+        fields = self._read(_DIRECTIVES)
         if fields is None:
-            return Orders()
+            return Directives()
         pacing, stop, end_ns, end_work, ns_per_step, *costs = fields
-        return Orders(bool(pacing), bool(stop), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
+        return Directives(bool(pacing), bool(stop), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
 
-    def beat_ns(self) -> int:
+    def heartbeat_ns(self) -> int:
         """When Punctual last ticked; 0: never."""
-        fields = self._read(_BEAT)
+        fields = self._read(_HEARTBEAT)
         return int(fields[0]) if fields else 0  # type: ignore[call-overload]
 
-    def wish(self) -> CrewWish:
-        """How many workers there are to be; the empty wish for a job that is not made of workers."""
-        fields = self._read(_WISH)
-        return CrewWish(*fields) if fields else CrewWish()  # type: ignore[arg-type]
+    def worker_target(self) -> WorkerTarget:
+        """How many workers there are to be; an empty target for a job that is not made of workers."""
+        fields = self._read(_TARGET)
+        return WorkerTarget(*fields) if fields else WorkerTarget()  # type: ignore[arg-type]
 
-    def muster(self, crew: Crew) -> None:
+    def publish_workers(self, status: WorkerStatus) -> None:
         """Say who trains; only the agent calls it."""
-        *counts, cause = astuple(crew)
-        self._crew_version += 1
-        _CREW.write(self._map, self._crew_version, *counts, _fit(cause, _CAUSE_BYTES))
+        *counts, cause = astuple(status)
+        self._status_version += 1
+        _STATUS.write(self._map, self._status_version, *counts, _fit(cause, _CAUSE_BYTES))
 
     # Punctual's side.
 
-    def pulse(self) -> Pulse:
-        """The latest unit; an empty pulse before the first."""
-        fields = self._read(_PULSE)
-        return Pulse(*fields) if fields else Pulse()  # type: ignore[arg-type]
+    def progress(self) -> Progress:
+        """The latest unit; an empty one before the first."""
+        fields = self._read(_PROGRESS)
+        return Progress(*fields) if fields else Progress()  # type: ignore[arg-type]
 
-    def claim(self) -> Claim:
-        fields = self._read(_CLAIM)
+    def declaration(self) -> Declaration:
+        fields = self._read(_DECLARATION)
         if fields is None:
-            return Claim()
+            return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = fields
-        return Claim(pid, total_steps, start_step, State(state), Fault(fault), bool(can_stop))  # type: ignore[arg-type]
+        return Declaration(pid, total_steps, start_step, State(state), Fault(fault), bool(can_stop))  # type: ignore[arg-type]
 
     def phases_version(self) -> int:
         return _PHASES.version_done(self._map)
@@ -384,29 +384,29 @@ class Page:
         n_kept = min(int(n_losses), N_LOSSES_MAX)  # type: ignore[call-overload]
         return int(n_losses), list(zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True))  # type: ignore[call-overload, arg-type]
 
-    def order(self, orders: Orders) -> None:
-        costs = (*orders.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
+    def send(self, directives: Directives) -> None:
+        costs = (*directives.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
         self._orders_version += 1
-        _ORDERS.write(
+        _DIRECTIVES.write(
             self._map, self._orders_version,
-            orders.pacing, orders.stop, orders.end_ns, orders.end_work, orders.ns_per_step, *costs,
+            directives.pacing, directives.stop, directives.end_ns, directives.end_work, directives.ns_per_step, *costs,
         )  # fmt: skip
 
-    def beat(self, stamp_ns: int) -> None:
-        self._beat_version += 1
-        _BEAT.write(self._map, self._beat_version, stamp_ns)
+    def heartbeat(self, stamp_ns: int) -> None:
+        self._heartbeat_version += 1
+        _HEARTBEAT.write(self._map, self._heartbeat_version, stamp_ns)
 
-    def wish_for(self, wish: CrewWish) -> None:
-        self._wish_version += 1
-        _WISH.write(self._map, self._wish_version, wish.request, wish.n_workers, wish.n_devices_each)
+    def send_worker_target(self, target: WorkerTarget) -> None:
+        self._target_version += 1
+        _TARGET.write(self._map, self._target_version, target.request, target.n_workers, target.n_devices_each)
 
-    def crew(self) -> Crew:
-        """Who trains; the empty crew before there is an agent."""
-        fields = self._read(_CREW)
+    def worker_status(self) -> WorkerStatus:
+        """Who trains; an empty status before there is an agent."""
+        fields = self._read(_STATUS)
         if fields is None:
-            return Crew()
+            return WorkerStatus()
         *counts, cause = fields
-        return Crew(*counts, cause.rstrip(b"\0").decode("utf-8", "replace"))  # type: ignore[arg-type, attr-defined, call-arg]
+        return WorkerStatus(*counts, cause.rstrip(b"\0").decode("utf-8", "replace"))  # type: ignore[arg-type, attr-defined, call-arg]
 
 
 def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:

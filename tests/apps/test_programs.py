@@ -16,7 +16,7 @@ from punctual.apps._training import Application, train
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
-from punctual.wire import PAGE_VARIABLE, Orders, Page, State
+from punctual.wire import PAGE_VARIABLE, Directives, Page, State
 
 APPLICATIONS = pytest.mark.parametrize("application", [VISION, LANGUAGE, SPEECH], ids=lambda found: found.name)
 SHORT = ("--epochs", "2", "--steps-per-epoch", "3", "--batch-size", "8")
@@ -56,15 +56,15 @@ def test_a_training_stopped_in_an_epoch_resumes_where_it_was(
     start_process()
     page = Page.create(str(tmp_path / "page"))
     monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
-    page.order(Orders(stop=True))
+    page.send(Directives(stop=True))
     for n_steps in (1, 2):  # each process is asked to stop after its first step
         with pytest.raises(SystemExit):
             trained(VISION, "--checkpoint-dir", str(tmp_path), "--resume")
-        assert page.pulse().n_steps == n_steps
+        assert page.progress().n_steps == n_steps
         start_process()
-    page.order(Orders())
+    page.send(Directives())
     assert equal(trained(VISION, "--checkpoint-dir", str(tmp_path), "--resume"), whole)
-    assert (page.pulse().n_steps, page.claim().state) == (6, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (6, State.LANDED)
     page.close()
 
 
@@ -75,7 +75,7 @@ def test_a_program_says_all_that_punctual_wants_to_know(tmp_path: Path) -> None:
         command, env={**os.environ, PAGE_VARIABLE: str(tmp_path / "page")}, capture_output=True, text=True, check=True
     )
     assert done.stdout.count("epoch ") == 2
-    assert (page.claim().state, page.claim().total_steps, page.pulse().n_steps) == (State.LANDED, 6, 6)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 6, 6)
     evaluate, checkpoint = page.phases()
     assert (evaluate.name, evaluate.n_units_done, evaluate.units_planned) == ("evaluate", 2 * 68, 2 * 68)
     assert evaluate.n_units_measured == 2 * 68 + 2
@@ -91,7 +91,7 @@ def test_an_elastic_program_says_as_much(
     page = Page.create(str(tmp_path / "page"))
     monkeypatch.setenv(PAGE_VARIABLE, str(tmp_path / "page"))
     train_elastically(application, parse(application.name, 3, 8, [*SHORT, "--batch-size", "64", "--elastic"]))
-    assert (page.claim().state, page.claim().total_steps, page.pulse().n_steps) == (State.LANDED, 6, 6)
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 6, 6)
     (evaluate,) = page.phases()
     assert evaluate.name == "evaluate"
     assert evaluate.n_units_done == evaluate.units_planned >= 2 * 8

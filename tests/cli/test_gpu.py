@@ -93,7 +93,7 @@ def train_elastically(terminal: Terminal, *options: str, argument: str = "", i_k
     assert run.returncode == 0, errors
     report: dict[str, Any] = objects(output)[-1]
     assert (report["steps_done"], report["status"]) == (160, "finished")
-    assert report["crew"]["n_workers_lost"] == (i_killed is not None)
+    assert report["workers"]["n_workers_lost"] == (i_killed is not None)
     (line,) = [line for line in errors.splitlines() if line.startswith("trained")]
     assert line.startswith("trained 160 on cuda to ")
     return int(line.rpartition(" ")[2])

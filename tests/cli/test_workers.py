@@ -18,13 +18,13 @@ from punctual.cli._chain import chain
 from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _environment, _spec
 from punctual.cli._lines import Lines
 from punctual.cli._picture import picture_of
-from punctual.cli._workers import WorkerWishes, crew_fields, told_of, worker_in, worker_wishes
+from punctual.cli._workers import WorkerWishes, told_of, worker_fields, worker_in, worker_wishes
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.executors.local.keeper import descendants
-from punctual.wire import WORKERS_VARIABLE, Crew
+from punctual.wire import WORKERS_VARIABLE, WorkerStatus
 
 MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
@@ -138,12 +138,12 @@ def test_grants_are_told_in_workers() -> None:
 
 
 def test_what_changes_have_cost_is_told() -> None:
-    assert crew_fields(None) is None
-    assert crew_fields(Crew()) is None
-    assert told_of(Crew(agent_pid=7)) == ""
-    crew = Crew(agent_pid=7, n_resizes=3, longest_stop_ns=420_000_000)
-    assert crew_fields(crew) == {"n_resizes": 3, "longest_stop_s": 0.42, "n_steps_redone": 0, "n_workers_lost": 0}
-    assert told_of(crew) == " Its workers changed 3 times; training stood still for 420 ms at most."
+    assert worker_fields(None) is None
+    assert worker_fields(WorkerStatus()) is None
+    assert told_of(WorkerStatus(agent_pid=7)) == ""
+    status = WorkerStatus(agent_pid=7, n_resizes=3, longest_stop_ns=420_000_000)
+    assert worker_fields(status) == {"n_resizes": 3, "longest_stop_s": 0.42, "n_steps_redone": 0, "n_workers_lost": 0}
+    assert told_of(status) == " Its workers changed 3 times; training stood still for 420 ms at most."
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
     assert "an end by SIGKILL" in errors
     report: dict[str, Any] = objects(output)[-1]
     assert (report["steps_done"], report["status"]) == (40, "finished")
-    assert (report["crew"]["n_workers_lost"], report["crew"]["n_steps_redone"]) == (1, 1)
+    assert (report["workers"]["n_workers_lost"], report["workers"]["n_steps_redone"]) == (1, 1)
     assert "1 lost and 1 steps done again" in report["text"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from punctual.client import session, stop
-from punctual.wire import PAGE_VARIABLE, Orders, Page
+from punctual.wire import PAGE_VARIABLE, Directives, Page
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +30,13 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
 def pace(page: Page) -> Callable[..., None]:
     """Order a pacing line from now on, and tick."""
 
-    def order(steps_s: float, end_work: float, phase_cost_steps: tuple[float, ...] = ()) -> None:
+    def send(steps_s: float, end_work: float, phase_cost_steps: tuple[float, ...] = ()) -> None:
         now_ns = time.monotonic_ns()
         end_ns = now_ns + int(end_work * steps_s * 1e9)
-        page.order(Orders(True, False, end_ns, end_work, steps_s * 1e9, phase_cost_steps))
-        page.beat(now_ns)
+        page.send(Directives(True, False, end_ns, end_work, steps_s * 1e9, phase_cost_steps))
+        page.heartbeat(now_ns)
 
-    return order
+    return send
 
 
 @pytest.fixture

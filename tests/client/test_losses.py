@@ -54,8 +54,8 @@ def test_the_loop_ends_where_the_goal_is_reached(page: Page, aim: Callable[[str]
         run.report_loss(2.0 if i == 1 else 10.0 - i)  # one low batch is no arrival
     assert steps == list(range(7))  # the middle of 6, 5, 4
     assert run.goal_reached
-    assert page.claim().total_steps == page.pulse().n_steps == 7
-    assert page.claim().state == State.LANDED
+    assert page.declaration().total_steps == page.progress().n_steps == 7
+    assert page.declaration().state == State.LANDED
 
 
 def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str], None]) -> None:
@@ -66,8 +66,8 @@ def test_phases_after_the_goal_are_not_waited_for(page: Page, aim: Callable[[str
         if run.epoch_ended:
             with punctual.phase("evaluate"):
                 assert not run.goal_reached or run.step == 3
-    assert page.pulse().n_steps == 3  # in the middle of an epoch
-    assert (page.claim().state, page.phases()[0].units_planned) == (State.LANDED, 0)
+    assert page.progress().n_steps == 3  # in the middle of an epoch
+    assert (page.declaration().state, page.phases()[0].units_planned) == (State.LANDED, 0)
 
 
 def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[[str], None]) -> None:
@@ -78,10 +78,10 @@ def test_what_comes_after_the_last_loop_is_waited_for(page: Page, aim: Callable[
             run.report_loss(5.0)
         if run.goal_reached:
             break
-    assert (page.claim().state, page.phases()[0].units_planned) == (State.TRAINING, 1)
+    assert (page.declaration().state, page.phases()[0].units_planned) == (State.TRAINING, 1)
     with punctual.phase("evaluate"):
-        assert page.claim().state == State.TRAINING
-    assert page.claim().state == State.LANDED
+        assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == State.LANDED
 
 
 def test_a_process_that_takes_over_goes_on_with_the_losses_there_are(
@@ -116,7 +116,7 @@ def test_without_a_goal_the_loop_goes_to_its_end(page: Page) -> None:
     run = punctual.track(range(10), epochs=1)
     for _ in run:
         run.report_loss(0.0)
-    assert page.pulse().n_steps == 10
+    assert page.progress().n_steps == 10
     assert not run.goal_reached
 
 

@@ -9,35 +9,35 @@ import punctual
 from punctual.client import pacing, session
 from punctual.client.pacing import Pacer, work_steps
 from punctual.client.record import PhaseRecord
-from punctual.wire import _ORDERS, Orders, Page
+from punctual.wire import _DIRECTIVES, Directives, Page
 
 STEP_S = 0.02
 
 
 def test_work_counts_a_unit_as_the_orders_say() -> None:
     phases = [PhaseRecord("evaluate", n_units_done=4), PhaseRecord("checkpoint", n_units_done=2)]
-    assert work_steps(10, phases, Orders(phase_cost_steps=(0.5, 3.0, 0.0))) == 10 + 4 * 0.5 + 2 * 3.0
+    assert work_steps(10, phases, Directives(phase_cost_steps=(0.5, 3.0, 0.0))) == 10 + 4 * 0.5 + 2 * 3.0
 
 
 def test_no_step_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
     pace(STEP_S, 20)
-    orders = page.orders()
+    directives = page.directives()
     for i, _ in enumerate(punctual.track(range(20), epochs=1)):
-        pulse = page.pulse()
-        assert pulse.n_steps == i
-        assert i == 0 or pulse.stamp_ns >= orders.unit_may_end_ns(i)
-    assert page.pulse().stamp_ns >= orders.end_ns, "the landing is on the line too"
+        progress = page.progress()
+        assert progress.n_steps == i
+        assert i == 0 or progress.stamp_ns >= directives.unit_may_end_ns(i)
+    assert page.progress().stamp_ns >= directives.end_ns, "the landing is on the line too"
 
 
 def test_no_unit_of_a_phase_is_done_ahead_of_the_line(page: Page, pace: Callable[..., None]) -> None:
     pace(STEP_S, 2 + 4 * 2.0, (2.0,))
-    orders = page.orders()
+    directives = page.directives()
     list(punctual.track("ab", epochs=1, phases={"evaluate": punctual.Phase(count=1, units=4)}))
     with punctual.phase("evaluate", units=4) as progress:
         for n_units in range(1, 5):
             progress.advance()
-            assert page.pulse().stamp_ns >= orders.unit_may_end_ns(2 + 2.0 * n_units)
-    assert page.pulse().stamp_ns >= orders.end_ns
+            assert page.progress().stamp_ns >= directives.unit_may_end_ns(2 + 2.0 * n_units)
+    assert page.progress().stamp_ns >= directives.end_ns
 
 
 def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_waiting_costs_a_phase_nothing(page: Page, pace: Callable[..., None], mo
     with punctual.phase("evaluate"):
         pass
     elapsed_ns = time.monotonic_ns() - begun_ns
-    assert page.pulse().stamp_ns >= page.orders().end_ns
+    assert page.progress().stamp_ns >= page.directives().end_ns
     assert sum(slept_s) > 0
     assert page.phases()[0].wall_ns + sum(slept_s) * 1e9 <= elapsed_ns
 
@@ -72,53 +72,57 @@ def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None
     list(punctual.track(range(4), epochs=1))
     assert 0 < n_excuses <= 4
     n_excuses = 0
-    page.order(Orders())
+    page.send(Directives())
     list(punctual.track(range(4), epochs=1))
     assert n_excuses == 0
 
 
 def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
     pace(3600, 1, (1.0,))
-    page.order(Orders(True, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
+    page.send(Directives(True, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
     with punctual.phase("evaluate", rehearsal=True):
         pass
-    assert page.pulse().stamp_ns < page.orders().end_ns
+    assert page.progress().stamp_ns < page.directives().end_ns
 
 
 def test_new_orders_take_effect_while_it_waits(page: Page, pace: Callable[..., None]) -> None:
     pace(3600, 2)
-    timer = threading.Timer(0.2, page.order, [Orders()])
+    timer = threading.Timer(0.2, page.send, [Directives()])
     timer.start()
     list(punctual.track("ab", epochs=1))
     timer.join()
-    assert page.pulse().n_steps == 2
+    assert page.progress().n_steps == 2
 
 
 def test_orders_that_are_being_written_are_read_when_they_are_whole(page: Page) -> None:
-    page.order(Orders())
+    page.send(Directives())
     pacer = Pacer(page)
     pacer.refresh()
     whole = page._map[:]
-    page.order(Orders(stop=True))
+    page.send(Directives(stop=True))
     after = page._map[:]
     # Punctual is interrupted in the middle: the opening guard is new, the rest is not.
-    page._map[:] = whole[: _ORDERS.offset] + after[_ORDERS.offset : _ORDERS.offset + 8] + whole[_ORDERS.offset + 8 :]
+    page._map[:] = (
+        whole[: _DIRECTIVES.offset]
+        + after[_DIRECTIVES.offset : _DIRECTIVES.offset + 8]
+        + whole[_DIRECTIVES.offset + 8 :]
+    )
     pacer.refresh()
-    assert not pacer.orders.stop
+    assert not pacer.directives.stop
     page._map[:] = after
     pacer.refresh()
-    assert pacer.orders.stop
+    assert pacer.directives.stop
 
 
 def test_a_dead_controller_is_not_waited_for(page: Page, pace: Callable[..., None]) -> None:
     pace(3600, 2)
-    page.beat(time.monotonic_ns() - 6 * 10**9)
+    page.heartbeat(time.monotonic_ns() - 6 * 10**9)
     list(punctual.track("ab", epochs=1))
-    assert page.pulse().n_steps == 2
+    assert page.progress().n_steps == 2
 
 
 def test_a_controller_that_dies_while_it_waits_releases_it(page: Page, pace: Callable[..., None]) -> None:
     pace(3600, 2)
-    page.beat(time.monotonic_ns() - 4_800_000_000)
+    page.heartbeat(time.monotonic_ns() - 4_800_000_000)
     list(punctual.track("ab", epochs=1))
-    assert page.pulse().n_steps == 2
+    assert page.progress().n_steps == 2

@@ -25,13 +25,13 @@ def planned(page: Page) -> dict[str, float]:
 
 def test_a_phase_ends_the_step_in_whose_body_it_begins_and_only_once(page: Page) -> None:
     for i, _ in enumerate(punctual.track("abc", epochs=1)):
-        assert page.pulse().n_steps == i
+        assert page.progress().n_steps == i
         with punctual.phase("evaluate"):
-            assert (page.pulse().n_steps, page.pulse().i_phase) == (i + 1, 0)
+            assert (page.progress().n_steps, page.progress().i_phase) == (i + 1, 0)
         with punctual.phase("checkpoint"):
-            assert (page.pulse().n_steps, page.pulse().i_phase) == (i + 1, 1)
-        assert (page.pulse().n_steps, page.pulse().i_phase) == (i + 1, -1)
-    assert page.pulse().n_steps == 3
+            assert (page.progress().n_steps, page.progress().i_phase) == (i + 1, 1)
+        assert (page.progress().n_steps, page.progress().i_phase) == (i + 1, -1)
+    assert page.progress().n_steps == 3
 
 
 def test_a_phase_without_units_is_one(page: Page) -> None:
@@ -50,9 +50,9 @@ def test_units_are_told_as_they_are_done(page: Page) -> None:
     with punctual.phase("evaluate", units=3) as progress:
         for n_done in range(3):
             assert only(page.phases()).n_units_done == n_done
-            before = page.pulse()
+            before = page.progress()
             progress.advance()
-            assert page.pulse().stamp_ns > before.stamp_ns
+            assert page.progress().stamp_ns > before.stamp_ns
     assert only(page.phases()).n_units_done == 3
 
 
@@ -60,7 +60,7 @@ def test_an_occurrence_that_failed_keeps_what_it_advanced(page: Page) -> None:
     with pytest.raises(KeyError), punctual.phase("evaluate", units=3) as progress:  # noqa: PT012
         progress.advance()
         raise KeyError
-    assert (only(page.phases()).n_units_done, page.pulse().i_phase) == (1, -1)
+    assert (only(page.phases()).n_units_done, page.progress().i_phase) == (1, -1)
 
 
 def test_a_rehearsal_is_measured_but_not_done(page: Page) -> None:
@@ -70,7 +70,7 @@ def test_a_rehearsal_is_measured_but_not_done(page: Page) -> None:
     entry = only(page.phases())
     assert (entry.n_units_measured, entry.n_units_done, entry.units_planned) == (2, 0, 0)
     assert entry.wall_ns > 0
-    assert page.claim().state == State.STARTING
+    assert page.declaration().state == State.STARTING
 
 
 def test_a_phase_inside_another_is_measured_as_its_own(page: Page) -> None:
@@ -176,34 +176,34 @@ def test_it_has_landed_when_the_last_planned_phase_ended(page: Page) -> None:
     for _ in run:
         if run.epoch_ended:
             evaluate(3)
-            assert page.claim().state == State.TRAINING
+            assert page.declaration().state == State.TRAINING
             with punctual.phase("checkpoint"):
-                assert page.claim().state == State.TRAINING
-    assert page.claim().state == State.LANDED
+                assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == State.LANDED
     assert only([entry for entry in page.phases() if entry.name == "checkpoint"]).n_units_done == 2
 
 
 def test_it_has_landed_inside_the_body_of_the_last_step(page: Page) -> None:
     states = []
     for _ in punctual.track("ab", epochs=1, phases=("checkpoint",)):
-        if page.pulse().n_steps == 1:
+        if page.progress().n_steps == 1:
             with punctual.phase("checkpoint"):
                 pass
-        states.append(page.claim().state)
+        states.append(page.declaration().state)
     assert states == [State.TRAINING, State.LANDED]
 
 
 def test_a_phase_that_never_comes_keeps_it_from_landing(page: Page) -> None:
     list(punctual.track("ab", epochs=1, phases=("evaluate",)))
-    assert page.claim().state == State.TRAINING
+    assert page.declaration().state == State.TRAINING
 
 
 def test_a_phase_after_landing_goes_back_to_training(page: Page) -> None:
     list(punctual.track("ab", epochs=1))
-    assert page.claim().state == State.LANDED
+    assert page.declaration().state == State.LANDED
     with punctual.phase("test"):
-        assert page.claim().state == State.TRAINING
-    assert page.claim().state == State.LANDED
+        assert page.declaration().state == State.TRAINING
+    assert page.declaration().state == State.LANDED
 
 
 def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
@@ -211,9 +211,9 @@ def test_an_outer_phase_keeps_it_from_landing(page: Page) -> None:
     with punctual.phase("test"):
         with punctual.phase("checkpoint"):
             pass
-        assert page.claim().state == State.TRAINING
-        assert page.pulse().i_phase == 0
-    assert page.claim().state == State.LANDED
+        assert page.declaration().state == State.TRAINING
+        assert page.progress().i_phase == 0
+    assert page.declaration().state == State.LANDED
 
 
 def test_nested_loops_plan_their_phases_once(page: Page) -> None:
@@ -222,14 +222,14 @@ def test_nested_loops_plan_their_phases_once(page: Page) -> None:
             pass
         evaluate(2)
     entry = only(page.phases())
-    assert (entry.n_units_done, entry.units_planned, page.claim().state) == (6, 6, State.LANDED)
+    assert (entry.n_units_done, entry.units_planned, page.declaration().state) == (6, 6, State.LANDED)
 
 
 def test_more_kinds_of_phases_than_the_page_holds(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     for i in range(10):
         with punctual.phase(f"phase {i}"):
-            assert page.pulse().i_phase == (i if i < 8 else -1)
-    assert (len(page.phases()), page.claim().fault) == (8, Fault.TOO_MANY_PHASES)
+            assert page.progress().i_phase == (i if i < 8 else -1)
+    assert (len(page.phases()), page.declaration().fault) == (8, Fault.TOO_MANY_PHASES)
     assert capsys.readouterr().err.count("more than 8 kinds of phases") == 1
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import punctual
-from punctual.wire import PAGE_VARIABLE, Claim, Page
+from punctual.wire import PAGE_VARIABLE, Declaration, Page
 
 WRITER = """
 import sys
@@ -17,7 +17,7 @@ from punctual.wire import Page, PhaseEntry
 page, i = Page.open(sys.argv[1]), 0
 while True:
     i += 1
-    page.publish(i, 2 * i, 3 * i, i % 8)
+    page.publish_progress(i, 2 * i, 3 * i, i % 8)
     page.publish_phases([PhaseEntry(f"phase {i % 10}", i, i, 2 * i, 3 * i, 4 * i, 0.5)] * (1 + i % 8))
 """
 
@@ -47,12 +47,12 @@ def test_a_reader_never_sees_half_a_write(page: Page, tmp_path: Path) -> None:
         try:
             n_seen, last, until = 0, 0, time.monotonic() + 2.0
             while time.monotonic() < until or n_seen < 100:
-                pulse = page.pulse()
-                assert (pulse.stamp_ns, pulse.cpu_ns, pulse.i_phase) == (
-                    2 * pulse.n_steps, 3 * pulse.n_steps, pulse.n_steps % 8 if pulse.n_steps else -1,
+                progress = page.progress()
+                assert (progress.stamp_ns, progress.cpu_ns, progress.i_phase) == (
+                    2 * progress.n_steps, 3 * progress.n_steps, progress.n_steps % 8 if progress.n_steps else -1,
                 )  # fmt: skip
-                assert pulse.n_steps >= last
-                n_seen, last = n_seen + (pulse.n_steps > last), pulse.n_steps
+                assert progress.n_steps >= last
+                n_seen, last = n_seen + (progress.n_steps > last), progress.n_steps
                 for entry in page.phases():
                     i = entry.n_units_done
                     assert (entry.name, entry.units_planned) == (f"phase {i % 10}", i)
@@ -65,7 +65,7 @@ def test_a_forked_child_is_silent(page: Page) -> None:
     run = iter(punctual.track(range(10), epochs=1))
     next(run)
     next(run)
-    before = (page.pulse(), page.claim(), page.phases())
+    before = (page.progress(), page.declaration(), page.phases())
 
     def count_on() -> None:
         next(run)
@@ -74,9 +74,9 @@ def test_a_forked_child_is_silent(page: Page) -> None:
         list(punctual.track(range(5), epochs=2))
 
     in_fork(count_on)
-    assert (page.pulse(), page.claim(), page.phases()) == before
+    assert (page.progress(), page.declaration(), page.phases()) == before
     next(run)
-    assert page.pulse().n_steps == 2
+    assert page.progress().n_steps == 2
 
 
 def test_only_the_first_process_claims_the_page(page: Page) -> None:
@@ -85,7 +85,11 @@ def test_only_the_first_process_claims_the_page(page: Page) -> None:
         first.stdout.readline()
         try:
             list(punctual.track(range(7), epochs=1))
-            assert (page.claim().pid, page.claim().total_steps, page.pulse().n_steps) == (first.pid, 2, 0)
+            assert (page.declaration().pid, page.declaration().total_steps, page.progress().n_steps) == (
+                first.pid,
+                2,
+                0,
+            )
         finally:
             first.kill()
 
@@ -95,15 +99,15 @@ def test_processes_that_start_together_agree_who_speaks(page: Page) -> None:
     siblings = [script(code) for _ in range(4)]
     answers = [sibling.communicate()[0].strip() for sibling in siblings]
     assert sorted(answers) == ["False", "False", "False", "True"]
-    assert page.claim().pid in [sibling.pid for sibling in siblings]
+    assert page.declaration().pid in [sibling.pid for sibling in siblings]
 
 
 def test_a_page_of_a_dead_process_is_taken_over(page: Page) -> None:
     with script("import punctual; list(punctual.track(range(3), total_steps=9))") as first:
         first.wait()
-    assert page.claim().pid == first.pid
+    assert page.declaration().pid == first.pid
     punctual.track(range(6), total_steps=9, start_step=3)
-    assert page.claim() == Claim(os.getpid(), 9, 3)
+    assert page.declaration() == Declaration(os.getpid(), 9, 3)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"something else", b"x" * 4096])

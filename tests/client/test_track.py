@@ -24,23 +24,27 @@ def test_each_epoch_goes_through_the_iterable_again() -> None:
 
 
 def test_a_step_is_done_when_the_loop_comes_back(page: Page) -> None:
-    seen = [page.pulse().n_steps for _ in punctual.track("abc", epochs=1)]
+    seen = [page.progress().n_steps for _ in punctual.track("abc", epochs=1)]
     assert seen == [0, 1, 2]
-    assert page.pulse().n_steps == 3
-    assert page.pulse().stamp_ns >= 0 < page.pulse().cpu_ns
+    assert page.progress().n_steps == 3
+    assert page.progress().stamp_ns >= 0 < page.progress().cpu_ns
 
 
-def test_the_claim_says_what_is_declared(page: Page) -> None:
+def test_the_declaration_says_what_is_declared(page: Page) -> None:
     run = punctual.track("ab", epochs=5, start_step=3)
-    assert (page.claim().total_steps, page.claim().start_step, page.claim().state) == (10, 3, State.STARTING)
+    assert (page.declaration().total_steps, page.declaration().start_step, page.declaration().state) == (
+        10,
+        3,
+        State.STARTING,
+    )
     next(iter(run))
-    assert page.claim().state == State.TRAINING
+    assert page.declaration().state == State.TRAINING
 
 
 def test_it_has_landed_after_the_last_step(page: Page) -> None:
     for _ in punctual.track("ab", epochs=2):
-        assert page.claim().state == State.TRAINING
-    assert (page.claim().state, page.claim().fault) == (State.LANDED, Fault.NONE)
+        assert page.declaration().state == State.TRAINING
+    assert (page.declaration().state, page.declaration().fault) == (State.LANDED, Fault.NONE)
 
 
 def test_nested_loops_continue_one_count(page: Page) -> None:
@@ -49,12 +53,16 @@ def test_nested_loops_continue_one_count(page: Page) -> None:
         run = punctual.track("ab", total_steps=6)
         steps += [(run.step, run.epoch, run.epoch_ended) for _ in run]
     assert steps == [(0, 0, False), (1, 0, True), (2, 1, False), (3, 1, True), (4, 2, False), (5, 2, True)]
-    assert (page.pulse().n_steps, page.claim().state, page.claim().fault) == (6, State.LANDED, Fault.NONE)
+    assert (page.progress().n_steps, page.declaration().state, page.declaration().fault) == (
+        6,
+        State.LANDED,
+        Fault.NONE,
+    )
 
 
 def test_total_steps_neither_cuts_nor_repeats(page: Page) -> None:
     assert len(list(punctual.track(Unsized(3), total_steps=5))) == 3
-    assert page.claim().state == State.TRAINING
+    assert page.declaration().state == State.TRAINING
 
 
 @pytest.mark.parametrize(("start", "n_each_pass"), [(0, [3, 3]), (2, [1, 3]), (3, [3]), (5, [1]), (6, [])])
@@ -75,26 +83,30 @@ def test_resuming_does_the_remaining_steps(page: Page, start: int, n_each_pass: 
     assert len(run) == sum(n_each_pass)
     assert [run.step for _ in run] == list(range(start, 6))
     assert passes == n_each_pass
-    assert (page.pulse().n_steps, page.claim().state) == (6, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (6, State.LANDED)
 
 
 def test_resuming_with_total_steps_skips_nothing(page: Page) -> None:
     assert len(list(punctual.track("abc", total_steps=10, start_step=7))) == 3
-    assert (page.pulse().n_steps, page.claim().state) == (10, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (10, State.LANDED)
 
 
 def test_a_loop_left_by_break_counts_the_step_it_was_left_in(page: Page) -> None:
     for batch in punctual.track("abcd", epochs=1):
         if batch == "c":
             break
-    assert page.pulse().n_steps == 3
+    assert page.progress().n_steps == 3
 
 
 def test_a_loop_left_by_break_when_all_is_done_counts_no_more(page: Page) -> None:
     for i in punctual.track(count(), total_steps=4):
         if i == 4:
             break
-    assert (page.pulse().n_steps, page.claim().state, page.claim().fault) == (4, State.LANDED, Fault.NONE)
+    assert (page.progress().n_steps, page.declaration().state, page.declaration().fault) == (
+        4,
+        State.LANDED,
+        Fault.NONE,
+    )
 
 
 def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: Page) -> None:
@@ -103,7 +115,7 @@ def test_a_step_that_fails_and_is_caught_inside_the_loop_counts(page: Page) -> N
             assert batch != "b"
         except AssertionError:
             continue
-    assert page.pulse().n_steps == 3
+    assert page.progress().n_steps == 3
 
 
 def test_an_iterable_shorter_than_it_says_keeps_its_epochs_apart() -> None:
@@ -128,7 +140,7 @@ def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
     with pytest.raises(KeyError):  # noqa: PT012
         for batch in punctual.track("abc", epochs=1):
             fail_at(batch)
-    assert page.claim().state == State.TRAINING
+    assert page.declaration().state == State.TRAINING
 
 
 @pytest.mark.parametrize(
@@ -156,23 +168,27 @@ def test_epochs_need_a_length() -> None:
 
 def test_zero_steps_are_a_fault_and_no_exception(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(punctual.track([], epochs=3)) == []
-    assert (page.claim().fault, page.claim().state) == (Fault.ZERO_STEPS, State.TRAINING)
+    assert (page.declaration().fault, page.declaration().state) == (Fault.ZERO_STEPS, State.TRAINING)
     assert "got 0 steps" in capsys.readouterr().err
 
 
 def test_more_steps_than_declared_are_a_fault_told_once(page: Page, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(punctual.track(range(5), total_steps=3))) == 5
-    assert (page.claim().fault, page.claim().total_steps, page.pulse().n_steps) == (Fault.MORE_STEPS, 5, 5)
+    assert (page.declaration().fault, page.declaration().total_steps, page.progress().n_steps) == (
+        Fault.MORE_STEPS,
+        5,
+        5,
+    )
     assert capsys.readouterr().err.count("must not take more than the 3 steps declared: got step 4 for") == 1
 
 
 def test_another_loop_comes_on_top(page: Page) -> None:
     list(punctual.track("ab", epochs=2))
     run = punctual.track("abc", epochs=1)
-    claim = page.claim()
-    assert (claim.fault, claim.total_steps, claim.state) == (Fault.MORE_STEPS, 7, State.TRAINING)
+    declaration = page.declaration()
+    assert (declaration.fault, declaration.total_steps, declaration.state) == (Fault.MORE_STEPS, 7, State.TRAINING)
     assert [(run.step, run.epoch_ended) for _ in run] == [(0, False), (1, False), (2, True)]
-    assert (page.pulse().n_steps, page.claim().state) == (7, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (7, State.LANDED)
 
 
 def test_without_punctual_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,9 +201,9 @@ def test_a_restarted_training_takes_the_page_over(page: Page, restart: Callable[
     list(punctual.track(range(4), total_steps=10))
     restart()
     run = punctual.track(range(6), total_steps=10, start_step=4)
-    assert (page.claim().state, page.claim().start_step) == (State.STARTING, 4)
+    assert (page.declaration().state, page.declaration().start_step) == (State.STARTING, 4)
     list(run)
-    assert (page.pulse().n_steps, page.claim().state) == (10, State.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (10, State.LANDED)
 
 
 @pytest.mark.parametrize(

@@ -20,24 +20,26 @@ from punctual.executors.local.workers import n_workers_in
 WORKER = Resources(cores=0.25)
 SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
 
-#: Plays an agent: `answer(wish)` says what becomes of each wish, after a while.
+#: Plays an agent: `answer(target)` says what becomes of each target, after a while.
 AGENT = """
 import os, time
-from punctual.wire import Crew, Page, PAGE_VARIABLE
+from punctual.wire import WorkerStatus, Page, PAGE_VARIABLE
 
 page = Page.open(os.environ[PAGE_VARIABLE])
-page.muster(Crew(os.getpid()))
+page.publish_workers(WorkerStatus(os.getpid()))
 answered = 0
 while True:
-    wish = page.wish()
-    if wish.request != answered:
+    target = page.worker_target()
+    if target.request != answered:
         time.sleep(0.05)
-        answered = wish.request
-        page.muster({crew})
+        answered = target.request
+        page.publish_workers({status})
     time.sleep(0.005)
 """
-OBEYS = AGENT.format(crew="Crew(os.getpid(), wish.request, wish.n_workers)")
-KEEPS_ONE = AGENT.format(crew='Crew(os.getpid(), wish.request, 1, cause="" if wish.n_workers == 1 else "no room")')
+OBEYS = AGENT.format(status="WorkerStatus(os.getpid(), target.request, target.n_workers)")
+KEEPS_ONE = AGENT.format(
+    status='WorkerStatus(os.getpid(), target.request, 1, cause="" if target.n_workers == 1 else "no room")'
+)
 PLAIN = """
 import time, punctual
 for batch in punctual.track(range(100000), epochs=1):
@@ -77,7 +79,7 @@ def test_the_same_number_again_is_answered_at_once(stage: Stage) -> None:
     assert stage.events[-1].request == 3
 
 
-def test_of_two_wishes_the_newer_one_is_answered(stage: Stage) -> None:
+def test_of_two_targets_the_newer_one_is_answered(stage: Stage) -> None:
     launch(stage, OBEYS)
     resize(stage, 3)
     resize(stage, 2)
@@ -97,7 +99,7 @@ def test_a_change_that_failed_says_what_is_held(stage: Stage) -> None:
 
 def test_an_agent_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_CHANGE_S_MAX", 0.2)
-    launch(stage, AGENT.format(crew="Crew(os.getpid())"))
+    launch(stage, AGENT.format(status="WorkerStatus(os.getpid())"))
     resize(stage, 2)
     assert "not ready within 0.2 s" in stage.wait(GrantFailed).cause
 
@@ -139,13 +141,13 @@ from tests.executors.test_workers import launch, resize
 folder = Path(sys.argv[1])
 stage = Stage(folder / "runtime")
 launch(stage, (folder / "agent.py").read_text())
-until(lambda: stage.executor.crew(JOB).n_workers)
+until(lambda: stage.executor.worker_status(JOB).n_workers)
 resize(stage, 3)
 (folder / "asked").touch()
 time.sleep(60)
 """
 HESITANT = OBEYS.replace(
-    "time.sleep(0.05)", "\n        while wish.n_workers == 3 and not os.path.exists('go'): time.sleep(0.01)"
+    "time.sleep(0.05)", "\n        while target.n_workers == 3 and not os.path.exists('go'): time.sleep(0.01)"
 )
 
 
@@ -169,4 +171,4 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     resize(stage, 3)
     (tmp_path / "go").touch()
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 3}
-    assert stage.executor.crew(JOB).n_workers == 3
+    assert stage.executor.worker_status(JOB).n_workers == 3

@@ -13,10 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual import wire
-from punctual.wire import Claim, Crew, CrewWish, Fault, Orders, Page, PageError, PhaseEntry, Pulse, State
+from punctual.wire import (
+    Declaration,
+    Directives,
+    Fault,
+    Page,
+    PageError,
+    PhaseEntry,
+    Progress,
+    State,
+    WorkerStatus,
+    WorkerTarget,
+)
 
-REGIONS = (wire._PULSE, wire._CLAIM, wire._BEAT, wire._ORDERS, wire._WISH, wire._CREW, wire._PHASES)
-N_PULSES = 200_000
+REGIONS = (
+    wire._PROGRESS,
+    wire._DECLARATION,
+    wire._HEARTBEAT,
+    wire._DIRECTIVES,
+    wire._TARGET,
+    wire._STATUS,
+    wire._PHASES,
+)
+N_UNITS = 200_000
 
 
 @pytest.fixture
@@ -52,65 +71,65 @@ def test_regions_lie_apart_within_the_page() -> None:
 
 
 def test_regions_of_different_writers_share_no_cache_line() -> None:
-    training = [wire._PULSE, wire._CLAIM, wire._CREW, wire._PHASES]
-    punctual = [wire._BEAT, wire._ORDERS, wire._WISH]
+    training = [wire._PROGRESS, wire._DECLARATION, wire._STATUS, wire._PHASES]
+    punctual = [wire._HEARTBEAT, wire._DIRECTIVES, wire._TARGET]
     lines = [{i // 64 for r in side for i in range(r.offset, r.end)} for side in (training, punctual)]
     assert not lines[0] & lines[1]
 
 
 def test_a_new_page_is_empty(training: Page) -> None:
-    assert training.pulse() == Pulse()
-    assert training.claim() == Claim()
+    assert training.progress() == Progress()
+    assert training.declaration() == Declaration()
     assert training.phases() == []
-    assert training.orders() == Orders()
-    assert training.beat_ns() == 0
+    assert training.directives() == Directives()
+    assert training.heartbeat_ns() == 0
 
 
-def test_pulse_round_trip(page: Page, training: Page) -> None:
-    training.publish(7, 2**40, 2**35, 1)
-    assert page.pulse() == Pulse(n_steps=7, stamp_ns=2**40, cpu_ns=2**35, i_phase=1)
+def test_progress_round_trip(page: Page, training: Page) -> None:
+    training.publish_progress(7, 2**40, 2**35, 1)
+    assert page.progress() == Progress(n_steps=7, stamp_ns=2**40, cpu_ns=2**35, i_phase=1)
 
 
-def test_claim_round_trip(page: Page, training: Page) -> None:
-    claim = Claim(4711, 3000, 120, State.TRAINING, Fault.MORE_STEPS, can_stop=True)
-    training.declare(claim)
-    assert page.claim() == claim
+def test_declaration_round_trip(page: Page, training: Page) -> None:
+    declaration = Declaration(4711, 3000, 120, State.TRAINING, Fault.MORE_STEPS, can_stop=True)
+    training.declare(declaration)
+    assert page.declaration() == declaration
 
 
 def test_orders_round_trip(page: Page, training: Page) -> None:
-    before = training.orders_version()
-    orders = Orders(True, False, 5_000_000_000, 1200.5, 2.5e7, (2.5, 1.0))
-    page.order(orders)
-    assert training.orders_version() != before
-    seen = training.orders()
-    assert replace(seen, phase_cost_steps=seen.phase_cost_steps[:2]) == orders
+    before = training.directives_version()
+    directives = Directives(True, False, 5_000_000_000, 1200.5, 2.5e7, (2.5, 1.0))
+    page.send(directives)
+    assert training.directives_version() != before
+    seen = training.directives()
+    assert replace(seen, phase_cost_steps=seen.phase_cost_steps[:2]) == directives
     assert set(seen.phase_cost_steps[2:]) == {0.0}
 
 
 def test_a_stop_is_an_order(page: Page, training: Page) -> None:
-    page.order(Orders(stop=True))
-    assert training.orders().stop
-    assert not training.orders().pacing
+    page.send(Directives(stop=True))
+    assert training.directives().stop
+    assert not training.directives().pacing
 
 
 def test_beat_round_trip(page: Page, training: Page) -> None:
-    page.beat(123)
-    assert training.beat_ns() == 123
+    page.heartbeat(123)
+    assert training.heartbeat_ns() == 123
 
 
-def test_a_wish_round_trip(page: Page, training: Page) -> None:
-    assert training.wish() == CrewWish()
-    page.wish_for(CrewWish(request=7, n_workers=3, n_devices_each=1))
-    assert training.wish() == CrewWish(request=7, n_workers=3, n_devices_each=1)
+def test_a_worker_target_round_trip(page: Page, training: Page) -> None:
+    assert training.worker_target() == WorkerTarget()
+    page.send_worker_target(WorkerTarget(request=7, n_workers=3, n_devices_each=1))
+    assert training.worker_target() == WorkerTarget(request=7, n_workers=3, n_devices_each=1)
 
 
-def test_a_crew_round_trip_and_a_cause_is_cut_to_fit(page: Page, training: Page) -> None:
-    assert page.crew() == Crew()
-    crew = Crew(4711, 7, 3, 12, 11, 200_000_000, 10**11, 1, 2, "a worker ended: no memory left")
-    training.muster(crew)
-    assert page.crew() == crew
-    training.muster(replace(crew, cause="é" * 200))
-    assert page.crew().cause == "é" * 80
+def test_worker_status_round_trip_and_a_cause_is_cut_to_fit(page: Page, training: Page) -> None:
+    assert page.worker_status() == WorkerStatus()
+    status = WorkerStatus(4711, 7, 3, 12, 11, 200_000_000, 10**11, 1, 2, "a worker ended: no memory left")
+    training.publish_workers(status)
+    assert page.worker_status() == status
+    training.publish_workers(replace(status, cause="é" * 200))
+    assert page.worker_status().cause == "é" * 80
 
 
 @given(
@@ -161,9 +180,9 @@ def test_versions_change_with_every_table(page: Page) -> None:
 def test_a_restarted_training_goes_on_counting(page: Page, path: str) -> None:
     for i in range(1, 4):
         training = Page.open(path)
-        training.publish(i, 0, 0, -1)
+        training.publish_progress(i, 0, 0, -1)
         training.close()
-        assert page.pulse().n_steps == i
+        assert page.progress().n_steps == i
 
 
 @pytest.mark.parametrize("region", REGIONS)
@@ -177,16 +196,16 @@ def test_a_half_written_payload_is_not_read(page: Page, region: wire._Region) ->
 def test_a_writer_that_died_before_its_first_write_ended_leaves_nothing(page: Page) -> None:
     for region in REGIONS:
         open_guard(page, region)
-    assert (page.pulse(), page.claim(), page.phases(), page.orders(), page.beat_ns()) == (
-        Pulse(), Claim(), [], Orders(), 0,
+    assert (page.progress(), page.declaration(), page.phases(), page.directives(), page.heartbeat_ns()) == (
+        Progress(), Declaration(), [], Directives(), 0,
     )  # fmt: skip
 
 
 def test_a_writer_standing_still_leaves_what_was_read_last(page: Page, training: Page) -> None:
-    training.publish(41, 1, 1, -1)
-    assert page.pulse().n_steps == 41
-    open_guard(training, wire._PULSE)
-    assert page.pulse().n_steps == 41
+    training.publish_progress(41, 1, 1, -1)
+    assert page.progress().n_steps == 41
+    open_guard(training, wire._PROGRESS)
+    assert page.progress().n_steps == 41
 
 
 def test_create_refuses_an_existing_file(page: Page, path: str) -> None:
@@ -225,27 +244,27 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes, complaint: str)
 
 
 def test_the_pacing_line_is_anchored_at_its_end() -> None:
-    orders = Orders(pacing=True, end_ns=10_000, end_work=100.0, ns_per_step=50.0)
-    assert orders.unit_may_end_ns(100.0) == 10_000
-    assert orders.unit_may_end_ns(60.0) == 10_000 - 40 * 50
+    directives = Directives(pacing=True, end_ns=10_000, end_work=100.0, ns_per_step=50.0)
+    assert directives.unit_may_end_ns(100.0) == 10_000
+    assert directives.unit_may_end_ns(60.0) == 10_000 - 40 * 50
 
 
 def _hammer(path: str) -> None:
     page = Page.open(path)
-    for i in range(1, N_PULSES + 1):
-        page.publish(i, i, i, i)
+    for i in range(1, N_UNITS + 1):
+        page.publish_progress(i, i, i, i)
 
 
-def test_a_reader_never_sees_a_torn_pulse(page: Page, path: str) -> None:
+def test_a_reader_never_sees_a_torn_progress(page: Page, path: str) -> None:
     """Another process writes equal numbers as fast as it can; unequal or falling ones would be torn."""
     writer = multiprocessing.get_context("spawn").Process(target=_hammer, args=(path,))
     writer.start()
-    seen = [page.pulse()]
-    while seen[-1].n_steps < N_PULSES and (writer.is_alive() or page.pulse() != seen[-1]):
-        pulse = page.pulse()
-        if pulse != seen[-1]:
-            seen.append(pulse)
+    seen = [page.progress()]
+    while seen[-1].n_steps < N_UNITS and (writer.is_alive() or page.progress() != seen[-1]):
+        progress = page.progress()
+        if progress != seen[-1]:
+            seen.append(progress)
     writer.join()
-    assert seen[-1].n_steps == N_PULSES
+    assert seen[-1].n_steps == N_UNITS
     assert all(len({p.n_steps, p.stamp_ns, p.cpu_ns, p.i_phase}) == 1 for p in seen[1:])
     assert all(earlier.n_steps < later.n_steps for earlier, later in pairwise(seen))

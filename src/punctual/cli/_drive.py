@@ -18,10 +18,10 @@ from punctual.cli._past import messages_of
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import as_fields, draw, paragraph
 from punctual.cli._screens import Screen, screen_for
-from punctual.cli._workers import crew_fields, told_of
+from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.run import RunSummary, summarize
-from punctual.wire import Crew
+from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
 #: As in sysexits.h: an internal software error.
@@ -45,13 +45,13 @@ class Manner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to; `received`: the signal that ended it; `crew`: its workers, if it was made of any."""
+    """What a run came to; `received`: the signal that ended it; `workers`: its workers, if it was made of any."""
 
     run: LiveRun
     summary: RunSummary
     faults: tuple[InvalidSpec, ...]
     received: int | None
-    crew: Crew | None = None
+    workers: WorkerStatus | None = None
 
     def exit_code(self, *, strict: bool) -> int:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
@@ -149,8 +149,8 @@ def carry_out(make: MakeOrigin, screen: Screen) -> Outcome:
         finally:
             screen.close()
         summary, faults = summarize(run.messages(), run.job), tuple(run.executor.faults(run.job))
-    crew = run.executor.crew(run.job)
-    return Outcome(run=run, summary=summary, faults=faults, received=interrupts.received, crew=crew)
+    workers = run.executor.worker_status(run.job)
+    return Outcome(run=run, summary=summary, faults=faults, received=interrupts.received, workers=workers)
 
 
 def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
@@ -167,7 +167,7 @@ def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
 def _last_words(outcome: Outcome, drawn: Path | None) -> str:
     where = f"Why it got what it got: punctual why {outcome.run.job}; journal: {outcome.run.places.journal}"
     report = f"; report: {drawn}" if drawn is not None else ""
-    return f"{paragraph(outcome.summary)}{told_of(outcome.crew)} {where}{report}."
+    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
 
 
 def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
         "exit_code": exit_code,
-        "crew": crew_fields(outcome.crew),
+        "workers": worker_fields(outcome.workers),
         "faults": [str(fault) for fault in outcome.faults],
         "journal": str(outcome.run.places.journal),
     }

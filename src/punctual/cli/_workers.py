@@ -8,7 +8,7 @@ from punctual.cli._capacity import FLOOR_CORES
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.wire import Crew
+from punctual.wire import WorkerStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,22 +100,22 @@ def worker_in(wishes: WorkerWishes, capacity: Resources) -> Resources:
     return worker
 
 
-def crew_fields(crew: Crew | None) -> dict[str, Any] | None:
+def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:
     """What became of the workers, in plain fields; None: the job had none, or no agent."""
-    if crew is None or not crew.agent_pid:
+    if status is None or not status.agent_pid:
         return None
     return {
-        "n_resizes": crew.n_resizes,
-        "longest_stop_s": crew.longest_stop_ns / 1e9,
-        "n_steps_redone": crew.n_steps_redone,
-        "n_workers_lost": crew.n_workers_lost,
+        "n_resizes": status.n_resizes,
+        "longest_stop_s": status.longest_stop_ns / 1e9,
+        "n_steps_redone": status.n_steps_redone,
+        "n_workers_lost": status.n_workers_lost,
     }
 
 
-def told_of(crew: Crew | None) -> str:
+def told_of(status: WorkerStatus | None) -> str:
     """The same as a sentence with a blank before it; empty if nothing has happened."""
-    if crew is None or not crew.longest_stop_ns:
+    if status is None or not status.longest_stop_ns:
         return ""
-    lost = f", {crew.n_workers_lost} lost and {crew.n_steps_redone} steps done again" * (crew.n_workers_lost > 0)
-    stop_s = crew.longest_stop_ns / 1e9
-    return f" Its workers changed {crew.n_resizes} times{lost}; training stood still for {short(stop_s)} at most."
+    lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
+    stop_s = status.longest_stop_ns / 1e9
+    return f" Its workers changed {status.n_resizes} times{lost}; training stood still for {short(stop_s)} at most."

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from punctual.client.complaint import warn
-from punctual.wire import PAGE_VARIABLE, Claim, Page, PageError
+from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError
 
 
 def connect() -> Page | None:
@@ -15,20 +15,20 @@ def connect() -> Page | None:
     if not path:
         return None
     try:
-        return _claimed(path)
+        return _opened(path)
     except (OSError, PageError) as error:
         warn(f"`{PAGE_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
              "Training goes on without a deadline; start it with `punctual run`.")  # fmt: skip
         return None
 
 
-def _claimed(path: str) -> Page | None:
+def _opened(path: str) -> Page | None:
     with _locked(path):
         page = Page.open(path)
-        if _is_alive(page.claim().pid):
+        if _is_alive(page.declaration().pid):
             page.close()
             return None
-        page.declare(Claim(pid=os.getpid()))
+        page.declare(Declaration(pid=os.getpid()))
         page.publish_phases([])
         return page
 

@@ -5,23 +5,23 @@ from contextlib import AbstractContextManager, nullcontext
 from time import monotonic_ns, sleep
 
 from punctual.client.record import PhaseRecord
-from punctual.wire import Orders, Page
+from punctual.wire import Directives, Page
 
-#: A sleep is cut into slices, so that new orders take effect within one.
+#: A sleep is cut into slices, so that new directives take effect within one.
 _SLICE_S = 0.1
 
 #: Punctual ticks at least every half second; after this long nobody steers, and training goes on at full speed.
-_BEAT_AGE_MAX_NS = 5_000_000_000
+_HEARTBEAT_AGE_MAX_NS = 5_000_000_000
 
 
-def work_steps(n_steps: int, phases: Sequence[PhaseRecord], orders: Orders) -> float:
-    """Work done, in steps: a unit of a phase counts as many steps as the orders say."""
-    costs_steps = orders.phase_cost_steps
+def work_steps(n_steps: int, phases: Sequence[PhaseRecord], directives: Directives) -> float:
+    """Work done, in steps: a unit of a phase counts as many steps as the directives say."""
+    costs_steps = directives.phase_cost_steps
     return n_steps + sum(phase.n_units_done * cost for phase, cost in zip(phases, costs_steps, strict=False))
 
 
 class Pacer:
-    """The latest orders, and the waiting they ask for.
+    """The latest directives, and the waiting they ask for.
 
     Attributes
     ----------
@@ -30,17 +30,17 @@ class Pacer:
     """
 
     def __init__(self, page: Page) -> None:
-        self.orders = Orders()
+        self.directives = Directives()
         self.excused: Callable[[], AbstractContextManager[None]] = nullcontext
         self._page = page
         self._version = 0
 
     def refresh(self) -> None:
-        """Read the orders if they have changed."""
-        version = self._page.orders_version()
+        """Read the directives if they have changed."""
+        version = self._page.directives_version()
         if version != self._version:
-            # The version is the older of the two: orders that change just now are read again next time.
-            self.orders = self._page.orders()
+            # The version is the older of the two: directives that change just now are read again next time.
+            self.directives = self._page.directives()
             self._version = version
 
     def hold(self, n_steps: int, phases: Sequence[PhaseRecord]) -> None:
@@ -52,9 +52,9 @@ class Pacer:
                     self.refresh()
 
     def _wait_ns(self, n_steps: int, phases: Sequence[PhaseRecord]) -> float:
-        if not self.orders.pacing or self.orders.stop:
+        if not self.directives.pacing or self.directives.stop:
             return 0.0
         now_ns = monotonic_ns()
-        if now_ns - self._page.beat_ns() > _BEAT_AGE_MAX_NS:
+        if now_ns - self._page.heartbeat_ns() > _HEARTBEAT_AGE_MAX_NS:
             return 0.0
-        return self.orders.unit_may_end_ns(work_steps(n_steps, phases, self.orders)) - now_ns
+        return self.directives.unit_may_end_ns(work_steps(n_steps, phases, self.directives)) - now_ns

@@ -12,7 +12,7 @@ from punctual.client.declaration import Phase
 from punctual.client.losses import Losses
 from punctual.client.pacing import Pacer
 from punctual.client.record import Course, Lap, PhaseRecord
-from punctual.wire import N_PHASES_MAX, Claim, Fault, Page, State
+from punctual.wire import N_PHASES_MAX, Declaration, Fault, Page, State
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
@@ -40,7 +40,7 @@ class Session:
         self._page = page
         self._pacer = Pacer(page) if page else None
         self._losses = Losses(page)
-        self._claim = Claim(pid=os.getpid())
+        self._declaration = Declaration(pid=os.getpid())
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
         self._lap = Lap()
@@ -90,26 +90,26 @@ class Session:
 
     def allow_stop(self) -> None:
         """The script can be asked to stop."""
-        self._declare(replace(self._claim, can_stop=True))
+        self._declare(replace(self._declaration, can_stop=True))
 
     @property
     def stop_asked(self) -> bool:
         """Whether Punctual wants the process to end."""
-        return self._pacer is not None and self._pacer.orders.stop
+        return self._pacer is not None and self._pacer.directives.stop
 
     # Steps.
 
     def start_training(self) -> None:
         """The first step is about to begin: what came before was start-up."""
-        if self._claim.state == State.STARTING:
+        if self._declaration.state == State.STARTING:
             self._warn_without_agent()
-            self._declare(replace(self._claim, state=State.TRAINING))
-            self._pulse()
+            self._declare(replace(self._declaration, state=State.TRAINING))
+            self._publish_progress()
             self._settle()
 
     def _warn_without_agent(self) -> None:
         """A job made of workers whose program does not know of them."""
-        if self._page is not None and self._page.wish().n_workers and not self._page.crew().agent_pid:
+        if self._page is not None and self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
             warn(
                 "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
                 f"process {os.getpid()}",
@@ -141,7 +141,7 @@ class Session:
         for phase in self._phases:
             phase.end_early(self.n_steps, n_phases_more)
         self._publish_phases()
-        self._declare(replace(self._claim, total_steps=self.n_steps))
+        self._declare(replace(self._declaration, total_steps=self.n_steps))
         self._settle()
 
     def leave_step(self) -> None:
@@ -182,7 +182,7 @@ class Session:
         if left:
             self._lap.charge(left, 0)
         self._publish_phases()
-        self._pulse()
+        self._publish_progress()
         self._settle()
         self._lap.restart()
         return left
@@ -213,34 +213,34 @@ class Session:
             return
         cpu_ns = process_time_ns()
         self._pacer.refresh()
-        if self._pacer.orders.pacing:
+        if self._pacer.directives.pacing:
             self._pacer.hold(self.n_steps, self._phases)
         if i_phase != OUTSIDE:
             self._publish_phases()
-        self._page.publish(self.n_steps, monotonic_ns(), cpu_ns, i_phase)
+        self._page.publish_progress(self.n_steps, monotonic_ns(), cpu_ns, i_phase)
 
-    def _pulse(self) -> None:
+    def _publish_progress(self) -> None:
         """Publish where the process is, no unit having been done."""
         if self._page is not None:
-            self._page.publish(self.n_steps, monotonic_ns(), process_time_ns(), self._i_phase())
+            self._page.publish_progress(self.n_steps, monotonic_ns(), process_time_ns(), self._i_phase())
 
     def _publish_phases(self) -> None:
         if self._page is not None:
             self._page.publish_phases([phase.entry(self.course) for phase in self._phases])
 
-    def _declare(self, claim: Claim) -> None:
-        if claim == self._claim:
+    def _declare(self, declaration: Declaration) -> None:
+        if declaration == self._declaration:
             return
-        self._claim = claim
+        self._declaration = declaration
         if self._page is not None:
-            self._page.declare(claim)
+            self._page.declare(declaration)
 
     # What was declared against what is done.
 
     def _begin_count(self, course: Course) -> None:
         self.course = course
         self.n_steps = course.start_step
-        self._declare(replace(self._claim, total_steps=course.total_steps, start_step=course.start_step))
+        self._declare(replace(self._declaration, total_steps=course.total_steps, start_step=course.start_step))
         if not course.total_steps:
             self._report(
                 Fault.ZERO_STEPS, "a training must have at least one step", "0 steps", "`punctual.track`",
@@ -256,13 +256,13 @@ class Session:
 
     def _settle(self) -> None:
         """Say whether all that was declared is done."""
-        if self._claim.state == State.STARTING:
+        if self._declaration.state == State.STARTING:
             return
         has_overrun = self.n_steps > self.course.total_steps > 0
         if has_overrun:
             self._raise_total(self.n_steps, f"step {self.n_steps}")
         state = State.LANDED if self._is_all_done() and not has_overrun else State.TRAINING
-        self._declare(replace(self._claim, state=state))
+        self._declare(replace(self._declaration, state=state))
 
     def _is_all_done(self) -> bool:
         if self._phase or not self.n_steps >= self.course.total_steps > 0:
@@ -275,7 +275,7 @@ class Session:
             "`punctual.track`", "Declare all steps at the first call, and put evaluation into `punctual.phase`.",
         )  # fmt: skip
         self.course = replace(self.course, total_steps=total_steps)
-        self._declare(replace(self._claim, total_steps=total_steps))
+        self._declare(replace(self._declaration, total_steps=total_steps))
 
     def _report(self, fault: Fault, must: str, got: str, where: str, remedy: str) -> None:
         """Tell the script's author and Punctual, once; a process nobody listens to keeps quiet."""
@@ -283,7 +283,7 @@ class Session:
             return
         self._faults.add(fault)
         warn(must, got, where, remedy)
-        self._declare(replace(self._claim, fault=fault))
+        self._declare(replace(self._declaration, fault=fault))
 
 
 _session: Session | None = None

@@ -1,4 +1,4 @@
-"""The agent and real workers: a script of its own, its crew watched and hurt from outside."""
+"""The agent and real workers: a script of its own, its workers watched and hurt from outside."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.wire import PAGE_VARIABLE, Crew, CrewWish, Page
+from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
 
 SCRIPT = Path(__file__).parent / "link_training.py"
 PATIENCE_S = 50.0
@@ -27,29 +27,29 @@ class Stage:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *argv: str, n_workers: int = 1) -> None:
-        self.wish(n_workers)
+        self.send_target(n_workers)
         environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3"}
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
-    def wish(self, n_workers: int) -> int:
+    def send_target(self, n_workers: int) -> int:
         self._n_requests += 1
-        self.page.wish_for(CrewWish(self._n_requests, n_workers))
+        self.page.send_worker_target(WorkerTarget(self._n_requests, n_workers))
         return self._n_requests
 
-    def resize(self, n_workers: int) -> Crew:
-        request = self.wish(n_workers)
-        return self.await_crew(lambda crew: crew.request == request)
+    def resize(self, n_workers: int) -> WorkerStatus:
+        request = self.send_target(n_workers)
+        return self.await_status(lambda status: status.request == request)
 
-    def await_crew(self, holds: Callable[[Crew], bool]) -> Crew:
+    def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:
         until = time.monotonic() + PATIENCE_S
-        while not holds(crew := self.page.crew()):
+        while not holds(status := self.page.worker_status()):
             assert self._process.poll() is None, self.output()
-            assert time.monotonic() < until, f"{crew}\n{self.output()}"
+            assert time.monotonic() < until, f"{status}\n{self.output()}"
             time.sleep(0.005)
-        return crew
+        return status
 
     def exit_code(self) -> int:
         return self._process.wait(PATIENCE_S)
@@ -116,31 +116,33 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-def test_a_crew_grows_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
+def test_workers_grow_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
     stage.start(str(SCRIPT), "for_ever", "torch")
-    crew = stage.await_crew(lambda crew: crew.request == 1)
-    assert (crew.agent_pid, crew.n_workers, crew.generation) == (stage.agent_pid, 1, 1)
+    status = stage.await_status(lambda status: status.request == 1)
+    assert (status.agent_pid, status.n_workers, status.generation) == (stage.agent_pid, 1, 1)
 
     # The oldest stay; nobody is asked to leave but the one that is too many.
     first = stage.workers()
     assert stage.resize(3).n_workers == 3
     assert stage.workers()[:1] == first
     three = stage.workers()
-    crew = stage.resize(2)
-    assert (crew.n_workers, crew.n_resizes, crew.n_steps_redone, crew.n_workers_lost) == (2, 2, 0, 0)
+    status = stage.resize(2)
+    assert (status.n_workers, status.n_resizes, status.n_steps_redone, status.n_workers_lost) == (2, 2, 0, 0)
     assert _are_gone(three[2:])
     assert stage.workers() == three[:2]
 
     # A killed worker is replaced, and its survivor keeps what it has done.
     os.kill(three[0], signal.SIGKILL)
-    crew = stage.await_crew(lambda crew: crew.n_workers_lost == 1 and crew.n_workers == 2 and crew.n_steps_redone == 1)
+    status = stage.await_status(
+        lambda status: status.n_workers_lost == 1 and status.n_workers == 2 and status.n_steps_redone == 1
+    )
     assert stage.workers()[0] == three[1]
     assert "an end by SIGKILL" in stage.output()
 
     # So is one that only stands still.
     hanging = stage.workers()[1]
     os.kill(hanging, signal.SIGSTOP)
-    stage.await_crew(lambda crew: crew.n_workers_lost == 2 and crew.n_workers == 2)
+    stage.await_status(lambda status: status.n_workers_lost == 2 and status.n_workers == 2)
     assert _are_gone([hanging])
     assert "stood still" in stage.output()
 
@@ -150,15 +152,15 @@ def test_a_crew_grows_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:
     for n_workers in [2, 1] * 10:
         assert stage.resize(n_workers).n_workers == n_workers
     assert _settled_footprint(stage.agent_pid) == before
-    assert stage.page.crew().n_steps_redone == 2  # those of the two faults
-    assert 0 < stage.page.crew().last_stop_ns <= stage.page.crew().longest_stop_ns
+    assert stage.page.worker_status().n_steps_redone == 2  # those of the two faults
+    assert 0 < stage.page.worker_status().last_stop_ns <= stage.page.worker_status().longest_stop_ns
 
     # With all workers lost, others begin from what was saved.
     stage.resize(2)
-    generation = stage.page.crew().generation
+    generation = stage.page.worker_status().generation
     for pid in stage.workers():
         os.kill(pid, signal.SIGKILL)
-    stage.await_crew(lambda crew: crew.n_workers == 2 and crew.generation > generation)
+    stage.await_status(lambda status: status.n_workers == 2 and status.generation > generation)
 
     # Whatever becomes of the agent becomes of its workers, even of one that cannot know.
     alive = stage.workers()
@@ -172,23 +174,23 @@ def test_a_training_that_ends_ends_its_agent(stage: Stage) -> None:
     stage.start(str(SCRIPT), "briefly", "torch", n_workers=2)
     assert stage.exit_code() == 0
     assert stage.output().count("trained with 3 threads") == 2
-    assert stage.page.crew().n_workers == 0
+    assert stage.page.worker_status().n_workers == 0
 
 
 def test_a_worker_that_dawdles_on_purpose_is_let_be(stage: Stage) -> None:
     stage.start(str(SCRIPT), "dawdle", n_workers=2)
     assert stage.exit_code() == 0
     assert stage.output() == "all done\n"
-    assert stage.page.crew().n_workers_lost == 0
+    assert stage.page.worker_status().n_workers_lost == 0
 
 
 def test_members_see_that_one_is_lost_and_that_a_change_is_none(stage: Stage) -> None:
     stage.start(str(SCRIPT), "watch", n_workers=2)
-    crew = stage.await_crew(lambda crew: crew.n_workers == 2)
+    status = stage.await_status(lambda status: status.n_workers == 2)
     os.kill(stage.workers()[0], signal.SIGKILL)
-    stage.await_crew(lambda crew: crew.n_workers == 2 and crew.n_workers_lost == 1)
-    assert f"generation {crew.generation} has lost a member\n" in stage.output()
-    generation = stage.page.crew().generation
+    stage.await_status(lambda status: status.n_workers == 2 and status.n_workers_lost == 1)
+    assert f"generation {status.generation} has lost a member\n" in stage.output()
+    generation = stage.page.worker_status().generation
     assert stage.resize(1).n_workers == 1
     assert stage.output().count(f"generation {generation} is over\n") >= 1
 
@@ -200,13 +202,13 @@ def test_an_exception_is_shown_once(stage: Stage) -> None:
     assert stage.output().count("Traceback") == 1
 
 
-def test_a_wish_that_cannot_be_fulfilled_is_given_up_and_training_goes_on(stage: Stage) -> None:
+def test_a_target_that_cannot_be_fulfilled_is_given_up_and_training_goes_on(stage: Stage) -> None:
     stage.start(str(SCRIPT), "alone")
-    stage.await_crew(lambda crew: crew.request == 1)
-    crew = stage.resize(2)
-    assert (crew.n_workers, crew.cause) == (1, "a new worker has failed: MemoryError: no room for another")
-    crew = stage.resize(1)
-    assert (crew.n_workers, crew.generation, crew.cause) == (1, 1, "")
+    stage.await_status(lambda status: status.request == 1)
+    status = stage.resize(2)
+    assert (status.n_workers, status.cause) == (1, "a new worker has failed: MemoryError: no room for another")
+    status = stage.resize(1)
+    assert (status.n_workers, status.generation, status.cause) == (1, 1, "")
 
 
 def test_a_training_function_that_does_not_train_ends_too(stage: Stage) -> None:

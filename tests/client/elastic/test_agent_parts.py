@@ -159,14 +159,14 @@ def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
     account = Account(page, 42)
     account.form(1, 1, resizes=False, after_fault=False)
     account.resume(1, 500)
-    assert page.crew().last_stop_ns == 0  # a start is no stop
+    assert page.worker_status().last_stop_ns == 0  # a start is no stop
     account.stop(10, 1000)
     account.form(2, 2, resizes=True, after_fault=False)
     account.resume(11, 1300)
     account.resume(11, 1400)  # the second worker
-    crew = page.crew()
-    assert (crew.agent_pid, crew.generation, crew.n_workers, crew.n_resizes) == (42, 2, 2, 1)
-    assert (crew.last_stop_ns, crew.longest_stop_ns, crew.n_steps_redone) == (300, 300, 0)
+    status = page.worker_status()
+    assert (status.agent_pid, status.generation, status.n_workers, status.n_resizes) == (42, 2, 2, 1)
+    assert (status.last_stop_ns, status.longest_stop_ns, status.n_steps_redone) == (300, 300, 0)
 
 
 def test_what_a_fault_has_cost(page: Page) -> None:
@@ -174,27 +174,31 @@ def test_what_a_fault_has_cost(page: Page) -> None:
     account.form(1, 2, resizes=False, after_fault=False)
     account.resume(1, 500)
     account.lose(10, 1000)
-    assert (page.crew().n_workers, page.crew().n_workers_lost) == (1, 1)
+    assert (page.worker_status().n_workers, page.worker_status().n_workers_lost) == (1, 1)
     account.stop(10, 1010)
     account.form(2, 1, resizes=False, after_fault=True)
     account.resume(11, 1500)
-    assert (page.crew().last_stop_ns, page.crew().n_steps_redone, page.crew().n_resizes) == (490, 1, 0)
+    assert (page.worker_status().last_stop_ns, page.worker_status().n_steps_redone, page.worker_status().n_resizes) == (
+        490,
+        1,
+        0,
+    )
     account.lose(20, 3000)  # the last one: training goes on from a checkpoint of step 15
     account.form(3, 1, resizes=False, after_fault=True)
     account.resume(16, 9000)
-    assert (page.crew().longest_stop_ns, page.crew().n_steps_redone) == (6000, 1 + 5 + 1)
+    assert (page.worker_status().longest_stop_ns, page.worker_status().n_steps_redone) == (6000, 1 + 5 + 1)
     account.lose(17, 9500)  # before it is where it had been
     account.form(4, 1, resizes=False, after_fault=True)
     account.resume(18, 9600)
-    assert page.crew().n_steps_redone == 1 + 6 + 1
+    assert page.worker_status().n_steps_redone == 1 + 6 + 1
 
 
-def test_a_wish_is_answered_once(page: Page) -> None:
+def test_a_target_is_answered_once(page: Page) -> None:
     account = Account(page, 42)
     account.answer(7, "no room")
-    assert (page.crew().request, page.crew().cause, account.request) == (7, "no room", 7)
+    assert (page.worker_status().request, page.worker_status().cause, account.request) == (7, "no room", 7)
     account.answer(8)
-    assert (page.crew().request, page.crew().cause) == (8, "")
+    assert (page.worker_status().request, page.worker_status().cause) == (8, "")
 
 
 class Talk:

@@ -22,7 +22,7 @@ from punctual.client.elastic.evaluation import Telling
 from punctual.client.elastic.membership import Alone
 from punctual.client.elastic.replica import Replica, State
 from punctual.client.elastic.run import Run
-from punctual.wire import GOAL_VARIABLE, Orders, Page
+from punctual.wire import GOAL_VARIABLE, Directives, Page
 from punctual.wire import State as Stage
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -421,10 +421,10 @@ def test_punctual_hears_of_steps_and_evaluations(page: Page) -> None:
             for inputs, targets in run.batches(tensors(), global_batch_size=32):
                 run.backward(mean_loss(run.model, inputs, targets))
                 run.step()
-            assert page.claim().total_steps == 8
+            assert page.declaration().total_steps == 8
             assert page.phases()[0].units_planned >= 2  # both are in the plan from the first step on
             run.evaluate(lambda of, batch: of(batch[0]).sum(), tensors(), batch_size=16)
-    assert (page.pulse().n_steps, page.claim().state) == (8, Stage.LANDED)
+    assert (page.progress().n_steps, page.declaration().state) == (8, Stage.LANDED)
     (entry,) = page.phases()
     assert (entry.name, entry.n_units_done) == ("evaluate", 16)
 
@@ -439,7 +439,7 @@ def test_an_evaluation_is_known_before_the_first_step(page: Page) -> None:
     with run_of(linear()) as run:
         run.rehearse(total, tensors(), batch_size=5)
         assert n_batches == [5, 5]
-        assert page.pulse().n_steps == 0
+        assert page.progress().n_steps == 0
         for _ in run.epochs(2, phases=("evaluate",)):
             for inputs, targets in run.batches(tensors(), global_batch_size=32):
                 if run.step_number == 0:
@@ -451,7 +451,7 @@ def test_an_evaluation_is_known_before_the_first_step(page: Page) -> None:
             run.evaluate(total, tensors(), batch_size=5)
     (entry,) = page.phases()
     assert (entry.n_units_done, entry.units_planned, entry.n_units_measured) == (48, 48, 50)
-    assert page.claim().state == Stage.LANDED
+    assert page.declaration().state == Stage.LANDED
 
 
 def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
@@ -504,7 +504,7 @@ def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
     outcome = fall(Context(Alone()), deterministic=deterministic)
     assert outcome == (7, True, [0, 1])  # the middle of 6, 5 and 4; four steps each
     assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
-    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (7, 7, Stage.LANDED)
+    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (7, 7, Stage.LANDED)
     (entry,) = page.phases()
     assert entry.n_units_done == entry.units_planned == 16
 
@@ -517,7 +517,7 @@ def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
     fall(Context(Alone(), keeper), saves=True)
     restart()
     assert fall(Context(Alone(), Kept(keeper.state))) == (7, True, [1])
-    assert (page.claim().total_steps, page.pulse().n_steps) == (7, 7)
+    assert (page.declaration().total_steps, page.progress().n_steps) == (7, 7)
 
 
 def test_without_a_goal_no_losses_are_told(page: Page) -> None:
@@ -531,8 +531,8 @@ def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: Page) -> None:
         for inputs, targets in run.batches(tensors(), global_batch_size=32):
             run.backward(mean_loss(run.model, inputs, targets))
             if run.step() and run.step_number == 1:
-                assert page.claim().can_stop
-                page.order(Orders(stop=True))
+                assert page.declaration().can_stop
+                page.send(Directives(stop=True))
     assert caught.value.code == 143
     assert keeper.state is not None
     assert (

@@ -119,7 +119,7 @@ def test_all_end_where_the_goal_is_reached(tmp_path: Path, script: Script, death
     assert [outcome[:2] for outcome in outcomes] == [(7, True)] * len(outcomes)
     assert all(epochs[-1] == 1 for _, _, epochs in outcomes)
     assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
-    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (7, 7, State.LANDED)
+    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (7, 7, State.LANDED)
     (entry,) = page.phases()
     assert entry.n_units_done == entry.units_planned == 16
     page.close()
@@ -137,7 +137,7 @@ def test_a_loss_of_the_scripts_own_is_trained_to(tmp_path: Path, script: Script,
     assert [outcome[:2] for outcome in outcomes] == [(12, True)] * len(outcomes)  # the middle of 6, 2 and -2
     assert all(found == [6.0, 2.0, -2.0][-len(found) :] for _, _, found in outcomes)
     assert page.losses() == (3, [(4, 6.0), (8, 2.0), (12, -2.0)])
-    assert (page.claim().total_steps, page.pulse().n_steps, page.claim().state) == (12, 12, State.LANDED)
+    assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (12, 12, State.LANDED)
     page.close()
 
 

@@ -1,12 +1,12 @@
 """Looks after the workers of one training on one machine, in the process that the script was started as.
 
 The agent never trains. It has workers forked, brings them together in *generations*, lets go of those that are not
-wanted any more, and replaces those that die. Punctual and the agent talk through the page: the wish of how many
-workers there are to be, and the crew there is.
+wanted any more, and replaces those that die. Punctual and the agent talk through the page: the target of how many
+workers there are to be, and the workers there are.
 
 A generation is formed when all members of the one before it have joined: they have left their group after the same
 step, or it has failed under them. A planned change is announced, by raising the board's number, only when all the
-newcomers that it needs are ready to train. What is announced is carried out, and the newest wish comes after it.
+newcomers that it needs are ready to train. What is announced is carried out, and the newest target comes after it.
 """
 
 import json
@@ -29,7 +29,7 @@ from punctual.client.elastic.board import Board
 from punctual.client.elastic.crew import Crew, Worker, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.membership import AgentLink, Roster
 from punctual.client.elastic.nursery import Nursery
-from punctual.wire import PAGE_VARIABLE, Claim, CrewWish, Page, PageError
+from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError, WorkerTarget
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
@@ -58,7 +58,7 @@ def managed_page() -> Page | None:
         page = Page.open(path)
     except (OSError, PageError):  # whoever claims the page tells it
         return None
-    if page.wish().n_workers > 0:
+    if page.worker_target().n_workers > 0:
         return page
     page.close()
     return None
@@ -82,7 +82,7 @@ def serve(train: Callable[..., object]) -> None:
     page = managed_page()
     if page is None:
         raise invalid(
-            "the training must be made of workers", "no wish for any", "`punctual.elastic`",
+            "the training must be made of workers", "no target for any", "`punctual.elastic`",
             "Start it with `punctual run --workers 1..4`.",
         )  # fmt: skip
     hang_s = _hang_s(os.environ.get(HANG_VARIABLE))
@@ -115,8 +115,8 @@ def _leave_page_to_workers(page: Page) -> None:
     """The first worker speaks of steps; the script's top level may have claimed the page for this process."""
     if session._session is not None:  # noqa: SLF001 -- asking for the session would make one, and claim the page
         session._session.mute()  # noqa: SLF001
-    if page.claim().pid == os.getpid():
-        page.declare(Claim())
+    if page.declaration().pid == os.getpid():
+        page.declare(Declaration())
 
 
 class Agent:
@@ -151,8 +151,8 @@ class Agent:
         self._crew = Crew()
         self._generation = 0
         self._after_fault = False
-        self._wish = CrewWish()
-        #: Deaths of workers that had done nothing, since the last first step of one; and the wish that is not worth
+        self._target = WorkerTarget()
+        #: Deaths of workers that had done nothing, since the last first step of one; and the target that is not worth
         #: another attempt, with the reason.
         self._n_deaths = 0
         self._given_up: tuple[int, str] = (-1, "")
@@ -299,10 +299,10 @@ class Agent:
             self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
 
     def _give_up(self, cause: str) -> None:
-        """Make no more attempts to fulfil the wish in force."""
-        self._given_up = (self._wish.request, cause)
+        """Make no more attempts to fulfil the target in force."""
+        self._given_up = (self._target.request, cause)
         warn(
-            f"there must be {self._wish.n_workers} workers", f"{len(self._crew.members)} ({cause})", "this training",
+            f"there must be {self._target.n_workers} workers", f"{len(self._crew.members)} ({cause})", "this training",
             "It goes on with those there are, until another number is wanted.",
         )  # fmt: skip
 
@@ -313,9 +313,9 @@ class Agent:
         if self._exit_code is not None:
             self._wind_up()
             return
-        wish = self._page.wish()
-        if wish != self._wish:
-            self._wish, self._n_deaths = wish, 0
+        target = self._page.worker_target()
+        if target != self._target:
+            self._target, self._n_deaths = target, 0
         if self._nursery.is_ready:
             self._staff()
         self._end_hung()
@@ -328,8 +328,8 @@ class Agent:
     def _staff(self) -> None:
         """Start the workers that are missing; let go of newcomers that are too many."""
         newcomers = self._crew.newcomers()
-        n_missing = self._wish.n_workers - len(self._crew.members) - len(newcomers)
-        has_given_up = self._given_up[0] == self._wish.request
+        n_missing = self._target.n_workers - len(self._crew.members) - len(newcomers)
+        has_given_up = self._given_up[0] == self._target.request
         # Who leaves still uses its device.
         may_start = not has_given_up and all(worker.state != "leaving" for worker in self._crew.workers)
         for _ in range(n_missing if may_start else 0):
@@ -371,7 +371,7 @@ class Agent:
     def _chosen(self) -> list[Worker]:
         """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
         n_least = len(self._crew.members) if self._after_fault else 0
-        return self._crew.chosen(max(self._wish.n_workers, n_least))
+        return self._crew.chosen(max(self._target.n_workers, n_least))
 
     def _announce(self) -> None:
         if not self._is_announced():
@@ -389,7 +389,7 @@ class Agent:
                 generation=self._generation, rank=rank, n_workers=len(chosen),
                 store_host=_HOST, store_port=self._store.port,
                 source=None if all_equal and not self._after_fault else source,
-                i_device=worker.i_slot * self._wish.n_devices_each if self._wish.n_devices_each else None,
+                i_device=worker.i_slot * self._target.n_devices_each if self._target.n_devices_each else None,
             )  # fmt: skip
             worker.become("training", monotonic_ns())
             worker.tell(roster=asdict(roster), n_steps=n_steps)
@@ -401,13 +401,13 @@ class Agent:
         self._crew.members, self._after_fault = chosen, False
 
     def _answer(self) -> None:
-        """Tell Punctual what became of its wish, once nothing more is under way."""
+        """Tell Punctual what became of its target, once nothing more is under way."""
         request, cause = self._given_up
-        if self._wish.request == self._account.request or self._is_announced() or not self._crew.members:
+        if self._target.request == self._account.request or self._is_announced() or not self._crew.members:
             return
-        if len(self._crew.members) == self._wish.n_workers:
-            self._account.answer(self._wish.request)
-        elif request == self._wish.request and not self._crew.newcomers():
+        if len(self._crew.members) == self._target.n_workers:
+            self._account.answer(self._target.request)
+        elif request == self._target.request and not self._crew.newcomers():
             self._account.answer(request, cause)
 
     # The end.

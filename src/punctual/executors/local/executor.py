@@ -20,7 +20,7 @@ from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.program import Program
 from punctual.executors.local.progress import Latest
 from punctual.executors.local.user_scope import UserScope
-from punctual.wire import Crew
+from punctual.wire import WorkerStatus
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -132,10 +132,10 @@ class LocalExecutor:
         """Why it is this one and no other, in a sentence."""
         return self._choice.reason
 
-    def crew(self, job: JobId) -> Crew | None:
+    def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
         run = self._runs.get(job)
-        return None if run is None else run.crew
+        return None if run is None else run.worker_status
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""

@@ -44,10 +44,10 @@ from punctual.executors.local.mounts import is_in_memory
 from punctual.executors.local.output import Relay, new_output, write_through
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.program import Program
-from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, Progress
+from punctual.executors.local.progress import Latest, OutputProgress, PageProgress, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Answer, Workers, n_workers_in
-from punctual.wire import Crew, Page
+from punctual.wire import Page, WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class JobRun:
         self._stop_timer: threading.Timer | None = None
         self._page_path: Path | None = None
         self._workers: Workers | None = None
-        self._progress: Progress = self._make_progress(page, latest)
+        self._progress: ProgressSource = self._make_progress(page, latest)
         self._relay: Relay | None = None
         self._takeover_socket = takeover_socket_of(place.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
@@ -129,7 +129,7 @@ class JobRun:
         page = None if is_read else _new_page(place.runtime_dir, f"{group_name(launch.job)}.page")
         run = cls(place, program, launch, sink, page, Latest())
         if run._workers is not None:
-            run._workers.wish_for(n_workers_in(launch.spec, run._grant))
+            run._workers.set_target(n_workers_in(launch.spec, run._grant))
         if program.is_read:
             run._relay = Relay(run._receive, *new_output())
         return run
@@ -154,9 +154,9 @@ class JobRun:
         return self._ended
 
     @property
-    def crew(self) -> Crew | None:
+    def worker_status(self) -> WorkerStatus | None:
         """The job's workers; None: it is not made of them."""
-        return None if self._workers is None else self._workers.crew
+        return None if self._workers is None else self._workers.status
 
     @property
     def held(self) -> Allocation:
@@ -197,7 +197,7 @@ class JobRun:
             if self._ended or self._started_at is None:
                 return
             self._report(at, sink)
-            self._progress.beat()
+            self._progress.heartbeat()
 
     def stop(self, cause: str) -> None:
         """Have the job end, after a checkpoint if it can make one; returns at once."""
@@ -211,7 +211,7 @@ class JobRun:
             with suppress(OSError):
                 self._granted_cores = self._group.grant(math.inf)  # the sooner the checkpoint is written
             self._progress.ask_to_stop()
-            self._progress.beat()
+            self._progress.heartbeat()
             self._stop_timer = threading.Timer(self._place.stop_grace_s, self.terminate)
             self._stop_timer.daemon = True
             self._stop_timer.start()
@@ -244,7 +244,7 @@ class JobRun:
 
     # Starting.
 
-    def _make_progress(self, placed: tuple[Path, Page] | None, latest: Latest) -> Progress:
+    def _make_progress(self, placed: tuple[Path, Page] | None, latest: Latest) -> ProgressSource:
         if placed is None:
             text = ProgressText(self._program.progress_pattern or "auto")
             return OutputProgress(text, self._launch.spec.work_steps, latest)
@@ -259,7 +259,7 @@ class JobRun:
         if self._workers is None or worker is None:
             self._grant = replace(self._grant, cores=group.granted_cores())
         else:
-            self._grant = worker * max(1, self._workers.crew.n_workers or self._workers.n_wished)
+            self._grant = worker * max(1, self._workers.status.n_workers or self._workers.n_target)
         self._granted_cores = self._grant.cores
 
     def _live(self) -> None:
@@ -378,25 +378,25 @@ class JobRun:
         """Put the grant in force; False: its workers take a while."""
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
             return True
-        answered = self._wish_for_workers()
+        answered = self._set_worker_target()
         # Newcomers need theirs before they come, and those that leave theirs until they have.
         cores = self._grant.cores if answered else max(self._grant.cores, self._granted_cores)
         self._granted_cores = group.grant(cores)
         self._progress.pace(command.pacing)
-        self._progress.beat()
+        self._progress.heartbeat()
         return answered
 
     # Workers.
 
-    def _wish_for_workers(self) -> bool:
+    def _set_worker_target(self) -> bool:
         """Have the agent bring about the workers granted; whether they are there already."""
         if self._workers is None:
             return True
         n_workers = n_workers_in(self._launch.spec, self._grant)
         answer = self._workers.answer()
-        if n_workers == self._workers.n_wished and (answer is None or not answer.cause):
+        if n_workers == self._workers.n_target and (answer is None or not answer.cause):
             return answer is not None
-        self._workers.wish_for(n_workers)
+        self._workers.set_target(n_workers)
         return False
 
     def _await_workers(self, request: int, sink: Sink) -> None:

@@ -9,7 +9,7 @@ from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress_text import Count, ProgressText
-from punctual.wire import Claim, Fault, Orders, Page, PhaseEntry, State
+from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Latest:
         return self.steps_total is not None and self.steps_done >= self.steps_total > 0
 
 
-class Progress(Protocol):
+class ProgressSource(Protocol):
     """Where a job's progress comes from, and where what is wanted of it goes."""
 
     faults: set[Fault]
@@ -59,7 +59,7 @@ class Progress(Protocol):
         """Have the job make a checkpoint and leave; only where it `can_stop`."""
         ...
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Show the job that it is being looked after."""
         ...
 
@@ -79,28 +79,29 @@ class PageProgress:
         self._phases_version = -1  # whatever the page says already is new here
         self._phases: list[PhaseEntry] = []
         self._line: PacingLine | None = None
-        self._orders = page.orders()
+        self._directives = page.directives()
         self._n_losses = page.losses()[0]
         self.faults: set[Fault] = set()
 
     @property
     def can_stop(self) -> bool:
-        return self._page.claim().can_stop
+        return self._page.declaration().can_stop
 
     def latest(self, used_core_s: float) -> Latest:
-        # The claim first: what it says is done at the latest by the pulse that is read after it.
-        claim, pulse = self._page.claim(), self._page.pulse()
-        if claim.fault:
-            self.faults.add(claim.fault)
-        if not pulse.stamp_ns:
+        # The declaration first: what it says is done at the latest by the progress that is read after it.
+        declaration, progress = self._page.declaration(), self._page.progress()
+        if declaration.fault:
+            self.faults.add(declaration.fault)
+        if not progress.stamp_ns:
             return Latest()
         return Latest(
-            steps_done=pulse.n_steps,
-            steps_total=claim.total_steps or None,
-            unit_at=pulse.stamp_ns / 1e9,
+            steps_done=progress.n_steps,
+            steps_total=declaration.total_steps or None,
+            unit_at=progress.stamp_ns / 1e9,
             # Of workers that train together one speaks, and each has done as much.
-            in_flight_core_s=_in_flight_core_s(claim, pulse.cpu_ns) * max(1, self._page.crew().n_workers),
-            landed=claim.state == State.LANDED,
+            in_flight_core_s=_in_flight_core_s(declaration, progress.cpu_ns)
+            * max(1, self._page.worker_status().n_workers),
+            landed=declaration.state == State.LANDED,
         )
 
     def landed_at(self) -> float | None:
@@ -124,18 +125,18 @@ class PageProgress:
 
     def pace(self, line: PacingLine | None) -> None:
         self._line = line
-        self._order(_orders(line, self._submitted_at, self._phases, stop=self._orders.stop))
+        self._send(_directives(line, self._submitted_at, self._phases, stop=self._directives.stop))
 
     def ask_to_stop(self) -> None:
-        self._order(replace(self._orders, pacing=False, stop=True))
+        self._send(replace(self._directives, pacing=False, stop=True))
 
-    def beat(self) -> None:
-        self._page.beat(time.monotonic_ns())
+    def heartbeat(self) -> None:
+        self._page.heartbeat(time.monotonic_ns())
 
-    def _order(self, orders: Orders) -> None:
-        if orders != self._orders:
-            self._orders = orders
-            self._page.order(orders)
+    def _send(self, directives: Directives) -> None:
+        if directives != self._directives:
+            self._directives = directives
+            self._page.send(directives)
 
 
 class OutputProgress:
@@ -193,12 +194,12 @@ class OutputProgress:
     def ask_to_stop(self) -> None:
         """Nobody would listen."""
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Nobody would listen."""
 
 
-def _in_flight_core_s(claim: Claim, unit_cpu_ns: int) -> float:
-    clock_ns = cpu_clock_ns(claim.pid) if claim.pid else None
+def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:
+    clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
     return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
 
 
@@ -214,10 +215,10 @@ def _phase(entry: PhaseEntry) -> PhaseProgress:
     )
 
 
-def _orders(line: PacingLine | None, submitted_at: float, phases: list[PhaseEntry], stop: bool) -> Orders:
+def _directives(line: PacingLine | None, submitted_at: float, phases: list[PhaseEntry], stop: bool) -> Directives:
     if line is None or stop:
-        return Orders(stop=stop)
-    return Orders(
+        return Directives(stop=stop)
+    return Directives(
         pacing=True,
         end_ns=int((submitted_at + line.end_s) * 1e9),
         end_work=line.end_work,
