@@ -32,6 +32,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from enum import IntEnum
+from math import isfinite
 
 #: Environment variable that names the page's file to the training process.
 PAGE_VARIABLE = "PUNCTUAL_PAGE"
@@ -45,12 +46,19 @@ WORKERS_VARIABLE = "PUNCTUAL_WORKERS_MAX"
 #: Environment variable that tells a training at which loss it may end.
 GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 
+#: Exit codes of a process that ended because it was told to: for good, as a shell has it after SIGTERM (not zero: what
+#: follows a training with `&&` must not run after half of one); and to be started again from its checkpoint.
+EXIT_STOPPED = 143
+EXIT_LEFT = 79
+
 PAGE_BYTES = 4096
 N_PHASES_MAX = 8
 N_LOSSES_MAX = 32
+#: Devices are told as bits of a number of 64 that has a sign.
+N_DEVICES_MAX = 63
 _NAME_BYTES = 24
 _CAUSE_BYTES = 160
-_MAGIC = b"PNCTUAL\x01"
+_MAGIC = b"PNCTUAL\x02"
 
 #: A torn read is retried at once; a writer is inside a region for a microsecond, so this many failures in a row mean
 #: that it was stopped there: by its quota for some milliseconds, or for good.
@@ -63,6 +71,7 @@ class State(IntEnum):
     STARTING = 0
     TRAINING = 1
     LANDED = 2  # everything declared is done
+    LEFT = 3  # it has a checkpoint and ends because it was told to leave; started again, it goes on from there
 
 
 class Fault(IntEnum):
@@ -111,10 +120,22 @@ class PhaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class Directives:
-    """What Punctual wants of the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps."""
+    """What Punctual wants of the process. Work is in steps; a unit of phase i counts `phase_cost_steps[i]` steps.
+
+    Attributes
+    ----------
+    pacing
+        Whether to keep to the line that the numbers describe.
+    stop
+        Make a checkpoint and end; exit code `EXIT_STOPPED`.
+    leave
+        Make a checkpoint and end, to be started again from it: exit code `EXIT_LEFT` and state `LEFT`. A process whose
+        checkpoint cannot be written trains on instead.
+    """
 
     pacing: bool = False
     stop: bool = False
+    leave: bool = False
     end_ns: int = 0
     end_work: float = 0.0
     ns_per_step: float = 0.0
@@ -129,12 +150,24 @@ class Directives:
 class WorkerTarget:
     """How many workers the training is to have. `n_workers` 0: the job is not made of workers.
 
-    `request` numbers targets, each larger than the one before. `n_devices_each`: devices that one worker uses.
+    Attributes
+    ----------
+    request
+        Numbers the targets, each larger than the one before.
+    n_devices_each
+        Devices that one worker uses; 0: it trains on cores.
+    n_servers
+        Parameter servers beside the workers.
+    devices
+        Which of the devices that the job's process is shown (in `CUDA_VISIBLE_DEVICES`) its workers may use, counted
+        from 0 and below 63; empty: all. Workers that use another one already keep it.
     """
 
     request: int = 0
     n_workers: int = 0
     n_devices_each: int = 0
+    n_servers: int = 0
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +190,10 @@ class WorkerStatus:
         Steps done or begun whose work was lost.
     n_workers_lost
         Workers that ended or hung when nobody had asked them to leave.
+    n_servers
+        Parameter servers that train with them.
+    devices
+        Which of the devices that the job's process is shown its workers use, counted from 0.
     cause
         Why the last target was given up; empty: it was not.
     """
@@ -170,6 +207,8 @@ class WorkerStatus:
     longest_stop_ns: int = 0
     n_steps_redone: int = 0
     n_workers_lost: int = 0
+    n_servers: int = 0
+    devices: tuple[int, ...] = ()
     cause: str = ""
 
 
@@ -216,9 +255,9 @@ class _Region:
 _PROGRESS = _Region(64, "qqqq")
 _DECLARATION = _Region(128, "qqqqqq")
 _HEARTBEAT = _Region(256, "q")
-_DIRECTIVES = _Region(320, f"qqqdd{N_PHASES_MAX}d")
-_TARGET = _Region(448, "qqq")
-_STATUS = _Region(512, f"qqqqqqqqq{_CAUSE_BYTES}s")
+_DIRECTIVES = _Region(320, f"qqqqdd{N_PHASES_MAX}d")
+_TARGET = _Region(448, "qqqqq")
+_STATUS = _Region(512, f"qqqqqqqqqqq{_CAUSE_BYTES}s")
 _PHASES = _Region(1024, "q" + f"{_NAME_BYTES}sdqqqqd" * N_PHASES_MAX)
 
 
@@ -240,7 +279,7 @@ class Page:
         self._declaration_version = _DECLARATION.version(mapped)
         self._phases_version = _PHASES.version(mapped)
         self._losses_version = _LOSSES.version(mapped)
-        self._orders_version = _DIRECTIVES.version(mapped)
+        self._directives_version = _DIRECTIVES.version(mapped)
         self._heartbeat_version = _HEARTBEAT.version(mapped)
         self._target_version = _TARGET.version(mapped)
         self._status_version = _STATUS.version(mapped)
@@ -328,8 +367,8 @@ class Page:
         fields = self._read(_DIRECTIVES)
         if fields is None:
             return Directives()
-        pacing, stop, end_ns, end_work, ns_per_step, *costs = fields
-        return Directives(bool(pacing), bool(stop), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
+        pacing, stop, leave, end_ns, end_work, ns_per_step, *costs = fields
+        return Directives(bool(pacing), bool(stop), bool(leave), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
 
     def heartbeat_ns(self) -> int:
         """When Punctual last ticked; 0: never."""
@@ -339,27 +378,35 @@ class Page:
     def worker_target(self) -> WorkerTarget:
         """How many workers there are to be; an empty target for a job that is not made of workers."""
         fields = self._read(_TARGET)
-        return WorkerTarget(*fields) if fields else WorkerTarget()  # type: ignore[arg-type]
+        if fields is None:
+            return WorkerTarget()
+        *counts, devices = fields
+        return WorkerTarget(*counts, _devices_of(devices))  # type: ignore[arg-type, call-arg]
 
     def publish_workers(self, status: WorkerStatus) -> None:
         """Say who trains; only the agent calls it."""
-        *counts, cause = astuple(status)
+        *counts, devices, cause = astuple(status)
         self._status_version += 1
-        _STATUS.write(self._map, self._status_version, *counts, _fit(cause, _CAUSE_BYTES))
+        _STATUS.write(self._map, self._status_version, *counts, _mask_of(devices), _fit(cause, _CAUSE_BYTES))
 
     # Punctual's side.
 
     def progress(self) -> Progress:
         """The latest unit; an empty one before the first."""
         fields = self._read(_PROGRESS)
-        return Progress(*fields) if fields else Progress()  # type: ignore[arg-type]
+        if fields is None:
+            return Progress()
+        n_steps, stamp_ns, cpu_ns, _ = map(_count_of, fields)
+        return Progress(n_steps, stamp_ns, cpu_ns, _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1)
 
     def declaration(self) -> Declaration:
         fields = self._read(_DECLARATION)
         if fields is None:
             return Declaration()
-        pid, total_steps, start_step, state, fault, can_stop = fields
-        return Declaration(pid, total_steps, start_step, State(state), Fault(fault), bool(can_stop))  # type: ignore[arg-type]
+        pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
+        i_state = state if state <= max(State) else State.STARTING
+        i_fault = fault if fault <= max(Fault) else Fault.NONE
+        return Declaration(pid, total_steps, start_step, State(i_state), Fault(i_fault), bool(can_stop))
 
     def phases_version(self) -> int:
         return _PHASES.version_done(self._map)
@@ -370,9 +417,10 @@ class Page:
             return []
         count, *flat = fields
         entries = []
-        for i in range(int(count)):  # type: ignore[call-overload]
-            name, *rest = flat[i * 7 : (i + 1) * 7]
-            entries.append(PhaseEntry(name.rstrip(b"\0").decode("utf-8", "replace"), *rest))  # type: ignore[attr-defined, arg-type]
+        for i in range(min(_count_of(count), N_PHASES_MAX)):
+            name, planned, *counts, cost_steps = flat[i * 7 : (i + 1) * 7]
+            amounts = (max(0.0, _number_of(planned)), *map(_count_of, counts))
+            entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps)))  # type: ignore[arg-type, call-arg]
         return entries
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
@@ -381,15 +429,17 @@ class Page:
         if fields is None:
             return 0, []
         n_losses, *flat = fields
-        n_kept = min(int(n_losses), N_LOSSES_MAX)  # type: ignore[call-overload]
-        return int(n_losses), list(zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True))  # type: ignore[call-overload, arg-type]
+        n_kept = min(_count_of(n_losses), N_LOSSES_MAX)
+        steps, losses = flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2]
+        return _count_of(n_losses), [(_count_of(n), _number_of(loss)) for n, loss in zip(steps, losses, strict=True)]
 
     def send(self, directives: Directives) -> None:
         costs = (*directives.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
-        self._orders_version += 1
+        self._directives_version += 1
         _DIRECTIVES.write(
-            self._map, self._orders_version,
-            directives.pacing, directives.stop, directives.end_ns, directives.end_work, directives.ns_per_step, *costs,
+            self._map, self._directives_version,
+            directives.pacing, directives.stop, directives.leave,
+            directives.end_ns, directives.end_work, directives.ns_per_step, *costs,
         )  # fmt: skip
 
     def heartbeat(self, stamp_ns: int) -> None:
@@ -398,17 +448,41 @@ class Page:
 
     def send_worker_target(self, target: WorkerTarget) -> None:
         self._target_version += 1
-        _TARGET.write(self._map, self._target_version, target.request, target.n_workers, target.n_devices_each)
+        *counts, devices = astuple(target)
+        _TARGET.write(self._map, self._target_version, *counts, _mask_of(devices))
 
     def worker_status(self) -> WorkerStatus:
         """Who trains; an empty status before there is an agent."""
         fields = self._read(_STATUS)
         if fields is None:
             return WorkerStatus()
-        *counts, cause = fields
-        return WorkerStatus(*counts, cause.rstrip(b"\0").decode("utf-8", "replace"))  # type: ignore[arg-type, attr-defined, call-arg]
+        *counts, devices, cause = fields
+        return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
 
 
 def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
     """`name` cut to the table's width, never inside a character."""
     return name.encode()[:n_bytes].decode("utf-8", "ignore").encode()
+
+
+# A training can write anything into its page; what Punctual reads there is of the right type and range in any case.
+
+
+def _count_of(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
+
+
+def _number_of(value: object) -> float:
+    return value if isinstance(value, float) and isfinite(value) else 0.0
+
+
+def _text_of(padded: object) -> str:
+    return padded.rstrip(b"\0").decode("utf-8", "replace") if isinstance(padded, bytes) else ""
+
+
+def _mask_of(devices: Sequence[int]) -> int:
+    return sum(1 << i for i in devices)
+
+
+def _devices_of(mask: object) -> tuple[int, ...]:
+    return tuple(i for i in range(N_DEVICES_MAX) if _count_of(mask) >> i & 1)

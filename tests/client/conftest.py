@@ -33,7 +33,7 @@ def pace(page: Page) -> Callable[..., None]:
     def send(steps_s: float, end_work: float, phase_cost_steps: tuple[float, ...] = ()) -> None:
         now_ns = time.monotonic_ns()
         end_ns = now_ns + int(end_work * steps_s * 1e9)
-        page.send(Directives(True, False, end_ns, end_work, steps_s * 1e9, phase_cost_steps))
+        page.send(Directives(True, False, False, end_ns, end_work, steps_s * 1e9, phase_cost_steps))
         page.heartbeat(now_ns)
 
     return send

@@ -79,7 +79,7 @@ def test_a_wait_is_excused_and_nothing_else(page: Page, pace: Callable[..., None
 
 def test_a_rehearsal_is_no_work(page: Page, pace: Callable[..., None]) -> None:
     pace(3600, 1, (1.0,))
-    page.send(Directives(True, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
+    page.send(Directives(True, False, False, time.monotonic_ns() + 3600 * 10**9, 1.0, 3600e9, (1.0,)))
     with punctual.phase("evaluate", rehearsal=True):
         pass
     assert page.progress().stamp_ns < page.directives().end_ns

@@ -6,12 +6,9 @@ from typing import TypeVar
 
 from punctual.client.complaint import invalid
 from punctual.client.session import current
+from punctual.wire import EXIT_STOPPED
 
 Hook = TypeVar("Hook", bound=Callable[[], object])
-
-#: What a shell reports of a process ended by SIGTERM, which is how a job without a hook is stopped. Not zero: what
-#: follows a training with `&&` must not run after half of one.
-EXIT_STOPPED = 143
 
 _hooks: list[Callable[[], object]] = []
 
