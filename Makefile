@@ -19,8 +19,8 @@ help: ## this list
 demo: $(VENV)/.for-demo ## train a small network to a deadline of about a minute, and watch it land
 	$(BIN)/punctual demo
 
-test: $(VENV)/.for-dev ## all tests
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+test: $(VENV)/.for-dev ## all tests; those that fail beside others are run once more alone
+	$(BIN)/python -m tests.run
 
 lint: $(VENV)/.for-dev ## style, types and layers
 	$(BIN)/ruff check $(SOURCES) docs

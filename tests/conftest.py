@@ -1,23 +1,46 @@
 """What holds for all tests."""
 
+import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-TESTS = Path(__file__).parent
-
-# Before Python 3.12 the explain phase traces every line: it turns the failure of a long test into a timeout.
-settings.register_profile("punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None)
+# No limit on time: an example takes as long as the machine is busy with something else. Before Python 3.12 the explain
+# phase traces every line, which makes the failure of a long test a hang.
+settings.register_profile(
+    "punctual", phases=set(Phase) - {Phase.explain}, print_blob=True, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.load_profile("punctual")
 
-#: Tests of these folders start processes and watch them in real time.
-REAL_TIME = {"apps", "cli", "client", "executors"}
+#: What a test may know of the user who runs it: where traces lie.
+KEPT_VARIABLES = {"PUNCTUAL_DATA"}
+#: What would change how commands print.
+TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
+
+_numbers = count()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that run in real time to one worker: two of them at once would take each other's processor."""
-    for item in items:
-        if item.path.relative_to(TESTS).parts[0] in REAL_TIME or item.get_closest_marker("cgroup"):
-            item.add_marker(pytest.mark.xdist_group("real-time"))
+@pytest.fixture(scope="session", autouse=True)
+def environment_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Take the user's folders, jobs and terminal out of the environment, also of the processes that tests start."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in set(os.environ):
+            if name in TERMINAL_VARIABLES or (name.startswith("PUNCTUAL_") and name not in KEPT_VARIABLES):
+                patch.delenv(name)
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower(), numbered=False)))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home_of_its_own(
+    environment_of_its_own: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Give each test a home of Punctual that no other test and no user has; it is made by whoever needs it."""
+    home = tmp_path_factory.getbasetemp() / f"home-{next(_numbers)}"
+    monkeypatch.setenv("PUNCTUAL_HOME", str(home))
+    return home

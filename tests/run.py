@@ -1,0 +1,58 @@
+"""Run the tests as `make test` does: beside each other, and those that fail then once more alone.
+
+A test that its neighbours have starved gets a second chance; a fault does not get away. The exit status is 0 if every
+test has passed, in the first run or alone. It is not 0 if
+
+* a test fails alone too;
+* more tests have failed than chance can explain (they are not run again);
+* a file could not be collected, a worker of xdist has died, or no test has run.
+
+Both runs have the same seed, so that what depends on a drawn number fails again.
+"""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+#: One more than the processors of a small machine, because tests of processes wait much of their time.
+N_WORKERS = 3
+#: More failures than these are not run again.
+N_AGAIN_MAX = 10
+
+
+class Record:
+    """A plug-in of the first run's main process: which tests failed, and whether the run itself did."""
+
+    def __init__(self) -> None:
+        self.failed: dict[str, None] = {}
+        self.is_broken = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed[report.nodeid] = None
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self.is_broken |= report.failed
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object, error: object) -> None:
+        """Note that a worker of xdist has died."""
+        self.is_broken |= error is not None
+
+
+def main() -> int:
+    """Run all tests; the exit status."""
+    seed, record = f"--randomly-seed={random.randrange(2**32)}", Record()
+    status = int(pytest.main(["-n", str(N_WORKERS), "--dist", "worksteal", seed], plugins=[record]))
+    if record.is_broken:
+        return status or int(pytest.ExitCode.INTERNAL_ERROR)
+    if status != pytest.ExitCode.TESTS_FAILED or not 0 < len(record.failed) <= N_AGAIN_MAX:
+        return status
+    print("\nfailed beside others; run again alone:", *record.failed, sep="\n  ", flush=True)
+    return subprocess.call([sys.executable, "-m", "pytest", "-n", "0", seed, *record.failed])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
