@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import PATIENCE_S, wait_until
 
 #: Steps of 10 ms of CPU time: a step of the programs below.
 SPIN = """
@@ -29,16 +30,32 @@ print("trained", n, flush=True)
 """
 )
 
-#: Reports losses that reach 0.2 at step 80.
+#: Reports losses that reach 0.2 at step 80; after 60 steps it waits until it may go on.
 LOSING = (
     SPIN
     + """
-import punctual
+import pathlib, time, punctual
 run = punctual.track(range(2000), epochs=1)
 for i in run:
     step()
     run.report_loss(1 / (1 + (i + 1) / 20))
+    while i == 60 and not pathlib.Path("go").exists():
+        time.sleep(0.01)
 print("left after", run.step + 1, flush=True)
+"""
+)
+
+#: Waits, when it has begun, until it may go on: what a test says to it in between comes in time on any machine.
+PAUSING = (
+    SPIN
+    + """
+import pathlib, time, punctual
+for i in punctual.track(range(200), total_steps=200):
+    step()
+    while i == 20 and not pathlib.Path("go").exists():
+        pathlib.Path("begun").touch()
+        time.sleep(0.01)
+print("trained", flush=True)
 """
 )
 
@@ -100,10 +117,10 @@ class Terminal:
         path.write_text(text)
         return [sys.executable, str(path)]
 
-    def punctual(self, *arguments: str, timeout_s: float = 45.0) -> subprocess.CompletedProcess[str]:
+    def punctual(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         process = self.start(*arguments)
-        output, errors = process.communicate(timeout=timeout_s)
+        output, errors = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -119,6 +136,15 @@ class Terminal:
         self._started.append(process)
         return process
 
+    def begin(self, program: str, *options: str) -> subprocess.Popen[str]:
+        """Run `program` as a job, up to where it touches the file `begun` and waits for the file `go`."""
+        run = self.start("run", *options, "--", *self.script(program))
+        wait_until(lambda: (self.folder / "begun").exists() or run.poll() is not None)
+        return run
+
+    def go_on(self) -> None:
+        (self.folder / "go").touch()
+
     def jobs(self) -> list[dict[str, Any]]:
         """What `punctual ps` says."""
         listed = self.punctual("ps", "--json")
@@ -127,14 +153,7 @@ class Terminal:
 
     def wait_for_job(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The one running job, once `holds` is true of it."""
-        found: list[dict[str, Any]] = []
-
-        def look() -> bool:
-            found.extend(job for job in self.jobs() if holds(job))
-            return bool(found)
-
-        wait_until(look)
-        return found[0]
+        return wait_until(lambda: [job for job in self.jobs() if holds(job)])[0]
 
     def left_behind(self) -> list[str]:
         """What runs should have removed by now: sockets and pages, and control groups, named after their makers."""
@@ -148,21 +167,13 @@ class Terminal:
             if process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(20)
+                    process.wait(PATIENCE_S / 4)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Look every now and then; fails after half a minute."""
-    until = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < until, "it never came so far"
-        time.sleep(0.1)
 
 
 def objects(output: str) -> list[dict[str, Any]]:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.programs import PRINTING, SPIN, STOPPABLE, Terminal, objects, wait_until
+from tests.cli.programs import PAUSING, PRINTING, STOPPABLE, Terminal, objects
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.runtime.control_socket import ControlFailed, ask
 
-#: Waits like that, and says what came out of the training.
+#: Waits like `PAUSING`, and says what came out of the training.
 ELASTIC = """
 import pathlib, sys, time, punctual, torch
 
@@ -35,20 +36,7 @@ def train(context):
 if __name__ == "__main__":
     punctual.elastic(train)
 """
-#: Waits, when it has begun, until it may go on.
-PAUSING = (
-    SPIN
-    + """
-import pathlib, time, punctual
-for i in punctual.track(range(200), total_steps=200):
-    step()
-    while i == 20 and not pathlib.Path("go").exists():
-        pathlib.Path("begun").touch()
-        time.sleep(0.01)
-print("trained", flush=True)
-"""
-)
-#: The same for one that only prints.
+#: Waits like `PAUSING`, and only prints.
 PRINTING_PAUSED = (
     "import pathlib, time\n"
     + PRINTING
@@ -66,13 +54,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     yield made
     made.close()
     assert made.left_behind() == []
-
-
-def begin(terminal: Terminal, program: str, *options: str) -> "subprocess.Popen[str]":
-    """Start the program, which does some steps and waits for the file `go`."""
-    run = terminal.start("run", "--name", "job", *options, "--", *terminal.script(program))
-    wait_until(lambda: (terminal.folder / "begun").exists() or run.poll() is not None)
-    return run
 
 
 def kill(command: "subprocess.Popen[str]") -> None:
@@ -95,24 +76,20 @@ def state(terminal: Terminal) -> str:
         return ""
 
 
-def go_on(terminal: Terminal) -> None:
-    (terminal.folder / "go").touch()
-
-
 def report_of(command: "subprocess.Popen[str]") -> dict[str, Any]:
-    output, errors = command.communicate(timeout=45)
+    output, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 0, errors
     return objects(output)[-1]
 
 
 @pytest.mark.parametrize("actuator", ["pacing", pytest.param("auto", marks=pytest.mark.cgroup)])
 def test_a_job_with_cores_is_steered_again(terminal: Terminal, actuator: str) -> None:
-    run = begin(terminal, PAUSING, "--deadline", "20s", "--actuator", actuator)
+    run = terminal.begin(PAUSING, "--name", "job", "--deadline", "20s", "--actuator", actuator)
     kill(run)
     assert "punctual attach job" in terminal.punctual("ps").stderr
     command = attached(terminal, "job", "--json")
     assert terminal.punctual("deadline", "job", "3s").returncode == 0
-    go_on(terminal)
+    terminal.go_on()
     report = report_of(command)
     assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert len(report["deadlines"]) == 2
@@ -122,18 +99,17 @@ def test_a_job_with_cores_is_steered_again(terminal: Terminal, actuator: str) ->
 
 
 def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(terminal: Terminal) -> None:
-    go_on(terminal)
+    terminal.go_on()
     alone = {**os.environ, "OMP_NUM_THREADS": "1"}
     expected = subprocess.check_output(terminal.script(ELASTIC), env=alone, cwd=terminal.folder, text=True)
     (terminal.folder / "go").unlink()
-    run = begin(terminal, ELASTIC, "--workers", "1..2", "--deadline", "10s")
+    run = terminal.begin(ELASTIC, "--name", "job", "--workers", "1..2", "--deadline", "10s")
     kill(run)
     command = attached(terminal, "--json")
-    (job,) = terminal.jobs()
+    job = terminal.wait_for_job(lambda job: job["steps_done"] == 40)
     assert (job["job"], job["controller"]) == ("job", "two-level")
     assert job["n_workers"] in (1, 2)
-    wait_until(lambda: terminal.jobs()[0]["steps_done"] == 40)
-    go_on(terminal)
+    terminal.go_on()
     report = report_of(command)
     assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert run.stdout is not None
@@ -141,12 +117,12 @@ def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(ter
 
 
 def test_it_can_be_taken_over_again_when_that_command_dies_too(terminal: Terminal) -> None:
-    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    kill(terminal.begin(PAUSING, "--name", "job"))
     for _ in range(2):
         kill(attached(terminal))
     assert terminal.jobs() == [{"job": "job", "state": "unsteered"}]
     command = attached(terminal, "--json")
-    go_on(terminal)
+    terminal.go_on()
     assert report_of(command)["status"] == "finished"
 
 
@@ -157,18 +133,18 @@ def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> 
     kill(run)
     command = attached(terminal)
     command.send_signal(signal.SIGINT)
-    _, errors = command.communicate(timeout=45)
+    _, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 130, errors
     assert saved.read_text() == "saved"
 
 
 def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
-    run = begin(terminal, PRINTING_PAUSED, "--deadline", "9s", "--progress-regex", "auto")
+    run = terminal.begin(PRINTING_PAUSED, "--name", "job", "--progress-regex", "auto")
     terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
     kill(run)
     command = attached(terminal, "--json")
-    go_on(terminal)
-    output, errors = command.communicate(timeout=45)
+    terminal.go_on()
+    output, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 0, errors
     assert objects(output)[-1]["steps_done"] == 150
     assert "step 150/150" in errors
@@ -176,16 +152,16 @@ def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
 
 def test_only_what_nobody_steers_can_be_taken_over(terminal: Terminal) -> None:
     assert refused(terminal.punctual("attach")) == "none"
-    run = begin(terminal, PAUSING, "--deadline", "4s")
+    run = terminal.begin(PAUSING, "--name", "job")
     assert refused(terminal.punctual("attach", "job")) == f"one that process {run.pid} steers"
     assert refused(terminal.punctual("attach")) == "none"
-    go_on(terminal)
-    assert run.wait(45) == 0
+    terminal.go_on()
+    assert run.wait(PATIENCE_S) == 0
     assert refused(terminal.punctual("attach", "job")) == "one that has ended"
 
 
 def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
-    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    kill(terminal.begin(PAUSING, "--name", "job"))
     journal = terminal.home / "state" / "runs" / "job" / "journal.db"
     record = terminal.home / "runtime" / "live" / "job" / "run.json"
     kept = journal.rename(journal.with_suffix(".kept"))
@@ -200,18 +176,18 @@ def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     record.write_text(here)
     keeper.write_text(kept_by)
     command = attached(terminal, "--json")
-    go_on(terminal)
+    terminal.go_on()
     assert report_of(command)["status"] == "finished"
 
 
 def test_of_two_who_want_it_one_gets_it(terminal: Terminal) -> None:
-    kill(begin(terminal, PAUSING, "--deadline", "4s"))
+    kill(terminal.begin(PAUSING, "--name", "job"))
     both = [terminal.start("attach", "job", "--quiet") for _ in range(2)]
     wait_until(lambda: any(one.poll() is not None for one in both))
     loser, winner = sorted(both, key=lambda one: one.poll() is None)
-    assert loser.wait(45) == 2
-    go_on(terminal)
-    assert winner.wait(45) == 0
+    assert loser.wait(PATIENCE_S) == 2
+    terminal.go_on()
+    assert winner.wait(PATIENCE_S) == 0
 
 
 def refused(done: "subprocess.CompletedProcess[str]") -> str:

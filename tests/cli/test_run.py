@@ -1,6 +1,11 @@
-"""`punctual run` and what other terminals say to it, end to end in real time. Bounds are wide: other work may run."""
+"""`punctual run` and what other terminals say to it, end to end in real time.
 
+On a busy machine a job lands late, whoever steers it: only that it did not land early shows that it was held back.
+"""
+
+import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +15,7 @@ from tests.cli.programs import (
     FEWER_STEPS,
     LOSING,
     MORE_STEPS,
+    PAUSING,
     PRINTING,
     SILENT,
     STOPPABLE,
@@ -18,8 +24,8 @@ from tests.cli.programs import (
     ZERO_STEPS,
     Terminal,
     objects,
-    wait_until,
 )
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -36,8 +42,8 @@ def assert_four_parts(text: str) -> None:
     assert "Traceback" not in text
 
 
-def test_it_lands_near_its_deadline_and_says_so_in_json(terminal: Terminal) -> None:
-    done = terminal.punctual("run", "--deadline", "6s", "--json", "--", *terminal.script(TRACKED), "150")
+def test_it_does_not_land_before_its_deadline_and_says_so_in_json(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--deadline", "8s", "--json", "--", *terminal.script(TRACKED), "150")
     assert done.returncode == 0, done.stderr
     assert "trained 150" in done.stderr
     told = objects(done.stdout)
@@ -46,14 +52,13 @@ def test_it_lands_near_its_deadline_and_says_so_in_json(terminal: Terminal) -> N
     assert kinds[-1] == "report"
     assert {"progress", "grant"} <= set(kinds)
     report = told[-1]
-    assert report["deadline_s"] == pytest.approx(6.0)
-    # At full speed it would land at a third of it; wide, because other tests may hold the machine.
-    assert abs(report["deviation_frac"]) < 0.4
+    assert report["deadline_s"] == pytest.approx(8.0)
+    assert report["deviation_frac"] > -0.4  # at full speed it would land at a quarter of it
     assert report["steps"] == 150
     assert report["exit_code"] == report["job_exit_code"] == 0
     assert report["controller"] == "remaining-cost"
     assert report["actuator"] in ("cgroup-v2", "cgroup-v1", "pacing")
-    assert 0 < report["controller_cpu_s"] < 6
+    assert report["controller_cpu_s"] > 0
     assert report["job"].startswith("train-")
 
 
@@ -63,15 +68,18 @@ def test_a_job_is_told_its_folder_of_checkpoints(terminal: Terminal, tmp_path: P
 
 
 def test_a_training_ends_at_its_loss(terminal: Terminal) -> None:
-    done = terminal.punctual(
-        "run", "--deadline", "8s", "--until", "loss < 0.2", "--json", "--", *terminal.script(LOSING)
-    )
-    assert done.returncode == 0, done.stderr
-    assert "left after 81" in done.stderr  # the middle of the last three losses is there one step later
-    *told, report = objects(done.stdout)
-    assert report["steps"] == 81
-    expected = [line["steps_expected"] for line in told if line["type"] == "progress" and line["steps_done"] > 30]
-    assert any(one is not None and 50 < one < 200 for one in expected)
+    command = ("run", "--deadline", "10s", "--until", "loss < 0.2", "--json", "--", *terminal.script(LOSING))
+    run = terminal.start(*command)
+    assert run.stdout is not None
+    assert run.stderr is not None
+    for line in map(json.loads, run.stdout):
+        if line["type"] == "progress" and line["steps_done"] > 30 and 50 < (line["steps_expected"] or 0) < 200:
+            terminal.go_on()
+        if line["type"] == "report":
+            assert line["steps"] == 81
+    errors = run.stderr.read()
+    assert run.wait(PATIENCE_S) == 0, errors
+    assert "left after 81" in errors  # the middle of the last three losses is there one step later
 
 
 @pytest.mark.parametrize(
@@ -89,21 +97,22 @@ def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: 
 
 
 def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
-    run = terminal.start("run", "--deadline", "30s", "--json", "--name", "mine", "--", *terminal.script(TRACKED), "200")
-    job = terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    run = terminal.begin(PAUSING, "--deadline", "1h", "--json", "--name", "mine")
+    job = terminal.wait_for_job(lambda job: job["steps_done"] == 20)
     assert (job["job"], job["state"]) == ("mine", "running")
-    assert job["left_s"] > 15
-    refused = terminal.punctual("deadline", "mine", "-40s")
+    assert 0 < job["left_s"] < 3600
+    refused = terminal.punctual("deadline", "mine", "-2h")
     assert refused.returncode == 2
     assert_four_parts(refused.stderr)
     moved = terminal.punctual("deadline", "5s")
     assert moved.returncode == 0, moved.stderr
     assert moved.stdout.startswith("mine: the deadline is now ")
-    output, _ = run.communicate(timeout=40)
+    terminal.go_on()
+    output, _ = run.communicate(timeout=PATIENCE_S)
     report = objects(output)[-1]
     assert any(line["type"] == "deadline" for line in objects(output))
-    assert report["deadline_s"] < 25
-    assert abs(report["deviation_s"]) < 6
+    assert 5 < report["deadline_s"] < 3600
+    assert report["steps"] == 200
     why = terminal.punctual("why", "mine", "--last", "100")
     assert why.returncode == 0, why.stderr
     assert "the deadline was changed" in why.stdout
@@ -117,7 +126,7 @@ def test_stop_ends_the_job_and_lets_it_save(terminal: Terminal) -> None:
     assert job["left_s"] is None
     assert terminal.punctual("ps").stdout.splitlines()[1].startswith("train-")
     assert terminal.punctual("stop", job["job"][:5]).returncode == 0
-    run.communicate(timeout=30)
+    run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 143
     assert saved.read_text() == "saved"
     assert "asked to stop" in terminal.punctual("why").stdout
@@ -129,18 +138,18 @@ def test_a_signal_lets_the_job_save_first(terminal: Terminal, number: signal.Sig
     run = terminal.start("run", "--deadline", "50s", "--", *terminal.script(STOPPABLE), str(saved))
     terminal.wait_for_job(lambda job: job["steps_done"] > 5)
     run.send_signal(number)
-    run.communicate(timeout=30)
+    run.communicate(timeout=PATIENCE_S)
     assert run.returncode == code
     assert saved.read_text() == "saved"
 
 
 def test_a_closed_terminal_does_not_end_the_steering(terminal: Terminal) -> None:
-    run = terminal.start("run", "--deadline", "8s", "--json", "--", *terminal.script(TRACKED), "150")
-    terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    run = terminal.begin(PAUSING, "--json")
     run.send_signal(signal.SIGHUP)
-    output, _ = run.communicate(timeout=40)
+    terminal.go_on()
+    output, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0
-    assert objects(output)[-1]["steps"] == 150
+    assert objects(output)[-1]["steps"] == 200
 
 
 def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) -> None:
@@ -150,7 +159,7 @@ def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) ->
     run.send_signal(signal.SIGINT)
     wait_until(lambda: asked.exists() and asked.read_text() != "")
     run.send_signal(signal.SIGINT)
-    run.communicate(timeout=30)
+    run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130
     assert not Path(f"/proc/{asked.read_text()}").exists()
 
@@ -178,21 +187,25 @@ def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
 
 
 def test_a_missed_deadline_is_told_and_strict_makes_it_a_failure(terminal: Terminal) -> None:
-    # Far enough that the command itself has started by then on a busy machine, and less than the steps' CPU time.
-    command = ("run", "--deadline", "4s", "--cores", "0.1..0.5", "--strict", "--", *terminal.script(TRACKED), "450")
-    done = terminal.punctual(*command)
-    assert done.returncode == 75, done.stderr
-    assert "Deadline missed" in done.stderr
-    assert "trained 450" in done.stdout
+    run = terminal.begin(PAUSING, "--deadline", "1h", "--strict")
+    moved = terminal.punctual("deadline", "1s")
+    assert moved.returncode == 0, moved.stderr
+    time.sleep(1)
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 75, errors
+    assert "Deadline missed" in errors
+    assert "trained" in output
 
 
 def test_output_is_read_for_progress(terminal: Terminal) -> None:
     command = terminal.script(PRINTING)
-    done = terminal.punctual("run", "--deadline", "6s", "--json", "--progress-regex", "auto", "--", *command)
+    done = terminal.punctual("run", "--deadline", "8s", "--json", "--progress-regex", "auto", "--", *command)
     assert done.returncode == 0, done.stderr
     report = objects(done.stdout)[-1]
     assert report["steps"] == report["steps_total"] == 150
-    assert abs(report["deviation_frac"]) < 0.2
+    if report["actuator"] != "pacing":  # by which a program that only prints cannot be held back
+        assert report["deviation_frac"] > -0.4
 
 
 def test_that_pacing_has_no_effect_on_a_program_whose_output_is_read_is_said(terminal: Terminal) -> None:
@@ -211,7 +224,7 @@ def test_a_report_that_cannot_be_written_changes_nothing_else(terminal: Terminal
 
 @pytest.mark.parametrize("program", [SILENT, ZERO_STEPS, FEWER_STEPS, MORE_STEPS])
 def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, program: str) -> None:
-    done = terminal.punctual("run", "--deadline", "5s", "--", *terminal.script(program))
+    done = terminal.punctual("run", "--", *terminal.script(program))
     assert done.returncode == 2, done.stderr
     assert_four_parts(done.stderr)
 
@@ -292,7 +305,7 @@ main()
 def test_a_failure_of_ours_does_not_end_the_training(terminal: Terminal) -> None:
     program = terminal.script(TRACKED)
     broken = terminal.start_python("-c", BROKEN, "run", "--deadline", "60s", "--name", "hardy", "--", *program, "5000")
-    assert broken.wait(45) == 70
+    assert broken.wait(PATIENCE_S) == 70
     assert terminal.jobs() == [{"job": "hardy", "state": "unsteered"}]
     assert terminal.punctual("stop", "hardy").returncode == 0
     wait_until(lambda: terminal.jobs() == [])
@@ -303,7 +316,7 @@ def test_a_failure_of_ours_does_not_end_the_training(terminal: Terminal) -> None
 
 def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> None:
     done = terminal.punctual(
-        "run", "--deadline", "4s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"
+        "run", "--deadline", "8s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"
     )
     assert done.returncode == 0, done.stderr
     assert "<svg" in (terminal.folder / "out.html").read_text()

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.cli.programs import Terminal, wait_until
+from tests.cli.programs import Terminal
+from tests.waiting import PATIENCE_S, wait_until
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
 
@@ -121,7 +122,7 @@ def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, co
     without = "sys.modules.update(dict.fromkeys(['numpy', 'scipy', 'polars', 'matplotlib']))"
     program = f"import sys; {without}; sys.argv[1:] = {command.split()}; from punctual.cli import main; main()"
     process = terminal.start_python("-c", program)
-    _, errors = process.communicate(timeout=45)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2, errors
     assert "pip install 'punctual[sim]'" in errors
 
@@ -132,7 +133,7 @@ def test_ctrl_c_leaves_finished_results_and_nothing_else(terminal: Terminal) -> 
     process = terminal.start(*command)
     wait_until(lambda: any(runs.glob("[0-9a-f]*/run.json")))
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=45)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     assert "is not run again" in errors
     assert not list(runs.glob(".*"))

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.pieces import HERE, JOB
 from tests.cli.programs import Terminal, objects
+from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
 from punctual.cli._capacity import usable_gpus
@@ -156,12 +156,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 def begin(terminal: Terminal, *options: str, n_epochs: int) -> "subprocess.Popen[str]":
     """Start the program with at most two workers; it has trained for an epoch and waits for the file `go`."""
-    run = terminal.start("run", "--workers", "1..2", *options, "--", *terminal.script(ELASTIC), str(n_epochs))
-    give_up_at = time.monotonic() + 50
-    while not (terminal.folder / "begun").exists() and run.poll() is None:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.05)
-    return run
+    return terminal.begin(ELASTIC.replace("sys.argv[1]", str(n_epochs)), "--workers", "1..2", *options)
 
 
 def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Terminal) -> None:
@@ -170,8 +165,8 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
     assert (job["n_workers"], job["controller"]) == (2, DEFAULT_WORKER_CONTROLLER)
     _keeper, _agent, _forkserver, *workers = descendants(run.pid)
     os.kill(max(workers), signal.SIGKILL)
-    (terminal.folder / "go").touch()
-    output, errors = run.communicate(timeout=40)
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, errors
     assert "trained 40" in errors
     assert "an end by SIGKILL" in errors
@@ -182,9 +177,9 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
 
 
 def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal) -> None:
-    (terminal.folder / "go").touch()
+    terminal.go_on()
     run = begin(terminal, "--json", "--until", "loss<0.001", n_epochs=100_000)
-    output, errors = run.communicate(timeout=50)
+    output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, errors
     report: dict[str, Any] = objects(output)[-1]
     assert report["status"] == "finished"
@@ -194,8 +189,8 @@ def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal)
 
 def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
     run = begin(terminal, n_epochs=100_000)
-    (terminal.folder / "go").touch()
+    terminal.go_on()
     assert terminal.punctual("stop").returncode == 0
-    output, errors = run.communicate(timeout=40)
+    output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 143, errors
     assert output.split().count("saved") == 1, errors

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.waiting import PATIENCE_S
+from tests.waiting import wait_until as until
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
@@ -27,8 +29,6 @@ E = TypeVar("E")
 JOB = JobId("job")
 NODE = NodeId("here")
 WHY = Reason("test", "a test wants it")
-#: Far beyond what anything here takes; only a broken executor makes a test wait that long.
-PATIENCE_S = 30.0
 
 #: Burns CPU time for that long.
 SPIN = """
@@ -130,15 +130,6 @@ class Stage:
         return self._request
 
 
-def until(look: Callable[[], E], holds: Callable[[E], bool] = bool) -> E:
-    """What `look` returns as soon as `holds` accepts it."""
-    give_up_at = time.monotonic() + PATIENCE_S
-    while not holds(found := look()):
-        assert time.monotonic() < give_up_at, f"still {found!r}"
-        time.sleep(0.02)
-    return found
-
-
 def is_alive(pid: int) -> bool:
     """Whether a process is there and has not ended."""
     try:
@@ -162,11 +153,12 @@ def pages_of(pid: int) -> list[Path]:
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     """Ends the job and demands that nothing is left of it."""
+    # An earlier process of this number may have been killed, and have left something.
+    before = {*groups_of(os.getpid()), *pages_of(os.getpid())}
     made = Stage(tmp_path / "runtime")
     yield made
     made.close()
-    assert not groups_of(os.getpid())
-    assert not pages_of(os.getpid())
+    assert {*groups_of(os.getpid()), *pages_of(os.getpid())} <= before
     assert not made.runtime_dir.exists() or not list(made.runtime_dir.iterdir())
 
 

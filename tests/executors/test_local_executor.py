@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, pages_of, until
+from tests.waiting import PATIENCE_S
 
 from punctual.core.commands import StopJob
 from punctual.core.control import PacingLine
@@ -46,10 +47,11 @@ def test_a_job_that_trains_lands_and_finishes(stage: Stage) -> None:
 
 
 def test_usage_is_reported_before_there_is_progress(stage: Stage) -> None:
+    before = time.monotonic()
     began = stage.run(SPIN + "spin(60)")
     first = stage.look_until(lambda report: report.used_core_s > 0.1)
     assert (first.steps_done, first.steps_total, first.landed) == (0, None, False)
-    assert began.at - 5 < first.unit_at <= began.at
+    assert before <= first.unit_at <= began.at
 
 
 def test_the_unit_in_flight_is_credited(stage: Stage) -> None:
@@ -170,11 +172,11 @@ def test_pacing_orders_reach_the_job(stage: Stage) -> None:
     seen = stage.look_until(lambda report: report.steps_done > 0)
     end_s = time.monotonic() - began.at + 1000
     stage.resized(1.0, PacingLine(end_s=end_s, end_work=seen.steps_done + 10, s_per_step=100.0))
-    before = stage.look_until(lambda report: report.unit_at < report.at - 0.2).steps_done
-    time.sleep(0.3)
-    # At a step in a hundred seconds it is ahead of the line by now, and stands still.
+    before = stage.look().steps_done
+    time.sleep(0.5)
+    # At a step in a hundred seconds it is ahead of the line by now: it ends the step that was under way, and stands still.
     stood = stage.look().steps_done
-    assert stood == before
+    assert stood <= before + 1
     stage.resized(1.0)
     assert stage.look_until(lambda report: report.steps_done > stood + 10).steps_done > stood
 
@@ -207,7 +209,7 @@ SAVES = SPIN + (
 
 
 def test_a_job_that_can_save_is_asked_to(stage: Stage, tmp_path: Path) -> None:
-    stage.run(SAVES, cwd=str(tmp_path))
+    stage.run(SAVES, cwd=str(tmp_path), stop_grace_s=PATIENCE_S)
     stage.look_until(lambda report: report.steps_done > 0)
     stage.stop("the user wanted it")
     stage.stop("again")
@@ -272,15 +274,18 @@ def test_a_failing_receiver_does_not_stop_the_job(stage: Stage, caplog: pytest.L
     assert "could not be passed on" in caplog.text
 
 
-def test_progress_is_read_from_the_output(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
-    code = SPIN + "for i in range(1, 4): spin(0.05); print(f'step {i}/3')\nspin(0.3)"
-    assert not stage.run(code, progress_pattern="auto").can_pace
+def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = SPIN + (
+        "import os\nfor i in range(1, 4): spin(0.05); print(f'step {i}/3')\nwhile not os.path.exists('go'): spin(0.01)"
+    )
+    assert not stage.run(code, progress_pattern="auto", cwd=str(tmp_path)).can_pace
     seen = stage.look_until(lambda report: report.steps_done == 3 and report.in_flight_core_s > 0.05)
     assert seen.steps_total == 3
     assert seen.used_core_s - seen.in_flight_core_s > 0.1
     assert not seen.landed
+    (tmp_path / "go").touch()
     ended = stage.wait(JobFinished)
-    assert ended.landed_at > seen.unit_at + 0.2
+    assert ended.landed_at >= seen.at
     assert stage.executor.faults(JOB) == []
     assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
 
@@ -423,10 +428,10 @@ def test_a_quota_is_delivered_also_to_children(stage: Stage, quota: str) -> None
     )
     stage.run(code, cores=0.4, actuator=quota)
     before = stage.look_until(lambda report: report.used_core_s > 0.2)
-    time.sleep(1.5)
-    after = stage.look()
-    delivered_cores = (after.used_core_s - before.used_core_s) / (after.at - before.at)
-    assert 0.4 < delivered_cores / 0.4 < 1.6
+    began_at = before.at
+    after = stage.look_until(lambda report: report.used_core_s > before.used_core_s + 0.5)
+    # Without a quota three processes use more; on a busy machine they may have less than the quota.
+    assert after.used_core_s - before.used_core_s < 1.6 * 0.4 * (time.monotonic() - began_at)
 
 
 @pytest.mark.cgroup
@@ -446,7 +451,7 @@ def test_a_resize_that_fails_says_what_is_held(stage: Stage, quota: str, monkeyp
 @pytest.mark.cgroup
 def test_a_stopped_job_saves_without_a_quota(stage: Stage, quota: str, tmp_path: Path) -> None:
     stage.run(SAVES.replace("open('saved', 'w')", "spin(0.5); open('saved', 'w')"), cores=0.05, actuator=quota,
-              cwd=str(tmp_path))  # fmt: skip
+              cwd=str(tmp_path), stop_grace_s=PATIENCE_S)  # fmt: skip
     stage.resized(1.0)
     stage.look_until(lambda report: report.steps_done > 0)
     stage.resized(0.05)

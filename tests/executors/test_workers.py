@@ -55,16 +55,24 @@ def launch(stage: Stage, code: str, n_workers: int = 1, spec: JobSpec = SPEC) ->
     stage.wait(JobStarted)
 
 
+def hesitant(folder: Path) -> str:
+    """An agent that has three workers only once there is the file `go`."""
+    waiting = f"\n        while target.n_workers == 3 and not os.path.exists({str(folder / 'go')!r}): time.sleep(0.01)"
+    return OBEYS.replace("time.sleep(0.05)", waiting)
+
+
 def resize(stage: Stage, n_workers: int) -> None:
     grant = {NODE: WORKER * n_workers}
     command = ResizeJob(at=0.0, job=JOB, request=stage._next(), grant=grant, reason=WHY)
     stage.executor.perform(command, stage.sink)
 
 
-def test_a_change_is_answered_when_the_workers_are_there(stage: Stage) -> None:
-    launch(stage, OBEYS)
+def test_a_change_is_answered_when_the_workers_are_there(stage: Stage, tmp_path: Path) -> None:
+    launch(stage, hesitant(tmp_path))
     resize(stage, 3)
+    time.sleep(0.1)
     assert not [event for event in stage.events if isinstance(event, GrantApplied)]
+    (tmp_path / "go").touch()
     applied = stage.wait(GrantApplied)
     assert (applied.granted, applied.request) == ({NODE: WORKER * 3}, 2)
     resize(stage, 2)
@@ -79,10 +87,11 @@ def test_the_same_number_again_is_answered_at_once(stage: Stage) -> None:
     assert stage.events[-1].request == 3
 
 
-def test_of_two_targets_the_newer_one_is_answered(stage: Stage) -> None:
-    launch(stage, OBEYS)
+def test_of_two_targets_the_newer_one_is_answered(stage: Stage, tmp_path: Path) -> None:
+    launch(stage, hesitant(tmp_path))
     resize(stage, 3)
     resize(stage, 2)
+    (tmp_path / "go").touch()
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
     time.sleep(0.1)
     assert [event.request for event in stage.events if isinstance(event, GrantApplied)] == [3]
@@ -141,20 +150,17 @@ from tests.executors.test_workers import launch, resize
 folder = Path(sys.argv[1])
 stage = Stage(folder / "runtime")
 launch(stage, (folder / "agent.py").read_text())
-until(lambda: stage.executor.worker_status(JOB).n_workers)
+until(lambda: stage.executor.crew(JOB).n_workers)
 resize(stage, 3)
 (folder / "asked").touch()
 time.sleep(60)
 """
-HESITANT = OBEYS.replace(
-    "time.sleep(0.05)", "\n        while target.n_workers == 3 and not os.path.exists('go'): time.sleep(0.01)"
-)
 
 
 def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_the_next(
     stage: Stage, tmp_path: Path
 ) -> None:
-    code = HESITANT.replace("'go'", repr(str(tmp_path / "go")))
+    code = hesitant(tmp_path)
     (tmp_path / "agent.py").write_text(code)
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2])
     until((tmp_path / "asked").exists)
@@ -171,4 +177,4 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     resize(stage, 3)
     (tmp_path / "go").touch()
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 3}
-    assert stage.executor.worker_status(JOB).n_workers == 3
+    assert stage.executor.crew(JOB).n_workers == 3

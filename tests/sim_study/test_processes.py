@@ -4,11 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim.processes import in_processes
@@ -54,13 +54,6 @@ if __name__ == "__main__":
 """
 
 
-def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 40
-    while not holds():
-        assert time.monotonic() < until, "it never came so far"
-        time.sleep(0.05)
-
-
 def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -75,10 +68,10 @@ def test_workers_leave_when_the_first_process_is_told_to(tmp_path: Path, how: si
     workers.mkdir()
     process = subprocess.Popen([sys.executable, str(script), str(workers)], stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: len(list(workers.iterdir())) == 2)
+        wait_until(lambda: len(list(workers.iterdir())) == 2)
         process.send_signal(how)
-        process.communicate(timeout=40)
-        wait_for(lambda: not any(lives(int(path.name)) for path in workers.iterdir()))
+        process.communicate(timeout=PATIENCE_S)
+        wait_until(lambda: not any(lives(int(path.name)) for path in workers.iterdir()))
     finally:
         process.kill()
         process.wait()
