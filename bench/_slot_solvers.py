@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 from _deadline_tables import Target
-from tests.optim.slot_reference import fewest_device_slots, instance, most_weight
+from slots import least_cost, minimum_share, most_on_time
+from tests.bench.slot_reference import fewest_device_slots, instance, most_weight
 
 from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
-from punctual.optim.slots import least_cost, minimum_share, most_on_time
 from punctual.optim.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
 
 T = TypeVar("T")

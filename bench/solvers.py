@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,11 +23,11 @@ from _deadline_tables import Target
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
 from _decisions import DECISION_FAMILIES
+from _exact import exact_knapsack, exact_vector_knapsack
 from _slot_solvers import SLOT_FAMILIES, Measured
 from tests.optim.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
 
 from punctual.optim.knapsack import solve_knapsack
-from punctual.optim.mip import exact_knapsack, exact_vector_knapsack
 from punctual.optim.solution import Solution
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 
@@ -95,7 +94,7 @@ def knapsack(*, quick: bool) -> Family:
     runs = []
     for (n_jobs, capacity), counts in ((size, kind) for size in KNAPSACK_LIMITS_MS for kind in ("all", "powers")):
         for seed in range(3 if quick else 10):
-            compares = find_spec("highspy") is not None and seed < (n_jobs < 2000 if quick else 3)
+            compares = seed < (n_jobs < 2000 if quick else 3)
             runs.append(_knapsack_run(n_jobs, capacity, seed, counts, compares=compares))  # type: ignore[arg-type]
     heads = ["jobs × devices, counts", "time", "slowest", "proven gap, worst", "exact", "slowest", "HiGHS", "faster"]
     rows = [_knapsack_row(n_jobs, capacity, counts, runs) for n_jobs, capacity, counts in _cases(runs)]
@@ -157,7 +156,7 @@ def vector_knapsack(*, quick: bool) -> Family:
     runs = []
     for n_jobs, n_devices in ((200, 1024), (1000, 4096)):
         for seed in range(3 if quick else 10):
-            compares = find_spec("highspy") is not None and seed < (1 if quick else 3)
+            compares = seed < (1 if quick else 3)
             runs.append(_vector_run(n_jobs, n_devices, seed, compares=compares))
     heads = ["jobs × devices", "time", "slowest", "proven gap", "worst", "HiGHS at the same gap", "faster"]
     rows = [

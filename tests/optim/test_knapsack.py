@@ -5,6 +5,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from _exact import exact_knapsack
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -155,9 +156,6 @@ def test_the_gap_asked_for_is_proven_on_clusters(n_jobs: int, capacity: int, cou
 
 @pytest.mark.parametrize("counts", ["all", "powers"])
 def test_exact_agrees_with_highs(counts: Counts) -> None:
-    pytest.importorskip("highspy")
-    from punctual.optim.mip import exact_knapsack
-
     for seed in range(3):
         one = cluster(60, 250, seed, counts=counts)
         reference = exact_knapsack(one.costs, one.values, one.capacity, time_limit_s=20.0)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim.slots.spans import Ladder, Spans
+from punctual.optim.spans import Ladder, Spans
 
 _AMOUNTS = [1, 2, 4]
 _RATES = st.lists(st.integers(1, 8), min_size=3, max_size=3)

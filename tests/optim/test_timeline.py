@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from slots.problem import SlotProblem
+from slots.share import minimum_share
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim.slots.problem import SlotProblem
-from punctual.optim.slots.share import minimum_share
-from punctual.optim.slots.timeline import Levels, Share, Timeline
+from punctual.optim.timeline import Levels, Share, Timeline
 
 
 def levels(*pairs: tuple[float, float]) -> Levels:

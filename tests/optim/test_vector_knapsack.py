@@ -3,6 +3,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from _exact import exact_vector_knapsack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
@@ -87,9 +88,6 @@ def test_the_bound_is_that_of_one_resource() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_highs_lies_between_value_and_bound(seed: int) -> None:
-    pytest.importorskip("highspy")
-    from punctual.optim.mip import exact_vector_knapsack
-
     one = vector_cluster(40, 120, seed, most=8)
     reference = exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=1e-4, time_limit_s=20.0)
     found = solve_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=1e-4)

@@ -29,7 +29,7 @@ def solve_vector_knapsack(
     """Choose one configuration for each job, so that every resource suffices and the sum of values is large.
 
     Use it for cores, devices and memory together. It proves a bound but never searches to the end; for one resource
-    `punctual.optim.knapsack` does, and for small problems `punctual.optim.mip`.
+    `punctual.optim.knapsack` does, and for small problems `scipy.optimize.milp`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def solve_vector_knapsack(
     *Properties.* Deterministic. O(n_jobs · n_configurations · n_resources²) for each of about thirty Newton steps.
 
     *Fails when* capacities are so tight that hardly any choice fits: a choice may be missed (status *infeasible* with
-    a finite bound). With few jobs the gap is wide, because L is: use `punctual.optim.mip` there.
+    a finite bound). With few jobs the gap is wide, because L is: use `scipy.optimize.milp` there.
 
     Examples
     --------

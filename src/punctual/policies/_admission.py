@@ -11,7 +11,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.optim.slots.timeline import Levels, Timeline
+from punctual.optim.timeline import Levels, Timeline
 from punctual.policies._base import Size, span_text
 from punctual.policies._draft import Draft
 

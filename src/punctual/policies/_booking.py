@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
-from punctual.optim.slots.timeline import Levels, Share, Timeline
+from punctual.optim.timeline import Levels, Share, Timeline
 from punctual.policies._draft import Draft
 from punctual.policies._elastic import worker_rungs
 from punctual.policies._hardware import Hardware, Remembered, Speed

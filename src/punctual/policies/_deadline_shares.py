@@ -14,7 +14,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.optim.buddy import Block, moves_for
-from punctual.optim.slots.timeline import Share, Timeline
+from punctual.optim.timeline import Share, Timeline
 from punctual.policies._base import n_workers, never_fits, seniority, span_text, starts, waits
 from punctual.policies._booking import Book, Claim, Pool, Steps, claim_of
 from punctual.policies._draft import Draft

@@ -10,8 +10,8 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.placement import n_fitting
-from punctual.optim.slots.spans import Ladder
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.optim.spans import Ladder
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._elastic import counts_wanted
 from punctual.policies._hardware import Hardware, Speed

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from punctual.core.ids import JobId
-from punctual.optim.slots.spans import Ladder, Spans
 from punctual.optim.solution import IntArray
+from punctual.optim.spans import Ladder, Spans
 from punctual.policies._options import Pool
 
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.

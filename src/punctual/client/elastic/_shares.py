@@ -24,10 +24,9 @@ class Slice:
 def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
     """Share parameters among servers so that none has much more to send, or many more requests, than others.
 
-    The rule is that of `punctual.optim.server_balance`, in whole elements: this side of the house may not import that
-    one, and a test holds the two together. Parameters larger than the mean load are cut into equal slices; then, the
-    largest first, each goes where it leaves the least room below the mean, or to the least load if it is too large for
-    all; a tiny one goes to the server with the fewest slices.
+    Parameters larger than the mean load are cut into equal slices; then, the largest first, each goes where it leaves
+    the least room below the mean, or to the least load if it is too large for all; a tiny one goes to the server with
+    the fewest slices [optimus2018].
 
     Parameters
     ----------

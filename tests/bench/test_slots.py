@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.optim.slot_reference import (
-    fewest_device_slots,
-    instance,
-    least_weighted_tardiness,
-    most_weight,
-    small_problems,
-)
-
-from punctual.core.errors import InvalidSpec
-from punctual.optim.slots import (
+from slots import (
     SlotPlan,
     SlotProblem,
     cost_bound,
@@ -29,6 +20,15 @@ from punctual.optim.slots import (
     tardiness,
     tardiness_bound,
 )
+from tests.bench.slot_reference import (
+    fewest_device_slots,
+    instance,
+    least_weighted_tardiness,
+    most_weight,
+    small_problems,
+)
+
+from punctual.core.errors import InvalidSpec
 
 #: Enough for the tiny problems, and little enough for many of them.
 N_PLANS = 200

@@ -56,8 +56,8 @@ class Ladder:
 class Spans:
     """Devices that are free in consecutive spans of time; jobs take what they need to be done in time.
 
-    Where `punctual.optim.slots.SlotProblem` has slots of one length, spans end where deadlines lie: a hundred jobs with
-    deadlines between minutes and weeks need a hundred spans, not ten thousand slots.
+    Spans end where deadlines lie: a hundred jobs with deadlines between minutes and weeks need a hundred spans, not ten
+    thousand slots of one length.
 
     Parameters
     ----------

@@ -6,9 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
-from punctual.optim.slots.hull import Hulls, upper_hulls
-from punctual.optim.slots.problem import SlotProblem, check_prices
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
+from slots.hull import Hulls, upper_hulls
+from slots.problem import SlotProblem, check_prices
 
 #: Prices below this share of the highest are raised to it, so that ratios of prices stay finite.
 PRICE_FLOOR_FRAC = 1e-6

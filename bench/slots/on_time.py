@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from punctual.optim.slots.filling import Filling
-from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.prices import Market, OnTime, descend, floored, on_time_bound
-from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
-from punctual.optim.slots.share import admit
 from punctual.optim.solution import FloatArray, IntArray, status_of
+from slots.filling import Filling
+from slots.hull import upper_hulls
+from slots.prices import Market, OnTime, descend, floored, on_time_bound
+from slots.problem import SlotPlan, SlotProblem, is_done
+from slots.share import admit
 
 #: Steps of the hulls that the search for prices uses; the bound itself uses all.
 _N_STEPS_MAX = 12

@@ -6,13 +6,13 @@ from math import ceil
 import numpy as np
 
 from punctual.core.plan import PlanStatus
-from punctual.optim.slots.filling import Filling
-from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.on_time import most_on_time
-from punctual.optim.slots.prices import Cost, Market, OnTime, cost_bound, descend, floored, on_time_bound
-from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
-from punctual.optim.slots.share import admit
 from punctual.optim.solution import FloatArray, IntArray, status_of
+from slots.filling import Filling
+from slots.hull import upper_hulls
+from slots.on_time import most_on_time
+from slots.prices import Cost, Market, OnTime, cost_bound, descend, floored, on_time_bound
+from slots.problem import SlotPlan, SlotProblem, is_done
+from slots.share import admit
 
 _N_STEPS_MAX = 12
 #: A sum of whole numbers that is this close to one is that one.

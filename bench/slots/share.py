@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from punctual.optim.slots.filling import Filling
-from punctual.optim.slots.problem import SlotPlan, SlotProblem, is_done
+from slots.filling import Filling
+from slots.problem import SlotPlan, SlotProblem, is_done
 
 
 def minimum_share(problem: SlotProblem, order: Iterable[int] | None = None) -> SlotPlan:

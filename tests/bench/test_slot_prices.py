@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from tests.optim.slot_reference import instance, small_problems
-
-from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.prices import Market, OnTime, descend, floored
-from punctual.optim.slots.problem import SlotProblem
+from slots.hull import upper_hulls
+from slots.prices import Market, OnTime, descend, floored
+from slots.problem import SlotProblem
+from tests.bench.slot_reference import instance, small_problems
 
 TINY = settings(max_examples=80, deadline=None)
 

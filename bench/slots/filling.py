@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.problem import WORK_TOLERANCE_FRAC, SlotProblem
 from punctual.optim.solution import FloatArray, IntArray
+from slots.hull import upper_hulls
+from slots.problem import WORK_TOLERANCE_FRAC, SlotProblem
 
 #: Steps of the hull that a job's water is poured over. More are hardly better: what is left after the last whole step
 #: is made up by the best single change to any allowed count.

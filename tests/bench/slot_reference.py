@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, csr_array, hstack, vstack
-
-from punctual.optim.slots import SlotProblem
+from slots import SlotProblem
 
 Floats = NDArray[np.float64]
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from punctual.optim.slots.filling import Filling
-from punctual.optim.slots.hull import upper_hulls
-from punctual.optim.slots.prices import ROUNDING_FRAC, Market, descend, floored
-from punctual.optim.slots.problem import SlotPlan, SlotProblem, check_prices, rates_of
 from punctual.optim.solution import FloatArray, IntArray, status_of
+from slots.filling import Filling
+from slots.hull import upper_hulls
+from slots.prices import ROUNDING_FRAC, Market, descend, floored
+from slots.problem import SlotPlan, SlotProblem, check_prices, rates_of
 
 #: Ends that the bound tells apart for each job, deadline and horizon included.
 _N_ENDS = 8

@@ -7,9 +7,10 @@ from math import inf
 import numpy as np
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim.slots.problem import WORK_TOLERANCE_FRAC
 from punctual.optim.solution import FloatArray, IntArray
 
+#: Work left below this share of a job's work is rounding, not work.
+_WORK_TOLERANCE_FRAC = 1e-9
 #: Sums of core fractions are sums of floats: this much less free is still enough.
 _ROOM_TOLERANCE = 1e-6
 
@@ -125,7 +126,7 @@ class Timeline:
             return None
         lengths_s = np.diff(self.starts_s[:n_spans], append=min(until_s, self._end_of(n_spans)))
         caps = self._caps(levels, n_spans)
-        goal = work * (1.0 - WORK_TOLERANCE_FRAC)
+        goal = work * (1.0 - _WORK_TOLERANCE_FRAC)
         shares = np.minimum(np.arange(len(levels.rates))[:, None], caps)
         enough = levels.rates[np.maximum(shares, least)] @ lengths_s >= goal
         if not enough[-1]:
@@ -194,7 +195,7 @@ class Timeline:
         """The job in these columns until its work is done."""
         rates = levels.rates[columns]
         done = (rates * lengths_s).cumsum()
-        last = int(np.searchsorted(done, work * (1.0 - WORK_TOLERANCE_FRAC)))
+        last = int(np.searchsorted(done, work * (1.0 - _WORK_TOLERANCE_FRAC)))
         if last == len(columns):
             return Share(self.starts_s[: len(columns)], levels.amounts[columns], inf)
         before = float(done[last - 1]) if last else 0.0
