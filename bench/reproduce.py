@@ -1,7 +1,7 @@
-"""Every experiment of `punctual reproduce`, published figures beside ours, as one table for each.
+"""Repeat the experiments of papers: published figures beside ours, one table for each paper.
 
 With `--quick` the smaller experiments. Data sets are looked for in $PUNCTUAL_DATA; without them, experiments leave out real
-traces, or are left out themselves. `--only NAME` repeats one experiment and leaves the results of the others as they are.
+traces, or are left out themselves. With a NAME one experiment is repeated, and the results of the others stay as they are.
 """
 
 import json
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from _common import RESULTS, commit, parser, print_table, write_results
+from experiments._base import load, names
 
 from punctual.core.errors import InvalidSpec
-from punctual.sim.reproduce._base import load, names
 
 HEADS = ["what", "published", "obtained", "ratio", "why it differs"]
 Record = dict[str, Any]
@@ -48,7 +48,7 @@ def markdown(records: dict[str, Record]) -> str:
 
 
 def _origin(name: str, one: Record) -> str:
-    command = f"`punctual reproduce {name} --seeds {one['n_seeds']}`"
+    command = f"`python bench/reproduce.py {name} --seeds {one['n_seeds']}`"
     return f"{command} makes this table; measured at revision {one['commit']} in {one['cpu_s']:.0f} CPU seconds."
 
 
@@ -61,13 +61,13 @@ def earlier(result: str) -> dict[str, Record]:
 def main() -> int:
     options = parser(__doc__ or "")
     options.add_argument("--seeds", type=int, help="of each experiment [default: 3; quick: 1]")
-    options.add_argument("--only", choices=names(), metavar="NAME", help="one experiment")
+    options.add_argument("name", nargs="?", choices=names(), help="one experiment; all if left out")
     given = options.parse_args()
     n_seeds = given.seeds or (1 if given.quick else 3)
     data = Path(os.environ["PUNCTUAL_DATA"]) if os.environ.get("PUNCTUAL_DATA") else None
     result = "reproduce-quick" if given.quick else "reproduce"
-    records = earlier(result) if given.only else {}
-    for name in [given.only] if given.only else names():
+    records = earlier(result) if given.name else {}
+    for name in [given.name] if given.name else names():
         try:
             one = records[name] = measured(name, quick=given.quick, n_seeds=n_seeds, data=data)
         except InvalidSpec as error:

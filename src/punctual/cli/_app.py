@@ -23,7 +23,6 @@ COMMANDS = {
     "trace": "trace",
     "simulate": "simulate",
     "compare": "compare",
-    "reproduce": "reproduce",
     "controllers": "catalogue",
     "policies": "catalogue",
     "demo": "demo",

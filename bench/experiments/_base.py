@@ -6,8 +6,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Protocol, cast
 
+import experiments
 from punctual.core.errors import InvalidSpec
-from punctual.sim import reproduce
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Run(Protocol):
 
 def names() -> list[str]:
     """The experiments there are, in alphabetical order."""
-    found = (module.name for module in iter_modules(reproduce.__path__))
+    found = (module.name for module in iter_modules(experiments.__path__))
     return sorted(name.replace("_", "-") for name in found if not name.startswith("_"))
 
 
@@ -66,8 +66,8 @@ def load(name: str) -> Run:
     """
     if name not in names():
         raise InvalidSpec(
-            "an experiment must be one that is known", f"'{name}'", "`punctual reproduce`",
+            "an experiment must be one that is known", f"'{name}'", "`bench/reproduce.py`",
             f"Known: {', '.join(names())}.",
         )  # fmt: skip
-    module = import_module(f"{reproduce.__name__}.{name.replace('-', '_')}")
+    module = import_module(f"{experiments.__name__}.{name.replace('-', '_')}")
     return cast(Run, module.run)

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments._base import Reproduction, Row
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
@@ -18,7 +19,6 @@ from punctual.sim import parts
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
-from punctual.sim.reproduce._base import Reproduction, Row
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import ParameterServers, sim_jobs
 from punctual.traces import TraceJob

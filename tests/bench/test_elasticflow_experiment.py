@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from experiments import elasticflow as experiment
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
@@ -17,7 +18,6 @@ from punctual.policies.earliest_deadline import EarliestDeadline
 from punctual.policies.elasticflow import Elasticflow
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
-from punctual.sim.reproduce import elasticflow as experiment
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Measured
 

@@ -6,10 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+from experiments import smd
+from experiments._smd_case import UNIT, Case, Kind, cases, in_units
 
 from punctual.core.utility import Sigmoid
-from punctual.sim.reproduce import smd
-from punctual.sim.reproduce._smd_case import UNIT, Case, Kind, cases, in_units
 from punctual.traces.generators.smd import Smd as SmdJobs
 
 

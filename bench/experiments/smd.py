@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments._base import Reproduction, Row
+from experiments._smd_case import UNIT, Array, Case, Instance, Kind, Pair, cases, in_units
 from punctual import registry
 from punctual.core.units import DAY_S, HOUR_S
-from punctual.sim.reproduce._base import Reproduction, Row
-from punctual.sim.reproduce._smd_case import UNIT, Array, Case, Instance, Kind, Pair, cases, in_units
 
 #: Total utilities read off the figures: SMD, ESW, Optimus.
 _CAPACITY = {

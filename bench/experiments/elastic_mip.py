@@ -7,6 +7,7 @@ from math import ceil
 from pathlib import Path
 from statistics import fmean
 
+from experiments._base import Reproduction, Row
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
@@ -14,7 +15,6 @@ from punctual.core.protocols import Policy
 from punctual.metrics.cluster import ClusterRecord
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.ideal import Ideal
-from punctual.sim.reproduce._base import Reproduction, Row
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, sim_jobs
 from punctual.traces import TraceJob, read

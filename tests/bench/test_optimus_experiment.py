@@ -1,17 +1,17 @@
-"""`punctual reproduce optimus`: its parts, on a few jobs."""
+"""The experiment `optimus`: its parts, on a few jobs."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from experiments import optimus
+from experiments._base import load, names
 from tests.policies.pictures import decide, job
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.sim.reproduce import optimus
-from punctual.sim.reproduce._base import load, names
 
 
 def test_it_is_found_by_its_name() -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from experiments._base import Reproduction, Row
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.cluster import ClusterRecord, ClusterSummary
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
-from punctual.sim.reproduce._base import Reproduction, Row
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import MeasuredTables
 from punctual.traces import read
@@ -152,7 +152,7 @@ def _checked(data: Path | None) -> Path:
     if data is None or missing:
         raise InvalidSpec(
             "the traces and speed tables of the paper must lie in one folder",
-            "no folder" if data is None else f"one without {missing[0]}", "`punctual reproduce elasticflow`",
+            "no folder" if data is None else f"one without {missing[0]}", "`bench/reproduce.py elasticflow`",
             "Name it with `--data DIR` or in PUNCTUAL_DATA; the documentation of traces says where they come from.",
         )  # fmt: skip
     return data

@@ -1,12 +1,12 @@
-"""`punctual reproduce elastic-mip`: its parts, on a few jobs."""
+"""The experiment `elastic-mip`: its parts, on a few jobs."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from experiments import elastic_mip
+from experiments._base import load, names
 
-from punctual.sim.reproduce import elastic_mip
-from punctual.sim.reproduce._base import load, names
 from punctual.traces import TraceJob
 
 
