@@ -2,7 +2,7 @@
 
 import pytest
 
-from punctual.cli._when import Now
+from punctual.runtime.when import Now
 
 
 @pytest.fixture

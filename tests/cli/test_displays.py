@@ -12,7 +12,6 @@ from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._picture import Picture
 from punctual.cli._view import View, panel
-from punctual.cli._when import Now
 from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
 from punctual.core.events import GrantFailed, JobFailed, SpecChanged, SteeringResumed
@@ -20,6 +19,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.runtime.when import Now
 
 
 def resize(at: float, cores: float, request: int = 2, pacing: PacingLine | None = None) -> ResizeJob:

@@ -10,8 +10,8 @@ import pytest
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
-from punctual.cli._capacity import usable_gpus
 from punctual.executors.local.keeper import descendants
+from punctual.runtime.capacity import usable_gpus
 
 pytestmark = pytest.mark.gpu
 

@@ -13,7 +13,6 @@ from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
-from punctual.cli._capacity import usable_gpus
 from punctual.cli._chain import chain
 from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _environment, _spec
 from punctual.cli._lines import Lines
@@ -24,6 +23,7 @@ from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.executors.local.keeper import descendants
+from punctual.runtime.capacity import usable_gpus
 from punctual.wire import WORKERS_VARIABLE, WorkerStatus
 
 MACHINE = Resources(cores=8, gpus=2)

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from punctual import registry
-from punctual.cli._capacity import FLOOR_CORES, usable_cores, usable_gpus
 from punctual.cli._door import Door
 from punctual.cli._picture import Picture
 from punctual.cli._workers import WorkerWishes, worker_in
@@ -28,6 +27,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.executors.local import LocalExecutor, Program
 from punctual.runtime import paths
+from punctual.runtime.capacity import FLOOR_CORES, usable_cores, usable_gpus
 from punctual.runtime.clock import MonotonicClock
 from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.loop import Runtime

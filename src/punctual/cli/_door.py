@@ -8,11 +8,11 @@ from typing import Any
 
 from punctual.cli._json_lines import standing
 from punctual.cli._picture import Picture
-from punctual.cli._when import Now, moved_deadline_s
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, SpecChanged, StopRequested
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import Run, find_run, live_runs, unsteered_runs
+from punctual.runtime.when import Now, moved_deadline_s
 
 
 class Door:

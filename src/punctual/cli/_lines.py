@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from punctual.cli._picture import Picture
-from punctual.cli._when import Now
 from punctual.cli._words import against_deadline, clock, holding, short, steps
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.events import (
@@ -15,6 +14,7 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.protocols import Message
+from punctual.runtime.when import Now
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
 GRANT_CHANGE_FRAC = 0.1

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from punctual.cli._capacity import usable_cores
 from punctual.cli._policy_table import failures_in_words, print_policies
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.capacity import usable_cores
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, keys_in, trace_source, with_paths

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._picture import Picture
-from punctual.cli._when import Now
 from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.runtime.when import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.cli._capacity import FLOOR_CORES
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
+from punctual.runtime.capacity import FLOOR_CORES
 from punctual.wire import WorkerStatus
 
 

@@ -13,7 +13,6 @@ from threading import Timer
 
 import typer
 
-from punctual.cli._capacity import usable_cores
 from punctual.cli._compose import LiveRun, NewJob, Wishes
 from punctual.cli._door import move_deadline
 from punctual.cli._drive import Outcome, carry_out
@@ -26,6 +25,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
+from punctual.runtime.capacity import usable_cores
 
 FOLDER = Path("demo")
 

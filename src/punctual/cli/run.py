@@ -10,11 +10,11 @@ import typer
 
 from punctual.cli._compose import DEFAULT_CONTROLLER, DEFAULT_WORKER_CONTROLLER, NewJob, Wishes
 from punctual.cli._drive import Manner, drive
-from punctual.cli._when import Now, deadline_s, process_started_at
 from punctual.cli._workers import WorkerWishes, worker_wishes
 from punctual.core.errors import InvalidSpec
 from punctual.core.loss import LossGoal
 from punctual.core.units import parse_cores, parse_cores_range
+from punctual.runtime.when import Now, deadline_s, process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}

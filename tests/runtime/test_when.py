@@ -3,12 +3,13 @@
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
 
-from punctual.cli._when import Now, deadline_s, moved_deadline_s, process_started_at
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.when import Now, deadline_s, moved_deadline_s, process_started_at
 
 NOON = Now(at=1000.0, wall=datetime(2026, 11, 21, 12, 0, 0).astimezone())
 
@@ -53,6 +54,11 @@ def test_a_deadline_long_ago_is_refused_like_one_of_today(text: str) -> None:
         moved_deadline_s(text, started_at=890.0, present_s=300.0, job="a", now=NOON)
 
 
+def test_a_text_that_is_too_long_is_not_read() -> None:
+    with pytest.raises(InvalidSpec, match="60001 characters"):
+        deadline_s("9" * 60_000 + "s", started_at=1000.0, now=NOON)
+
+
 def test_a_change_needs_a_running_job() -> None:
     with pytest.raises(InvalidSpec, match="Leave the sign out"):
         deadline_s("+10m", started_at=1000.0, now=NOON)
@@ -81,9 +87,45 @@ def test_both_clocks_agree() -> None:
     assert NOON.wall_of(1060.0) - NOON.wall == timedelta(seconds=60)
 
 
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks that are set forward at 2:00 on 2026-03-29 and back at 3:00 on 2026-10-25."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def moment(*parts: int, fold: int = 0) -> Now:
+    return Now(at=1000.0, wall=datetime(*parts, fold=fold).astimezone())  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_deadline_beyond_a_change_of_clocks_is_told_as_clocks_will_show_it() -> None:
+    before = moment(2026, 3, 28, 18, 0)
+    at = 1000.0 + deadline_s("2026-03-29 18:00", started_at=1000.0, now=before)
+    assert at - 1000.0 == pytest.approx(23 * 3600)
+    assert before.wall_of(at).hour == 18
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_that_comes_twice_is_the_next_of_the_two() -> None:
+    assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30)) == pytest.approx(20 * 60)
+    assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 55)) == pytest.approx(55 * 60)
+    assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30, fold=1)) == pytest.approx(20 * 60)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_that_clocks_skip_is_refused() -> None:
+    with pytest.raises(InvalidSpec, match="set forward") as refused:
+        deadline_s("02:30", started_at=1000.0, now=moment(2026, 3, 28, 18, 0))
+    assert "03:30" in refused.value.remedy
+
+
 def test_the_start_of_a_process_is_the_kernel_s_not_python_s() -> None:
     """A shell that sleeps before it becomes Python has the same process: its sleep counts."""
-    program = "from punctual.cli._when import process_started_at as p; import time; print(time.monotonic() - p())"
+    program = "from punctual.runtime.when import process_started_at as p; import time; print(time.monotonic() - p())"
     command = f"sleep 0.5; exec '{sys.executable}' -c '{program}'"
     age_s = float(subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout)
     assert age_s > 0.49

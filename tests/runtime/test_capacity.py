@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from punctual.cli._capacity import _quotas, usable_cores
+from punctual.runtime.capacity import _quotas, usable_cores
 
 
 def write(path: Path, text: str) -> None:

@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, After, Clock, Extend, format_duration, parse_when
+from punctual.core.units import DAY_S, After, Clock, Extend, When, format_duration, parse_when
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
+
+#: A time that takes more to write is a slip, or an attempt to keep this process busy with reading it.
+_TEXT_LENGTH_MAX = 64
 
 #: Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
 _LOADING_S_MAX = 10.0
@@ -39,8 +42,8 @@ class Now:
         return cls(time.monotonic(), datetime.now().astimezone())
 
     def wall_of(self, at: float) -> datetime:
-        """The wall time of instant `at`."""
-        return self.wall + timedelta(seconds=at - self.at)
+        """The wall time of instant `at`, with the offset from UTC that is in force then."""
+        return (self.wall + timedelta(seconds=at - self.at)).astimezone()
 
 
 def process_started_at() -> float:
@@ -66,7 +69,7 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     InvalidSpec
         When the deadline is not later than now, is many years away, or cannot be read.
     """
-    when = parse_when(text)
+    when = _parsed(text)
     if isinstance(when, Extend):
         raise InvalidSpec(
             "`deadline` must be a duration or a time", f"the change {text}", "a job that has not started",
@@ -91,7 +94,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     InvalidSpec
         When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
-    when = parse_when(text)
+    when = _parsed(text)
     if isinstance(when, After):
         at = now.at + when.seconds
     elif isinstance(when, Clock):
@@ -106,17 +109,43 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     return _in_future(at, text, now, f"job '{job}'") - started_at
 
 
+def _parsed(text: str) -> When:
+    if len(text) > _TEXT_LENGTH_MAX:
+        raise InvalidSpec(
+            f"a deadline must be written in at most {_TEXT_LENGTH_MAX} characters", f"{len(text)} characters",
+            "a deadline", "Write a duration (`90m`) or a time (`18:00`).",
+        )  # fmt: skip
+    return parse_when(text)
+
+
 def _clock_at(clock: Clock, now: Now) -> float:
     """Instant of a wall time. A time of day alone means the next such time; a date is taken as it stands."""
     today = now.wall.replace(tzinfo=None)
     if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
         return now.at + (clock.year - today.year) * 365.25 * DAY_S
     day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
-    local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
-    if clock.year is None and local <= today:
-        local += timedelta(days=1)
-    wall = local.astimezone()
+    local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
+    wall = _wall_of(local, now)
+    if clock.year is None and wall <= now.wall:
+        wall = _wall_of(local + timedelta(days=1), now)
     return now.at + (wall - now.wall).total_seconds()
+
+
+def _wall_of(local: datetime, now: Now) -> datetime:
+    """The moment that clocks here show as `local`; of two, when they are set back, the first that is still to come.
+
+    Raises
+    ------
+    InvalidSpec
+        Clocks are set forward over it.
+    """
+    moments = [local.replace(fold=fold).astimezone() for fold in (0, 1)]
+    if moments[0].replace(tzinfo=None, fold=0) != local:
+        raise InvalidSpec(
+            "a time must be one that clocks show", f"{local:%Y-%m-%d %H:%M:%S}, over which they are set forward",
+            "a deadline", f"Give a time before or after, as `{max(moments):%Y-%m-%d %H:%M}`.",
+        )  # fmt: skip
+    return next((moment for moment in moments if moment > now.wall), moments[-1])
 
 
 def _in_future(at: float, text: str, now: Now, where: str) -> float:
