@@ -12,8 +12,9 @@ from punctual.core.scheduler import Scheduler
 from punctual.executors.dry_run import DryRun
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.loop import Runtime, replay
+from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
+from punctual.runtime.replay import replay
 from punctual.store.memory import MemoryJournal
 from punctual.store.sqlite import SqliteJournal
 from punctual.testing.clock import FakeClock
@@ -42,15 +43,15 @@ def play(journal: Journal) -> Scheduler:
             ended.append(message)
 
     clock = FakeClock(1000.0)
-    loop = Runtime(
-        scheduler, DryRun(steps_per_core_s=30.0), InlinePlanner(Proportional()), journal, clock, listeners=[listen]
+    engine = LiveEngine(
+        scheduler, DryRun(steps_per_core_s=30.0), InlinePlanner(Proportional()), journal, time=clock, listeners=[listen]
     )
-    loop.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
+    engine.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
     for controller in CONTROLLERS:
-        loop.post(JobSubmitted(at=1000.0, spec=spec(controller, 60.0)))
-    loop.run(lambda: clock.now() >= 1020.0)
-    loop.post(SpecChanged(at=clock.now(), spec=spec("remaining-cost", 45.0)))
-    loop.run(lambda: len(ended) == len(CONTROLLERS))
+        engine.post(JobSubmitted(at=1000.0, spec=spec(controller, 60.0)))
+    engine.run(lambda: clock.now() >= 1020.0)
+    engine.post(SpecChanged(at=clock.now(), spec=spec("remaining-cost", 45.0)))
+    engine.run(lambda: len(ended) == len(CONTROLLERS))
     return scheduler
 
 

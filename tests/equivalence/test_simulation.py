@@ -5,7 +5,7 @@ Delays and submissions are odd numbers, so that a fact of the world and a timer 
 what the two loops do first then is not compared.
 """
 
-from queue import Empty, SimpleQueue
+from collections import deque
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
@@ -17,8 +17,11 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Message, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.runtime.loop import Runtime
+from punctual.core.timer import Timer
+from punctual.runtime.engine import Due
+from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
+from punctual.runtime.timers import Timers
 from punctual.sim.agenda import ARRIVAL, Agenda
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
@@ -71,13 +74,15 @@ class Shares:
 
 
 class Bridge:
-    """The simulated world as the live loop's executor, and as its clock: that is where its events come from."""
+    """The simulated world as the live loop's executor, and as its time source: that is where its events come from."""
 
     def __init__(self) -> None:
         self.agenda = Agenda()
         self.world = World(self.agenda, PHYSICS, SEED)
         self.left = {job.spec.id for job in jobs()}
         self._now = jobs()[0].submitted_at
+        self._events: deque[Event] = deque()
+        self._timers = Timers()
         for job in jobs():
             self.agenda.enter(job.submitted_at, ARRIVAL, job)
 
@@ -91,24 +96,27 @@ class Bridge:
         for event in self.world.report(at, job):
             sink(event)
 
-    # As a clock.
+    # As a time source.
 
     def now(self) -> float:
         return self._now
 
-    def wait(self, mailbox: SimpleQueue[Event], until_at: float | None) -> Event | None:
-        while True:
-            try:
-                return mailbox.get_nowait()
-            except Empty:
-                next_at = self.agenda.next_at()
-                if next_at is None or (until_at is not None and until_at < next_at):
-                    assert until_at is not None, "the loop waits for nothing"
-                    self._now = until_at
-                    return None
-                self._now = next_at
-                for event in self._next_events():
-                    mailbox.put(event)
+    def post(self, event: Event) -> None:
+        self._events.append(event)
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        self._timers.set(timer, fire_at)
+
+    def next(self) -> Event | Due:
+        while not self._events:
+            next_at, timer_at = self.agenda.next_at(), self._timers.next_at()
+            if next_at is None or (timer_at is not None and timer_at < next_at):
+                assert timer_at is not None, "the engine waits for nothing"
+                self._now = timer_at
+                return Due(timer_at, self._timers.pop_due(timer_at))
+            self._now = next_at
+            self._events.extend(self._next_events())
+        return self._events.popleft()
 
     def _next_events(self) -> list[Event]:
         at, priority, _, subject, version = self.agenda.pop()
@@ -131,10 +139,10 @@ def controllers() -> dict[str, object]:
 def live() -> list[Message]:
     bridge, journal = Bridge(), MemoryJournal()
     scheduler = Scheduler(controllers(), strict=True, seed=SEED, periods=PERIODS, n_retries=50)  # type: ignore[arg-type]
-    loop = Runtime(scheduler, bridge, InlinePlanner(Shares()), journal, bridge, listeners=[bridge.listen])
+    engine = LiveEngine(scheduler, bridge, InlinePlanner(Shares()), journal, time=bridge, listeners=[bridge.listen])
     for event in bridge.world.join(bridge.now(), NODE):
-        loop.post(event)
-    loop.run(lambda: not bridge.left)
+        engine.post(event)
+    engine.run(lambda: not bridge.left)
     return [message for _, message in journal.read_from(1)]
 
 

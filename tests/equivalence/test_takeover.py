@@ -13,8 +13,9 @@ from punctual.core.scheduler import Scheduler
 from punctual.executors.dry_run import DryRun
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.loop import Runtime, replay
+from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
+from punctual.runtime.replay import replay
 from punctual.store.memory import MemoryJournal
 from punctual.testing.clock import FakeClock
 
@@ -55,10 +56,14 @@ class World:
         self.executor = DryRun(steps_per_core_s=30.0)
         self.n_finished = 0
 
-    def runtime(self, scheduler: Scheduler, journal: Mortal | MemoryJournal) -> Runtime:
-        return Runtime(
-            scheduler, self.executor, InlinePlanner(Proportional()), journal, self.clock, listeners=[self.listen]
+    def engine(self, scheduler: Scheduler, journal: Mortal | MemoryJournal) -> LiveEngine:
+        return LiveEngine(
+            scheduler, self.executor, InlinePlanner(Proportional()), journal, time=self.clock, listeners=[self.listen]
         )
+
+    def outlive_steering(self) -> None:
+        """Time goes on; events and timers were the memory of whoever steered."""
+        self.clock = FakeClock(self.clock.now() + GAP_S)
 
     def listen(self, message: Message) -> None:
         self.n_finished += isinstance(message, JobFinished)
@@ -76,15 +81,15 @@ class World:
 @pytest.mark.parametrize("n_writes", [5, 6, 7, 8, 9, 10, 12, 61, 200])
 def test_jobs_land_although_whoever_steered_them_died(n_writes: int, written: bool) -> None:
     world, mortal = World(), Mortal(n_writes, written=written)
-    first = world.runtime(make_scheduler(), mortal)
+    first = world.engine(make_scheduler(), mortal)
     first.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
     for controller in CONTROLLERS:
         first.post(JobSubmitted(at=1000.0, spec=spec(controller, DEADLINE_S)))
     with pytest.raises(_CrashError):
         first.run(world.has_ended)
-    world.clock.advance(GAP_S)
+    world.outlive_steering()
     journal = mortal.journal
-    second = world.runtime(replay(journal, make_scheduler), journal)
+    second = world.engine(replay(journal, make_scheduler), journal)
     second.post(world.resumed(journal))
     second.run(world.has_ended)
     for controller in CONTROLLERS:

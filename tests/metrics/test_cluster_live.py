@@ -14,7 +14,7 @@ from punctual.executors.dry_run import DryRun
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.loop import Runtime
+from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.memory import MemoryJournal
 from punctual.testing.clock import FakeClock
@@ -33,13 +33,13 @@ def play() -> tuple[ClusterRecord, list[Message], Scheduler]:
     scheduler = Scheduler({"remaining-cost": registry.load("controllers", "remaining-cost")()}, strict=True)
     clock, journal, record = FakeClock(1000.0), MemoryJournal(), ClusterRecord(segments=True)
     planner = InlinePlanner(Proportional())
-    loop = Runtime(scheduler, DryRun(steps_per_core_s=30.0), planner, journal, clock, listeners=[record.add])
-    loop.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
+    engine = LiveEngine(scheduler, DryRun(steps_per_core_s=30.0), planner, journal, time=clock, listeners=[record.add])
+    engine.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
     for job in JOBS:
-        loop.post(JobSubmitted(at=1000.0, spec=spec(job, 60.0)))
-    loop.run(lambda: clock.now() >= 1020.0)
-    loop.post(SpecChanged(at=clock.now(), spec=spec("a", 45.0)))
-    loop.run(lambda: all(job.ended_at is not None for job in record.jobs()))
+        engine.post(JobSubmitted(at=1000.0, spec=spec(job, 60.0)))
+    engine.run(lambda: clock.now() >= 1020.0)
+    engine.post(SpecChanged(at=clock.now(), spec=spec("a", 45.0)))
+    engine.run(lambda: all(job.ended_at is not None for job in record.jobs()))
     return record, [message for _, message in journal.read_from(1)], scheduler
 
 

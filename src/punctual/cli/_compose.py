@@ -28,9 +28,9 @@ from punctual.core.scheduler import Scheduler
 from punctual.executors.local import LocalExecutor, Program
 from punctual.runtime import paths
 from punctual.runtime.capacity import FLOOR_CORES, usable_cores, usable_gpus
-from punctual.runtime.clock import MonotonicClock
 from punctual.runtime.control_socket import ControlSocket
-from punctual.runtime.loop import Runtime
+from punctual.runtime.live import LiveEngine
+from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
@@ -141,10 +141,10 @@ class LiveRun:
             self.places = self._origin.places(opened)
             self._journal = opened.enter_context(SqliteJournal(self.places.journal))
             self.executor = opened.enter_context(self._origin.executor(self.places))
-            self._runtime = self._make_runtime()
-            door = Door(lambda: self.picture, self._runtime.post, self.facts)
+            self._engine = self._make_engine()
+            door = Door(lambda: self.picture, self._engine.post, self.facts)
             opened.enter_context(ControlSocket(self.places.socket, door.answer))
-            self._origin.begin(self.executor, self._runtime.post)
+            self._origin.begin(self.executor, self._engine.post)
             self._ending = opened.pop_all()
         return self
 
@@ -160,7 +160,7 @@ class LiveRun:
     def drive(self) -> None:
         """Run the job to its end."""
         begun_s = time.process_time()
-        self._runtime.run(lambda: self._abandoned or self._ended())
+        self._engine.run(lambda: self._abandoned or self._ended())
         self.controller_cpu_s = time.process_time() - begun_s
 
     def _ended(self) -> bool:
@@ -170,7 +170,7 @@ class LiveRun:
 
     def stop(self, cause: str) -> None:
         """Ask the job to end; may be called from a signal's code."""
-        self._runtime.post(StopRequested(at=time.monotonic(), job=self.job, cause=cause))
+        self._engine.post(StopRequested(at=time.monotonic(), job=self.job, cause=cause))
 
     def abandon(self, cause: str) -> None:
         """End the job at once, without a checkpoint; may be called from a signal's code."""
@@ -202,11 +202,9 @@ class LiveRun:
         powerless = self._actuator_name() == "pacing" and self._origin.program.progress_pattern is not None
         return ", but a program whose output is read cannot be paced and runs at full speed" if powerless else ""
 
-    def _make_runtime(self) -> Runtime:
+    def _make_engine(self) -> LiveEngine:
         planner = InlinePlanner(registry.load("policies", "proportional")())
-        return Runtime(
-            self._scheduler, self.executor, planner, self._journal, MonotonicClock(), listeners=[self._listen]
-        )
+        return LiveEngine(self._scheduler, self.executor, planner, self._journal, listeners=[self._listen])
 
     def _steps_expected(self) -> float | None:
         if self.picture.spec.goal is None or self._ended():

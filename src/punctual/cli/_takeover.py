@@ -16,8 +16,8 @@ from punctual.executors.local import LocalExecutor, Program
 from punctual.executors.local.executor import in_force
 from punctual.executors.local.keeper_link import Kept, take_over, takeover_socket_of
 from punctual.runtime import paths
-from punctual.runtime.clock import MonotonicClock
-from punctual.runtime.loop import replay
+from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.replay import replay
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import PageError
 

@@ -1,1 +1,1 @@
-"""The live loop: mailbox, timers, clock, planner; and where runs are kept on this machine."""
+"""The engine, live or not: events, timers, planner; and where runs are kept on this machine."""

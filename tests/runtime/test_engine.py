@@ -1,4 +1,4 @@
-"""The loop: its order, its timers and what it survives."""
+"""The engine: its order, its timers and what it survives."""
 
 from collections.abc import Callable
 from threading import Thread
@@ -28,8 +28,9 @@ from punctual.core.story import Reason
 from punctual.core.timer import Timer
 from punctual.executors.dry_run import DryRun
 from punctual.policies.proportional import Proportional
-from punctual.runtime.clock import MonotonicClock, WaitingClock
-from punctual.runtime.loop import Runtime
+from punctual.runtime.engine import TimeSource
+from punctual.runtime.live import LiveEngine
+from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.memory import MemoryJournal
 from punctual.testing.clock import FakeClock
@@ -49,37 +50,37 @@ class Steady:
 
 
 class Bench:
-    """A runtime with everything that can be looked at."""
+    """An engine with everything that can be looked at."""
 
     def __init__(
         self,
         *,
         policy: Policy | None = None,
         executor: Executor | None = None,
-        clock: WaitingClock | None = None,
+        time: TimeSource | None = None,
         listeners: tuple[Callable[[Message], None], ...] = (),
     ) -> None:
         self.journal = MemoryJournal()
         self.heard: list[Message] = []
-        self.runtime = Runtime(
+        self.engine = LiveEngine(
             Scheduler({"steady": Steady()}),
             executor or DryRun(steps_per_core_s=10.0),
             InlinePlanner(policy or Proportional()),
             self.journal,
-            clock or FakeClock(),
+            time=time or FakeClock(),
             listeners=(*listeners, self.heard.append),
         )
 
     def submit(self, *, floor_cores: float = 0.05, work_steps: float = 50.0, at: float = 0.0) -> None:
-        self.runtime.post(NodeJoined(at=at, node=NODE, capacity=Resources(2.0)))
+        self.engine.post(NodeJoined(at=at, node=NODE, capacity=Resources(2.0)))
         spec = JobSpec(
             id=JOB, ceiling=Resources(8.0), floor=Resources(floor_cores), work_steps=work_steps, deadline_s=60.0,
             controller="steady",
         )  # fmt: skip
-        self.runtime.post(JobSubmitted(at=at, spec=spec))
+        self.engine.post(JobSubmitted(at=at, spec=spec))
 
     def run_until(self, kind: type) -> None:
-        self.runtime.run(lambda: any(isinstance(message, kind) for message in self.heard))
+        self.engine.run(lambda: any(isinstance(message, kind) for message in self.heard))
 
     def messages(self) -> list[Message]:
         return [message for _, message in self.journal.read_from(1)]
@@ -210,10 +211,10 @@ def test_bad_input_leaves_no_trace_in_the_journal() -> None:
     assert sum(isinstance(message, JobSubmitted) for message in bench.messages()) == 1
 
 
-def test_an_event_from_another_thread_wakes_the_loop() -> None:
-    bench = Bench(clock=MonotonicClock())
+def test_an_event_from_another_thread_wakes_the_engine() -> None:
+    bench = Bench(time=Mailbox())
     event = NodeJoined(at=0.0, node=NODE, capacity=Resources(1.0))
-    sender = Thread(target=bench.runtime.post, args=(event,))
+    sender = Thread(target=bench.engine.post, args=(event,))
     sender.start()
     bench.run_until(NodeJoined)
     sender.join()
@@ -221,8 +222,8 @@ def test_an_event_from_another_thread_wakes_the_loop() -> None:
 
 
 def test_the_monotonic_clock_wakes_for_timers() -> None:
-    bench = Bench(clock=MonotonicClock())
-    bench.submit(work_steps=10.0, at=MonotonicClock().now())
+    bench = Bench(time=Mailbox())
+    bench.submit(work_steps=10.0, at=Mailbox().now())
     bench.run_until(JobFinished)
     set_timers = [message for message in bench.messages() if isinstance(message, SetTimer)]
     first = next(timer for timer in set_timers if timer.timer == Timer("tick", JOB))
@@ -231,7 +232,7 @@ def test_the_monotonic_clock_wakes_for_timers() -> None:
     assert fired.at >= first.fire_at
 
 
-def test_a_fake_clock_says_when_a_loop_would_wait_for_ever() -> None:
+def test_a_fake_clock_says_when_an_engine_would_wait_for_ever() -> None:
     with pytest.raises(RuntimeError, match="no timer is set"):
         Bench().run_until(JobFinished)
 
@@ -239,7 +240,7 @@ def test_a_fake_clock_says_when_a_loop_would_wait_for_ever() -> None:
 def test_does_nothing_when_the_end_is_already_there() -> None:
     bench = Bench()
     bench.submit()
-    bench.runtime.run(lambda: True)
+    bench.engine.run(lambda: True)
     assert bench.messages() == []
 
 

@@ -1,0 +1,138 @@
+"""The only loop: it brings events to the scheduler and the scheduler's commands to those who perform them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
+from punctual.core.events import Event, TimerFired
+from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.scheduler import Scheduler
+from punctual.core.timer import Timer
+from punctual.runtime.planner import Planner
+
+Listener = Callable[[Message], None]
+
+
+class Due(NamedTuple):
+    """Timers whose instant has come; `at` is the present."""
+
+    at: float
+    timers: Sequence[Timer]
+
+
+class TimeSource(Protocol):
+    """Where time and events come from: the one thing, with the executor, in which live and simulated runs differ."""
+
+    def now(self) -> float:
+        """Seconds; never decreases."""
+        ...
+
+    def post(self, event: Event) -> None:
+        """Enter an event that `next` will return, in the order of entering."""
+        ...
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
+        ...
+
+    def next(self) -> Event | Due | None:
+        """Whatever comes next, after waiting for it; None: nothing can come any more."""
+        ...
+
+
+class Engine:
+    """Handles events one at a time, in the same order wherever they come from.
+
+    For each event: the scheduler handles it; it is written into the journal together with the commands that follow
+    from it; the commands are performed; the listeners get the event and the commands. Whoever performs a command
+    answers by `post`, never by a return value.
+
+    All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
+    tick decides on fresh readings.
+
+    Parameters
+    ----------
+    time
+        Where events and time come from.
+    journal
+        None: nothing is kept.
+    listeners
+        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        planner: Planner,
+        time: TimeSource,
+        *,
+        journal: Journal | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._planner = planner
+        self._time = time
+        self._journal = journal
+        self._listeners = tuple(listeners)
+        #: Gives the engine an event; how safely, the time source says.
+        self.post = time.post
+        self._performs: dict[type[Command], Callable[[Any], None]] = {
+            LaunchJob: self._execute,
+            ResizeJob: self._execute,
+            StopJob: self._execute,
+            RequestPlan: self._request_plan,
+            SetTimer: self._set_timer,
+            RejectJob: _skip,
+            WarnUser: _skip,
+        }
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Handle events until `until` holds, which is asked before each, or nothing can come any more.
+
+        Raises
+        ------
+        InvariantBroken
+            From the scheduler; the event that led to it is not in the journal.
+        """
+        time = self._time
+        while not until():
+            coming = time.next()
+            if coming is None:
+                return
+            if isinstance(coming, Due):
+                self._fire(coming)
+            else:
+                self._deliver(coming)
+
+    def _fire(self, due: Due) -> None:
+        for timer in due.timers:
+            if timer.kind == "tick":
+                self._executor.observe(timer.job, due.at, self.post)
+        for timer in due.timers:
+            self.post(TimerFired(at=due.at, timer=timer))
+
+    def _deliver(self, event: Event) -> None:
+        commands = self._scheduler.handle(event)
+        if self._journal is not None:
+            self._journal.append([event, *commands])
+        for command in commands:
+            self._performs[type(command)](command)
+        for listener in self._listeners:
+            listener(event)
+            for command in commands:
+                listener(command)
+
+    def _execute(self, command: LaunchJob | ResizeJob | StopJob) -> None:
+        self._executor.perform(command, self.post)
+
+    def _request_plan(self, command: RequestPlan) -> None:
+        self._planner.request(self._scheduler.snapshot(command.at), self.post)
+
+    def _set_timer(self, command: SetTimer) -> None:
+        self._time.set_timer(command.timer, command.fire_at)
+
+
+def _skip(command: RejectJob | WarnUser) -> None:
+    """It is for listeners only."""

@@ -1,0 +1,50 @@
+"""Time and events of a live system."""
+
+import time
+from queue import Empty, SimpleQueue
+
+from punctual.core.events import Event
+from punctual.core.timer import Timer
+from punctual.runtime.engine import Due
+from punctual.runtime.timers import Timers
+
+#: Longest wait in one go, in seconds: the operating system refuses very long ones.
+_WAIT_S_MAX = 3600.0
+
+
+class MonotonicClock:
+    """The machine's monotonic clock, which all its processes share."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class Mailbox(MonotonicClock):
+    """Events from any thread, and timers on the monotonic clock.
+
+    Timers that are due come before events that wait, because all that a due timer does is to post events.
+    """
+
+    def __init__(self) -> None:
+        self._timers = Timers()
+        # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
+        self._events: SimpleQueue[Event] = SimpleQueue()
+
+    def post(self, event: Event) -> None:
+        """Enter an event; from any thread, also from a signal's code."""
+        self._events.put(event)
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        self._timers.set(timer, fire_at)
+
+    def next(self) -> Event | Due:
+        while True:
+            now = self.now()
+            if due := self._timers.pop_due(now):
+                return Due(now, due)
+            fire_at = self._timers.next_at()
+            timeout_s = _WAIT_S_MAX if fire_at is None else min(max(0.0, fire_at - now), _WAIT_S_MAX)
+            try:
+                return self._events.get(timeout=timeout_s)
+            except Empty:
+                continue
