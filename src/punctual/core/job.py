@@ -12,9 +12,10 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.utility import Sigmoid
 
-#: A job is *queued* until its launch is asked for, *starting* until it has started, *running* until it is asked to
-#: stop or ends, and *finished* or *failed* from then on.
-JobState = Literal["queued", "starting", "running", "stopping", "finished", "failed"]
+#: A job without a process is *queued*: it was not launched yet, or its process is gone and it is launched again. It is
+#: *starting* once its launch was asked for, *running* while its process holds something, *paused* while its process
+#: holds nothing, *stopping* once it was asked to stop, and *finished* or *failed* from its end on.
+JobState = Literal["queued", "starting", "running", "paused", "stopping", "finished", "failed"]
 
 #: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]

@@ -23,15 +23,48 @@ def larger(one: Allocation, other: Allocation) -> Allocation:
 
 
 @dataclass(slots=True)
-class _Account:
-    """What one job has and what was asked for it."""
+class Account:
+    """What one job holds, and what was asked for it.
 
-    #: What the job really holds, by the last answer.
+    Attributes
+    ----------
+    granted
+        What the job really holds, by the last answer.
+    asked
+        Requests without an answer, oldest first. There is more than one only after an answer was given up on.
+    held
+        The larger of all of these on every node: what is booked.
+    """
+
     granted: Allocation = field(default_factory=dict)
-    #: Requests without an answer, oldest first. More than one only after an answer was given up on.
     asked: dict[int, Allocation] = field(default_factory=dict)
-    #: The larger of all of these on every node: what is booked.
     held: Allocation = field(default_factory=dict)
+
+    def ask(self, request: int, allocation: Allocation) -> None:
+        """`allocation` was asked for under number `request`."""
+        self.asked[request] = dict(allocation)
+        self._add_up()
+
+    def settle(self, request: int, granted: Allocation) -> None:
+        """Request number `request` was answered: the job holds `granted`, and older requests are void."""
+        self.granted = granted
+        self.asked = {number: asked for number, asked in self.asked.items() if number > request}
+        self._add_up()
+
+    def lose(self, node: NodeId) -> bool:
+        """Drop what lies on `node`; whether anything did."""
+        if node not in self.held:
+            return False
+        self.granted = _without(self.granted, node)
+        self.asked = {request: _without(asked, node) for request, asked in self.asked.items()}
+        self.held = _without(self.held, node)
+        return True
+
+    def _add_up(self) -> None:
+        held = self.granted
+        for allocation in self.asked.values():
+            held = larger(held, allocation)
+        self.held = {node: amount for node, amount in held.items() if amount}
 
 
 class Bookings:
@@ -74,7 +107,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._capacity: dict[NodeId, Resources] = {}
-        self._accounts: dict[JobId, _Account] = {}
+        self._accounts: dict[JobId, Account] = {}
         self._booked = Bookings()
         #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
         self._overdrawn: set[NodeId] = set()
@@ -95,15 +128,12 @@ class Ledger:
         self._overdrawn.discard(node)
         hit = self._booked.forget(node)
         for job in hit:
-            account = self._accounts[job]
-            account.granted = _without(account.granted, node)
-            account.asked = {request: _without(asked, node) for request, asked in account.asked.items()}
-            account.held = _without(account.held, node)
+            self._accounts[job].lose(node)
         return hit
 
     def open(self, job: JobId) -> None:
         """`job` may hold something from now on."""
-        self._accounts[job] = _Account()
+        self._accounts[job] = Account()
 
     def close(self, job: JobId) -> None:
         """Everything the job held is free."""
@@ -144,15 +174,17 @@ class Ledger:
         """Book `allocation`, asked under number `request`, beside what the job has."""
         if not self.may_ask(job, allocation):
             raise InvariantBroken(f"{allocation} was asked for job '{job}' although it does not fit")
-        self._accounts[job].asked[request] = dict(allocation)
-        self._book(job)
+        account = self._accounts[job]
+        self._booked.remove(job, account.held)
+        account.ask(request, allocation)
+        self._booked.put(job, account.held)
 
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
         """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
         account = self._accounts[job]
-        account.granted = {node: amount for node, amount in granted.items() if amount and node in self._capacity}
-        account.asked = {number: asked for number, asked in account.asked.items() if number > request}
-        self._book(job)
+        self._booked.remove(job, account.held)
+        account.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
+        self._booked.put(job, account.held)
         self._excuse(account.granted)
 
     def held_on(self, node: NodeId) -> Resources:
@@ -167,15 +199,6 @@ class Ledger:
                 self._overdrawn.discard(node)
             elif node not in self._overdrawn:
                 raise InvariantBroken(f"{held} is booked on node '{node}', which has {capacity}")
-
-    def _book(self, job: JobId) -> None:
-        account = self._accounts[job]
-        self._booked.remove(job, account.held)
-        held = account.granted
-        for allocation in account.asked.values():
-            held = larger(held, allocation)
-        account.held = {node: amount for node, amount in held.items() if amount}
-        self._booked.put(job, account.held)
 
     def _excuse(self, nodes: Iterable[NodeId]) -> None:
         for node in nodes:

@@ -1,0 +1,31 @@
+"""How messages change the state of a job; the scheduler and everybody who follows its messages decide it here."""
+
+from punctual.core.commands import Command, RejectJob
+from punctual.core.events import Event, GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation, JobState
+
+#: How many ended jobs are remembered; the name of a job that is not remembered may be used again.
+N_ENDED_REMEMBERED = 1000
+
+
+def after_answer(state: JobState, answer: JobStarted | GrantApplied | GrantFailed, granted: Allocation) -> JobState:
+    """The state of a job in `state` once `answer` has said that it holds `granted`."""
+    if isinstance(answer, JobStarted) and state in ("queued", "starting"):
+        return "running" if granted else "paused"
+    if isinstance(answer, GrantFailed) and state == "starting" and not granted:
+        return "queued"
+    if state in ("running", "paused"):
+        return "running" if granted else "paused"
+    return state
+
+
+def ended_by(message: Event | Command) -> JobId | None:
+    """The job that ends with `message`; None if none does.
+
+    A failure that may be retried ends nothing: the job is launched again, or a `RejectJob` follows and says why not.
+    """
+    match message:
+        case JobFinished() | RejectJob() | JobFailed(retryable=False):
+            return message.job
+    return None

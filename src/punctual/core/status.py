@@ -1,0 +1,452 @@
+"""How each job stands, folded from messages: what every display, the API and the reports show."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from punctual.core.cluster import Node
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
+from punctual.core.control import Demand, Forecast, PhaseProgress
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    LossReported,
+    NodeJoined,
+    NodeLost,
+    PhaseReported,
+    PlanProposed,
+    ProgressReported,
+    SpecChanged,
+    SteeringResumed,
+    TimerFired,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec, JobState, shape_of
+from punctual.core.ledger import Account
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer
+from punctual.core.program import Program
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources, total
+from punctual.core.story import Reason
+
+#: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
+WINDOW_S = 1.0
+
+#: What is told once and does not go on.
+_NOTICES = ("duplicate-id",)
+
+
+class Outlook(Protocol):
+    """What only the scheduler knows of a job; `punctual.core.scheduler.Scheduler` is one."""
+
+    def demand(self, job: JobId) -> Demand | None: ...
+
+    def steps_total(self, job: JobId) -> tuple[float | None, float]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """One job as it stands; instants in seconds on the scheduler's clock.
+
+    Attributes
+    ----------
+    n_attempts
+        How often it was launched; a launch that was only said again counts once.
+    steps_done, steps_total
+        As last reported; `steps_total` is the declared work until a report names it, None: never declared.
+    unit_at
+        When its last step, or part of a phase, was done; None: nothing was reported yet.
+    rate_sps
+        Steps per second over the last second or more; 0 while it is not known.
+    granted
+        What it really holds, node by node.
+    used_core_s, usage_cores
+        CPU seconds its present process has used, and cores used over the last second or more.
+    landed
+        All declared work is done; `landed_at` says since when.
+    forecast
+        Its controller's, in seconds since submission; None: not known, or nobody was asked.
+    steps_expected
+        Steps until its goal, where they are not those declared; None: those declared.
+    reason
+        Why its grant was last to change.
+    cause, exit_code
+        Why it ends or has ended, and the exit status of its process as far as there was one.
+    warnings
+        What needs attention now: text by code. A warning that is over is not here any more.
+    line_from
+        Where the straight line to the deadline begins: (instant, share of the steps done then).
+    """
+
+    spec: JobSpec
+    submitted_at: float
+    program: Program | None = None
+    state: JobState = "queued"
+    n_attempts: int = 0
+    started_at: float | None = None
+    landed_at: float | None = None
+    ended_at: float | None = None
+    landed: bool = False
+    steps_done: float = 0.0
+    steps_total: float | None = None
+    unit_at: float | None = None
+    rate_sps: float = 0.0
+    phases: tuple[PhaseProgress, ...] = ()
+    granted: Allocation = field(default_factory=dict)
+    used_core_s: float = 0.0
+    usage_cores: float = 0.0
+    forecast: Forecast | None = None
+    steps_expected: float | None = None
+    reason: Reason | None = None
+    cause: str = ""
+    exit_code: int | None = None
+    warnings: Mapping[str, str] = field(default_factory=dict)
+    line_from: tuple[float, float] | None = None
+
+    @property
+    def id(self) -> JobId:
+        return self.spec.id
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("finished", "failed")
+
+    @property
+    def held(self) -> Resources:
+        """What it holds on all nodes together."""
+        return total(self.granted.values())
+
+    @property
+    def n_workers(self) -> int:
+        """Workers it holds; 0 for a job that is not made of workers."""
+        return n_workers_of(self.spec, self.granted)
+
+    @property
+    def done_frac(self) -> float | None:
+        """Share of the steps that is done, of those declared or expected; None before any were declared."""
+        steps = self.steps_expected or self.steps_total
+        return min(1.0, self.steps_done / steps) if steps else None
+
+    @property
+    def deadline_at(self) -> float | None:
+        """The deadline as an instant; None: there is none."""
+        return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
+
+    def line_frac(self, at: float) -> float | None:
+        """Where the straight line from the first step, or from the last change of deadline, is at `at`."""
+        if self.line_from is None or self.deadline_at is None:
+            return None
+        from_at, from_frac = self.line_from
+        if self.deadline_at <= from_at:
+            return 1.0
+        passed_frac = min(1.0, max(0.0, (at - from_at) / (self.deadline_at - from_at)))
+        return from_frac + (1.0 - from_frac) * passed_frac
+
+
+def n_workers_of(spec: JobSpec, grant: Allocation) -> int:
+    """How many workers `grant` is; 0 for a job that is not made of them."""
+    return shape_of(spec, grant, {}).n_workers if spec.worker is not None and grant else 0
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A job's status, and what it takes to keep it up."""
+
+    status: JobStatus
+    account: Account = field(default_factory=Account)
+    #: Number of the last command about it; answers with a lower one are about what another command has replaced.
+    n_requests: int = 0
+    #: Where the measurements of usage and speed began: (instant, CPU seconds), (instant, steps).
+    usage_from: tuple[float, float] | None = None
+    rate_from: tuple[float, float] | None = None
+
+    def set(self, **changes: Any) -> None:
+        """Replace fields of the status."""
+        self.status = replace(self.status, **changes)
+
+    def measure_anew(self) -> None:
+        """What was measured is about another process or another time."""
+        self.usage_from, self.rate_from = None, None
+        self.set(rate_sps=0.0, usage_cores=0.0)
+
+
+class StatusBoard:
+    """The present of all jobs: give it each message, in the order of the journal, and ask it about any job.
+
+    Questions may come from any thread: a `JobStatus` never changes, and one that was handed out stays as it was.
+
+    Parameters
+    ----------
+    outlook
+        Where forecasts come from, asked at each tick; give it the scheduler that has handled the messages. None: no
+        forecasts.
+    n_ended
+        How many ended jobs are remembered, the last ones.
+    """
+
+    def __init__(self, outlook: Outlook | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
+        self._outlook = outlook
+        self._n_ended = n_ended
+        self._entries: dict[JobId, _Entry] = {}
+        self._ended: dict[JobId, None] = {}
+        self._nodes: dict[NodeId, Node] = {}
+        self._warnings: dict[str, str] = {}
+        self._folds: dict[type, Callable[[Any], None]] = {
+            JobSubmitted: self._submitted,
+            NodeJoined: self._node_joined,
+            NodeLost: self._node_lost,
+            SteeringResumed: self._resumed,
+            PlanProposed: self._plan_proposed,
+            TimerFired: self._timer_fired,
+            WarnUser: self._warned,
+        }
+        self._changes: dict[type, Callable[[_Entry, Any], None]] = {
+            JobStarted: self._answered,
+            GrantApplied: self._answered,
+            GrantFailed: self._answered,
+            ProgressReported: self._progressed,
+            PhaseReported: self._phases,
+            LossReported: self._losses,
+            SpecChanged: self._respecified,
+            LaunchJob: self._launched,
+            ResizeJob: self._asked,
+            StopJob: self._stopping,
+            JobFinished: self._finished,
+            JobFailed: self._failed,
+            RejectJob: self._rejected,
+        }
+
+    def fold(self, message: Message) -> None:
+        """Take in the next message; one about a job that is unknown or has ended changes nothing."""
+        fold_all = self._folds.get(type(message))
+        if fold_all is not None:
+            fold_all(message)
+            return
+        change = self._changes.get(type(message))
+        entry = self._live(_subject(message)) if change is not None else None
+        if change is not None and entry is not None:
+            change(entry, message)
+
+    def job(self, id: JobId) -> JobStatus:
+        """How a job stands; raises `KeyError` for one that is unknown, or not remembered any more."""
+        return self._entries[id].status
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """All jobs that are remembered, in order of submission."""
+        return tuple(entry.status for entry in list(self._entries.values()))
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes there are, in order of their ids."""
+        return tuple(sorted(self._nodes.values(), key=lambda node: node.id))
+
+    @property
+    def warnings(self) -> Mapping[str, str]:
+        """What needs attention and concerns all jobs: text by code."""
+        return dict(self._warnings)
+
+    def dump(self) -> object:
+        """The state as plain values; serialise it before the next `fold`."""
+        return (self._entries, self._ended, self._nodes, self._warnings)
+
+    def load(self, state: object) -> None:
+        """Continue from what `dump` gave; the board must be new."""
+        self._entries, self._ended, self._nodes, self._warnings = state  # type: ignore[misc]
+
+    # Messages about one job.
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        id = event.spec.id
+        if id not in self._entries:
+            status = JobStatus(
+                spec=event.spec, submitted_at=event.at, program=event.program, steps_total=event.spec.work_steps
+            )
+            self._entries[id] = _Entry(status)
+
+    def _answered(self, entry: _Entry, event: JobStarted | GrantApplied | GrantFailed) -> None:
+        if event.request < entry.n_requests:
+            return
+        state = after_answer(entry.status.state, event, self._hold(entry, event.request, event.granted))
+        if state == "paused":
+            entry.measure_anew()
+        entry.set(state=state)
+        if isinstance(event, JobStarted):
+            entry.status = _without_warning(entry.status, "retried")
+            started_at = event.at if entry.status.started_at is None else entry.status.started_at
+            entry.set(started_at=started_at)
+
+    def _hold(self, entry: _Entry, request: int, granted: Allocation) -> Allocation:
+        """Book what the job holds; what of it lies on nodes that are there."""
+        held = {node: amount for node, amount in granted.items() if amount and node in self._nodes}
+        entry.account.settle(request, held)
+        entry.set(granted=held)
+        return held
+
+    def _progressed(self, entry: _Entry, event: ProgressReported) -> None:
+        before = entry.status
+        landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
+        entry.set(
+            steps_done=event.steps_done, steps_total=event.steps_total or before.steps_total, unit_at=event.unit_at,
+            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s,
+        )  # fmt: skip
+        if event.steps_total is not None or event.steps_done > 0:
+            entry.status = _without_warning(entry.status, "no-progress")
+        _measure_usage(entry, event)
+        _measure_rate(entry, event)
+        done_frac = entry.status.done_frac
+        if entry.status.line_from is None and event.steps_done > 0 and done_frac is not None:
+            entry.set(line_from=(event.unit_at, done_frac))
+
+    def _phases(self, entry: _Entry, event: PhaseReported) -> None:
+        entry.set(phases=event.phases)
+        if all(phase.is_measured or not phase.units_planned for phase in event.phases):
+            entry.status = _without_warning(entry.status, "unmeasured-phase")
+
+    def _losses(self, entry: _Entry, _: LossReported) -> None:
+        entry.status = _without_warning(entry.status, "no-loss")
+
+    def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
+        entry.set(spec=event.spec)
+        if entry.status.line_from is not None:
+            entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
+
+    def _launched(self, entry: _Entry, command: LaunchJob) -> None:
+        n_attempts = entry.status.n_attempts + (entry.status.state == "queued")
+        entry.set(state="starting", n_attempts=n_attempts)
+        self._asked(entry, command)
+
+    def _asked(self, entry: _Entry, command: LaunchJob | ResizeJob) -> None:
+        entry.n_requests = command.request
+        entry.account.ask(command.request, command.grant)
+        entry.set(reason=command.reason)
+
+    def _stopping(self, entry: _Entry, command: StopJob) -> None:
+        entry.set(state="stopping", cause=command.cause)
+
+    def _finished(self, entry: _Entry, event: JobFinished) -> None:
+        self._end(entry, state="finished", ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
+
+    def _failed(self, entry: _Entry, event: JobFailed) -> None:
+        entry.set(exit_code=event.exit_code)
+        if event.retryable:
+            self._queue_again(entry)
+            return
+        self._end(entry, state="failed", ended_at=event.at, cause=entry.status.cause or event.cause)
+
+    def _rejected(self, entry: _Entry, command: RejectJob) -> None:
+        self._end(entry, state="failed", ended_at=command.at, cause=command.reason.text, reason=command.reason)
+
+    def _end(self, entry: _Entry, **changes: Any) -> None:
+        entry.measure_anew()
+        entry.set(granted={}, **changes)
+        entry.account = Account()
+        self._ended[entry.status.id] = None
+        if len(self._ended) > self._n_ended:
+            forgotten = next(iter(self._ended))
+            del self._ended[forgotten], self._entries[forgotten]
+
+    def _queue_again(self, entry: _Entry) -> None:
+        """The process is gone; the next one counts for itself."""
+        entry.account = Account()
+        entry.n_requests += 1
+        entry.measure_anew()
+        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=())
+
+    # Messages about several jobs, or none.
+
+    def _node_joined(self, event: NodeJoined) -> None:
+        self._nodes[event.node] = Node(event.node, event.capacity, event.device)
+
+    def _node_lost(self, event: NodeLost) -> None:
+        self._nodes.pop(event.node, None)
+        for entry in self._all_live():
+            if not entry.account.lose(event.node):
+                continue
+            entry.set(granted=entry.account.granted)
+            if not entry.account.held and entry.status.state != "queued":
+                self._queue_again(entry)
+
+    def _resumed(self, event: SteeringResumed) -> None:
+        """What a job used meanwhile is not the usage of any second; one that is not named has no process any more."""
+        for entry in self._all_live():
+            entry.measure_anew()
+            id, state = entry.status.id, entry.status.state
+            if id in event.granted:
+                held = self._hold(entry, entry.n_requests, event.granted[id])
+                if state in ("running", "paused"):
+                    entry.set(state="running" if held else "paused")
+            elif state != "queued":
+                self._queue_again(entry)
+
+    def _plan_proposed(self, event: PlanProposed) -> None:
+        if event.plan is not None:
+            for code in ("plan-refused", "plan-lost"):
+                self._warnings.pop(code, None)
+
+    def _timer_fired(self, event: TimerFired) -> None:
+        """After a tick there is a new forecast."""
+        entry = self._live(event.timer.job) if event.timer.kind == "tick" else None
+        if entry is None or self._outlook is None:
+            return
+        demand = self._outlook.demand(entry.status.id)
+        steps, _ = self._outlook.steps_total(entry.status.id)
+        has_goal = entry.status.spec.goal is not None
+        expected = steps if has_goal and steps != entry.status.steps_total else None
+        entry.set(forecast=demand.forecast if demand else None, steps_expected=expected)
+
+    def _warned(self, command: WarnUser) -> None:
+        code, text = command.reason.code, command.reason.text
+        if code in _NOTICES:
+            return
+        if command.job is None:
+            self._warnings[code] = text
+            return
+        entry = self._entries.get(command.job)
+        if entry is None:
+            return
+        if code == "feasible":
+            entry.status = _without_warning(entry.status, "infeasible")
+        else:
+            entry.set(warnings={**entry.status.warnings, code: text})
+
+    def _live(self, job: JobId) -> _Entry | None:
+        """What is known of a job that has not ended."""
+        entry = self._entries.get(job)
+        return None if entry is None or entry.status.ended else entry
+
+    def _all_live(self) -> list[_Entry]:
+        return [entry for entry in self._entries.values() if not entry.status.ended]
+
+
+def _measure_usage(entry: _Entry, event: ProgressReported) -> None:
+    if entry.usage_from is None:
+        entry.usage_from = (event.at, event.used_core_s)
+        return
+    from_at, from_core_s = entry.usage_from
+    if event.at - from_at >= WINDOW_S:
+        entry.set(usage_cores=max(0.0, event.used_core_s - from_core_s) / (event.at - from_at))
+        entry.usage_from = (event.at, event.used_core_s)
+
+
+def _measure_rate(entry: _Entry, event: ProgressReported) -> None:
+    if entry.rate_from is None or event.steps_done < entry.rate_from[1]:
+        entry.rate_from = (event.unit_at, event.steps_done)
+        return
+    from_at, from_steps = entry.rate_from
+    if event.steps_done > from_steps and event.unit_at - from_at >= WINDOW_S:
+        entry.set(rate_sps=(event.steps_done - from_steps) / (event.unit_at - from_at))
+        entry.rate_from = (event.unit_at, event.steps_done)
+
+
+def _without_warning(status: JobStatus, code: str) -> JobStatus:
+    if code not in status.warnings:
+        return status
+    return replace(status, warnings={other: text for other, text in status.warnings.items() if other != code})
+
+
+def _subject(message: Any) -> JobId:
+    job: JobId = message.spec.id if isinstance(message, SpecChanged) else message.job
+    return job
