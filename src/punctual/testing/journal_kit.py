@@ -21,10 +21,10 @@ class JournalConformance:
 
     Examples
     --------
-    >>> class TestMine(JournalConformance):
+    >>> class TestListJournal(JournalConformance):
     ...     @pytest.fixture
     ...     def journal(self):
-    ...         return Mine()
+    ...         return ListJournal()
     """
 
     def test_is_empty_at_first(self, journal: Journal) -> None:
@@ -71,7 +71,7 @@ class JournalConformance:
         assert len(seen) >= 3
 
     def test_does_not_give_out_what_it_keeps(self, journal: Journal) -> None:
-        mine = ticks(1)
-        journal.append(mine)
-        mine.append(cast(Message, None))
+        messages = ticks(1)
+        journal.append(messages)
+        messages.append(cast(Message, None))
         assert len(list(journal.read_from(1))) == 1

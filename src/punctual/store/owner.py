@@ -1,0 +1,49 @@
+"""Who writes a journal: one process at a time."""
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from punctual.store.boot import boot_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that writes a journal.
+
+    Attributes
+    ----------
+    token
+        Told to nobody but the file; another claim of the same process has another.
+    start_ticks
+        Clock ticks from boot to the process's start, which tell it from a later one with the same id.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    machine: str
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def may_live(self) -> bool:
+        """Whether the process may still write: it is there, or of a machine that cannot be looked at from here."""
+        if self.boot_id == boot_id():
+            return start_ticks(self.pid) == self.start_ticks
+        return self.machine != os.uname().nodename
+
+
+def this_process() -> Owner:
+    """The calling process, with a new token."""
+    pid = os.getpid()
+    return Owner(pid=pid, start_ticks=start_ticks(pid) or 0, boot_id=boot_id(), machine=os.uname().nodename)
+
+
+def start_ticks(pid: int) -> int | None:
+    """When process `pid` was started, in clock ticks since boot; None: there is none, or it has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    state, *fields = status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
+    return None if state in "ZX" else int(fields[18])
