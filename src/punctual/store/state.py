@@ -1,0 +1,121 @@
+"""The scheduler's state as bytes and back, for snapshots.
+
+A pickle, so that the state may hold what controllers and models keep: dataclasses, named tuples, enumerations and
+numpy arrays. Reading one can build values and nothing else: it names no function, and no class but plain values and
+those of the pure packages, which have no effects. What cannot be read is refused when it is written.
+
+A snapshot says which fields each of its classes had. One that was written with other fields, by another version of
+Punctual, is refused instead of being misread.
+"""
+
+import io
+import json
+import pickle
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+
+_MAGIC = b"punctual state 1\n"
+#: What a snapshot may unpack to: far more than any scheduler holds, and less than what would stop the machine.
+_N_BYTES_MAX = 1 << 28
+
+_PURE = ("core", "optim", "models", "convergence", "controllers", "policies", "metrics")
+_PLAIN = {
+    "builtins": {"set", "frozenset", "bytearray", "complex", "range", "slice", "list", "dict", "tuple", "object"},
+    "collections": {"OrderedDict", "deque", "defaultdict", "Counter"},
+    "array": {"array", "_array_reconstructor"},
+    "datetime": {"datetime", "date", "time", "timedelta", "timezone"},
+    "decimal": {"Decimal"},
+    "fractions": {"Fraction"},
+    "numpy": {"ndarray", "dtype"},
+}
+#: Functions that rebuild arrays; numpy has moved them between its versions.
+_ARRAYS = {"_reconstruct", "scalar", "_frombuffer"}
+_ARRAY_MODULES = {f"numpy.{core}.{module}" for core in ("core", "_core") for module in ("multiarray", "numeric")}
+
+
+def dumps(state: object) -> bytes:
+    """`state` as bytes.
+
+    Raises
+    ------
+    InvalidSpec
+        It holds something that `loads` would refuse: an open file, a function, a class that is neither plain nor of
+        Punctual's pure packages.
+    """
+    layouts: dict[str, list[str]] = {}
+    must = "the state must consist of plain values, arrays and classes of Punctual's pure packages"
+    with _refused(must, "Let controllers, models and policies keep such values only."):
+        body = pickle.dumps(state, protocol=5)
+        # Reading it is the only sure way to know that it can be read; it costs as much as writing it.
+        _Reader(body, lambda name, layout: layouts.setdefault(name, layout) == layout).load()
+    header = json.dumps(layouts).encode()
+    return _MAGIC + zlib.compress(len(header).to_bytes(4, "big") + header + body, level=1)
+
+
+def loads(state: bytes) -> Any:
+    """What `dumps` was given.
+
+    Raises
+    ------
+    InvalidSpec
+        `state` is damaged, names something else than values, or was written by a version with other fields.
+    """
+    must = "a snapshot must hold a state that this version of Punctual has written"
+    with _refused(must, "Read the journal with the version of Punctual that wrote it."):
+        unpacked = _unpacked(state)
+        n_header = int.from_bytes(unpacked[:4], "big")
+        layouts = json.loads(unpacked[4 : 4 + n_header])
+        return _Reader(unpacked[4 + n_header :], lambda name, layout: layouts.get(name) == layout).load()
+
+
+class _Reader(pickle.Unpickler):
+    """Finds classes of values only; `knows` says whether a class's fields are what they were."""
+
+    def __init__(self, body: bytes, knows: Callable[[str, list[str]], bool]) -> None:
+        super().__init__(io.BytesIO(body))
+        self._knows = knows
+
+    def find_class(self, module: str, name: str) -> Any:
+        _require(module, name)
+        value = super().find_class(module, name)
+        if not _is_pure(module):
+            return value
+        if not isinstance(value, type) or (value.__module__, value.__qualname__) != (module, name):
+            raise pickle.UnpicklingError(f"'{module}.{name}' is no class that is defined there")
+        if is_dataclass(value) and not self._knows(f"{module}.{name}", [field.name for field in fields(value)]):
+            raise pickle.UnpicklingError(f"'{module}.{name}' has other fields now")
+        return value
+
+
+def _require(module: str, name: str) -> None:
+    if not (_is_pure(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
+        raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
+
+
+def _is_pure(module: str) -> bool:
+    return module.startswith("punctual.") and module.split(".")[1] in _PURE
+
+
+def _unpacked(state: bytes) -> bytes:
+    if not state.startswith(_MAGIC):
+        raise pickle.UnpicklingError("it does not begin as one")
+    unpacking = zlib.decompressobj()
+    unpacked = unpacking.decompress(state[len(_MAGIC) :], _N_BYTES_MAX)
+    if not unpacking.eof:
+        raise pickle.UnpicklingError("it is cut off, or too large")
+    return unpacked
+
+
+@contextmanager
+def _refused(must: str, remedy: str) -> Iterator[None]:
+    """Whatever goes wrong inside is the state's fault: a damaged pickle can raise nearly anything."""
+    try:
+        yield
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}"[:300]
+        raise InvalidSpec(must, got, "a snapshot of the scheduler", remedy) from error
