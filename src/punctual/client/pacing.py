@@ -52,7 +52,7 @@ class Pacer:
                     self.refresh()
 
     def _wait_ns(self, n_steps: int, phases: Sequence[PhaseRecord]) -> float:
-        if not self.directives.pacing or self.directives.stop:
+        if not self.directives.pacing or self.directives.stop or self.directives.leave:
             return 0.0
         now_ns = monotonic_ns()
         if now_ns - self._page.heartbeat_ns() > _HEARTBEAT_AGE_MAX_NS:

@@ -12,7 +12,7 @@ from punctual.client.declaration import Phase
 from punctual.client.losses import Losses
 from punctual.client.pacing import Pacer
 from punctual.client.record import Course, Lap, PhaseRecord
-from punctual.wire import N_PHASES_MAX, Declaration, Fault, Page, State
+from punctual.wire import EXIT_LEFT, EXIT_STOPPED, N_PHASES_MAX, Declaration, Directives, Fault, Page, State
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
@@ -31,11 +31,17 @@ class Session:
     ----------
     page
         Where to tell it; None: the session counts in silence.
+
+    Attributes
+    ----------
+    finished
+        Whether the training has said that it is done, or has come to its goal: its loops end.
     """
 
     def __init__(self, page: Page | None = None) -> None:
         self.n_steps = 0
         self.step_open = False
+        self.finished = False
         self.course = Course()
         self._page = page
         self._pacer = Pacer(page) if page else None
@@ -46,6 +52,7 @@ class Session:
         self._lap = Lap()
         self._declared_steps: int | None = None
         self._faults: set[Fault] = set()
+        self._refused: Directives | None = None
 
     def mute(self) -> None:
         """Say nothing from here on: the page belongs to another process."""
@@ -93,9 +100,21 @@ class Session:
         self._declare(replace(self._declaration, can_stop=True))
 
     @property
-    def stop_asked(self) -> bool:
-        """Whether Punctual wants the process to end."""
-        return self._pacer is not None and self._pacer.directives.stop
+    def end_asked(self) -> int:
+        """The exit code with which Punctual wants the process to end, after a checkpoint; 0: it does not."""
+        directives = Directives() if self._pacer is None else self._pacer.directives
+        if directives.stop:
+            return EXIT_STOPPED
+        return EXIT_LEFT if directives.leave and directives is not self._refused else 0
+
+    def refuse_to_leave(self) -> None:
+        """There is no checkpoint to go on from: train on, and forget that Punctual wants the process to leave."""
+        self._refused = None if self._pacer is None else self._pacer.directives
+
+    def leave(self) -> None:
+        """The checkpoint is made, and the process is about to end as Punctual wants it to."""
+        if self.end_asked == EXIT_LEFT:
+            self._declare(replace(self._declaration, state=State.LEFT))
 
     # Steps.
 
@@ -127,8 +146,9 @@ class Session:
                 self._settle()
 
     def report_loss(self, loss: float) -> None:
-        """The loss of the step under way."""
+        """The loss of the step under way; the training is finished with it if it is what was to be reached."""
         self._losses.report(self.n_steps + self.step_open, loss)
+        self.finished |= self.goal_reached
 
     @property
     def goal_reached(self) -> bool:

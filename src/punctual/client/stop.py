@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from punctual.client.complaint import invalid
 from punctual.client.session import current
-from punctual.wire import EXIT_STOPPED
 
 Hook = TypeVar("Hook", bound=Callable[[], object])
 
@@ -14,9 +13,10 @@ _hooks: list[Callable[[], object]] = []
 
 
 def on_stop(hook: Hook) -> Hook:
-    """Register `hook`, called without arguments between two steps when Punctual asks the training to stop.
+    """Register `hook`, called without arguments between two steps when Punctual asks the training to stop or to leave.
 
-    After it (after all of them, in order of registration) the loop raises ``SystemExit(143)``, or what a hook has raised.
+    After it (after all of them, in order of registration) the loop raises ``SystemExit``, or what a hook has raised. The exit
+    code is 143 if the job ends, and 79 if it is to be started again later, from the checkpoint that the hook has made.
     """
     if not callable(hook):
         raise invalid(
@@ -33,10 +33,11 @@ def has_hooks() -> bool:
     return bool(_hooks)
 
 
-def obey() -> None:
-    """Call the hooks and leave; without a hook Punctual ends the process itself."""
+def obey(exit_code: int) -> None:
+    """Call the hooks and exit; without a hook Punctual ends the process itself."""
     with ExitStack() as calls:  # a hook that fails must not cost the others their checkpoint
         for hook in reversed(_hooks):
             calls.callback(hook)
     if _hooks:
-        raise SystemExit(EXIT_STOPPED)
+        current().leave()
+        raise SystemExit(exit_code)

@@ -30,7 +30,8 @@ def track(
     once. In nested loops repeat the call with the same `total_steps`: the count goes on.
 
     A step is done when the loop comes back for the next batch, or when a `phase` begins in its body. A loop left by
-    `break` counts the step it was left in, unless all declared steps are done already.
+    `break` counts the step it was left in, unless all declared steps are done already; steps that are left are missed,
+    unless `Run.finish` has said that the training is done.
 
     Parameters
     ----------
@@ -39,7 +40,8 @@ def track(
     epochs
         Passes over the iterable.
     total_steps
-        Steps of the whole job, over all calls. The iterable is neither cut nor repeated to reach it.
+        Steps of the whole job, over all calls. An iterable without a length, which may be endless, is cut when they are
+        done. One that has a length is not: more batches than steps declared are told as a fault.
     start_step
         Steps done before this process started (resuming from a checkpoint): the count starts here. With `epochs`,
         complete epochs are skipped without touching the iterable and the first pass ends early by the steps already
@@ -88,6 +90,7 @@ class Run(Generic[T]):
         self._loop = loop
         self.epoch = self.step // loop.length if loop.length else 0
         self._last_step = -1
+        self._is_in_body = False
 
     @property
     def epoch_ended(self) -> bool:
@@ -104,9 +107,24 @@ class Run(Generic[T]):
         """
         self._session.report_loss(losses.number(loss))
 
+    def finish(self) -> None:
+        """Say that the training is done, before its last declared step: early stopping, or whatever the script looks at.
+
+        The loop ends with the step under way, if it is not left by `break`; loops that follow are empty. The job has
+        landed, and no step is missing. What comes after an epoch, as a last evaluation, may still come.
+        """
+        self._session.finished = True
+        if not self._is_in_body:
+            self._session.end_early(n_phases_more=0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the loop has ended, or will with this step, because of `finish` or a loss that was to be reached."""
+        return self._session.finished
+
     @property
     def goal_reached(self) -> bool:
-        """Whether the loop has ended, or will with this step, because the loss is what was to be reached."""
+        """Whether the loss is what was to be reached."""
         return self._session.goal_reached
 
     def __len__(self) -> int:
@@ -124,27 +142,36 @@ class Run(Generic[T]):
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
-                session.step_open = True
+                session.step_open = self._is_in_body = True
                 try:
                     yield batch
                 except GeneratorExit:
                     session.leave_step()
+                    self._leave_body()
                     raise
                 if session.step_open:
                     session.step_done()
                 step += 1
-                if session.stop_asked:
-                    stop.obey()
-                if session.goal_reached:
-                    return session.end_early(n_phases_more=0 if self._loop.is_repeated else 1)
+                self._leave_body()
+                if session.end_asked:
+                    stop.obey(session.end_asked)
+                if session.finished:
+                    return
+
+    def _leave_body(self) -> None:
+        """The step is done; so is the training, if the script has said so."""
+        self._is_in_body = False
+        if self._session.finished:
+            self._session.end_early(n_phases_more=0 if self._loop.is_repeated else 1)
 
     def _passes(self) -> Iterator[tuple[int, int, Iterable[T]]]:
         """Each pass's epoch, its steps (0: not known) and its batches."""
         length = self._loop.length or 0
-        if self.goal_reached:  # by a loop before this one
+        if self.finished:  # with a loop before this one
             return
         if not self._loop.is_repeated:
-            yield self.epoch, length, self._iterable
+            n_steps_left = None if length else max(0, self._loop.total_steps - self._first_step)
+            yield self.epoch, length, islice(self._iterable, n_steps_left)
         elif length:
             i_epoch, n_steps_done = divmod(self._first_step, length)
             if n_steps_done:

@@ -8,7 +8,7 @@ from punctual.client.declaration import Phase, Phases, by_name
 from punctual.client.elastic.membership import Link
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
-from punctual.wire import PAGE_VARIABLE, Page, PageError
+from punctual.wire import EXIT_STOPPED, PAGE_VARIABLE, Page, PageError
 
 
 class Voice:
@@ -83,7 +83,7 @@ class Voice:
     @property
     def stop_asked(self) -> bool:
         """Whether Punctual wants the training to stop, as far as this worker hears it."""
-        return self.session.stop_asked
+        return self.session.end_asked == EXIT_STOPPED
 
     def step_begins(self) -> None:
         self.session.step_open = True
@@ -100,8 +100,8 @@ class Voice:
     def stop(self) -> None:
         """End the process as Punctual asked; the first worker calls the script's hooks."""
         if self._speaks:
-            stop.obey()
-        raise SystemExit(stop.EXIT_STOPPED)
+            stop.obey(EXIT_STOPPED)
+        raise SystemExit(EXIT_STOPPED)
 
 
 def _n_occurrences(phase: Phase, course: Course, n_steps: int) -> int:

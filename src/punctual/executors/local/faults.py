@@ -7,6 +7,7 @@ from punctual.core.ids import JobId
 from punctual.wire import Fault
 
 _DECLARE = "Declare all steps at the first `punctual.track`, and put evaluation into `punctual.phase`."
+_FINISH = "Declare the steps that it takes, or say with `run.finish()` that it is done before the last."
 _REPORT = (
     "Go through the batches with `punctual.track`, or let its output be read (`--progress-regex auto`, with `--steps`)."
 )
@@ -48,5 +49,5 @@ def found_faults(
         return [InvalidSpec(must, f"{steps_done:g} steps", where, _DECLARE)]
     if steps_done < total:
         must = f"a training must take the {total:g} steps it declared"
-        return [InvalidSpec(must, f"{steps_done:g} steps", where, _DECLARE)]
+        return [InvalidSpec(must, f"{steps_done:g} steps", where, _FINISH)]
     return []

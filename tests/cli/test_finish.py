@@ -1,0 +1,51 @@
+"""Trainings that end as users' trainings do: early, by a break, or cut out of an endless stream."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import SPIN, Terminal, objects
+
+#: Stops when it has not improved for five steps, with a loader that has no end.
+EARLY = (
+    SPIN
+    + """
+import itertools, punctual
+run = punctual.track(itertools.count(), total_steps=100_000)
+for i in run:
+    step()
+    if i == 40:
+        run.finish()
+        break
+print("left after", run.step + 1, flush=True)
+"""
+)
+
+#: Its loader never ends; the training does.
+ENDLESS = (
+    SPIN
+    + """
+import itertools, punctual
+for i in punctual.track(itertools.count(), total_steps=30):
+    step()
+print("left after", i + 1, flush=True)
+"""
+)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
+    assert made.left_behind() == []
+
+
+@pytest.mark.parametrize(("program", "n_steps"), [(EARLY, 41), (ENDLESS, 30)])
+def test_it_lands_with_the_steps_that_it_did(terminal: Terminal, program: str, n_steps: int) -> None:
+    done = terminal.punctual("run", "--json", "--", *terminal.script(program))
+    assert done.returncode == 0, done.stderr
+    assert f"left after {n_steps}" in done.stderr
+    report = objects(done.stdout)[-1]
+    assert (report["steps"], report["status"], report["faults"]) == (n_steps, "finished", [])
+    assert report["landed_at"] is not None
