@@ -18,8 +18,9 @@ from punctual.apps._application import Application, Example
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
+from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.membership import Alone, Roster
+from punctual.client.elastic.membership import Membership
 
 APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
 HOST = "127.0.0.1"
@@ -46,15 +47,15 @@ class Way:
     deterministic: bool = False
 
 
-class Fixed(Alone):
+class Fixed(NoAgent):
     """The link of workers whose number does not change."""
 
     def __init__(self, rank: int, n_workers: int, port: int) -> None:
-        self._roster = Roster(
+        self._roster = Membership(
             generation=0, rank=rank, n_workers=n_workers, store_host=HOST, store_port=port, source=-1
         )  # fmt: skip
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Roster:
+    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership:
         return self._roster
 
 

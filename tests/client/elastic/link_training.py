@@ -10,26 +10,27 @@ import sys
 import time
 
 from punctual.client.elastic.agent import Agent
-from punctual.client.elastic.membership import AgentLink, Roster
+from punctual.client.elastic.agent_client import SocketAgentClient
+from punctual.client.elastic.membership import Membership
 from punctual.wire import PAGE_VARIABLE, Page
 
 STEP_S = 0.005
 HANG_S = 1.0
 
 
-def train(link: AgentLink, n_steps_total: int) -> None:
+def train(link: SocketAgentClient, n_steps_total: int) -> None:
     from torch.distributed import destroy_process_group
 
     n_steps, after_fault = 0, False
     while n_steps < n_steps_total:
-        roster = link.join(n_steps=n_steps, after_fault=after_fault)
-        if roster is None:
+        membership = link.join(n_steps=n_steps, after_fault=after_fault)
+        if membership is None:
             return
         after_fault = False
-        _enter(roster)
+        _enter(membership)
         try:
-            n_steps = _share(n_steps, roster)
-            while n_steps < n_steps_total and not _step(link, roster, n_steps):
+            n_steps = _share(n_steps, membership)
+            while n_steps < n_steps_total and not _step(link, membership, n_steps):
                 n_steps += 1
             n_steps += n_steps < n_steps_total
         except RuntimeError:
@@ -37,43 +38,43 @@ def train(link: AgentLink, n_steps_total: int) -> None:
         destroy_process_group()
 
 
-def _enter(roster: Roster) -> None:
+def _enter(membership: Membership) -> None:
     from torch import distributed
 
-    store = distributed.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False)
-    prefixed = distributed.PrefixStore(str(roster.generation), store)
-    distributed.init_process_group("gloo", store=prefixed, rank=roster.rank, world_size=roster.n_workers)
+    store = distributed.TCPStore(membership.store_host, membership.store_port, is_master=False, wait_for_workers=False)
+    prefixed = distributed.PrefixStore(str(membership.generation), store)
+    distributed.init_process_group("gloo", store=prefixed, rank=membership.rank, world_size=membership.n_workers)
 
 
-def _share(n_steps: int, roster: Roster) -> int:
+def _share(n_steps: int, membership: Membership) -> int:
     """The steps that the source has behind it."""
-    if roster.source in (None, -1):
+    if membership.source in (None, -1):
         return n_steps
     import torch
 
     shared = torch.tensor([n_steps])
-    torch.distributed.broadcast(shared, roster.source)
+    torch.distributed.broadcast(shared, membership.source)
     return int(shared)
 
 
-def _step(link: AgentLink, roster: Roster, n_steps: int) -> bool:
+def _step(link: SocketAgentClient, membership: Membership, n_steps: int) -> bool:
     """One step; whether the members leave their group after it."""
     import torch
 
     time.sleep(STEP_S)
     link.stamp(n_steps, waiting=True)
-    counts = torch.tensor([1.0, float(link.generation_wanted > roster.generation)])
+    counts = torch.tensor([1.0, float(link.generation_wanted > membership.generation)])
     torch.distributed.all_reduce(counts)
-    assert counts[0] == roster.n_workers
+    assert counts[0] == membership.n_workers
     link.stamp(n_steps + 1, waiting=False)
     return bool(counts[1])
 
 
-def for_ever(link: AgentLink) -> None:
+def for_ever(link: SocketAgentClient) -> None:
     train(link, 10**9)
 
 
-def briefly(link: AgentLink) -> None:
+def briefly(link: SocketAgentClient) -> None:
     """Also says how many threads it has, and the page."""
     import torch
 
@@ -81,14 +82,14 @@ def briefly(link: AgentLink) -> None:
     sys.stdout.write(f"trained with {torch.get_num_threads()} threads, {os.environ[PAGE_VARIABLE]}\n")
 
 
-def idle(link: AgentLink) -> None:
+def idle(link: SocketAgentClient) -> None:
     """Ends without having joined."""
 
 
-def dawdle(link: AgentLink) -> None:
+def dawdle(link: SocketAgentClient) -> None:
     """One does something alone for longer than anything should take, and has said so: the other waits for it, and then ends."""
-    roster = link.join(n_steps=0)
-    if roster is not None and roster.rank == 0:
+    membership = link.join(n_steps=0)
+    if membership is not None and membership.rank == 0:
         with link.excused():
             time.sleep(3.5 * HANG_S)
             sys.stdout.write("all done\n")
@@ -97,37 +98,37 @@ def dawdle(link: AgentLink) -> None:
         time.sleep(1.5 * HANG_S)
 
 
-def watch(link: AgentLink) -> None:
+def watch(link: SocketAgentClient) -> None:
     """Trains without a connection that could break: whether its generation is whole it sees on the board."""
     n_steps, after_fault = 0, False
-    while (roster := link.join(n_steps=n_steps, after_fault=after_fault)) is not None:
-        while link.generation_wanted == roster.generation:
+    while (membership := link.join(n_steps=n_steps, after_fault=after_fault)) is not None:
+        while link.generation_wanted == membership.generation:
             time.sleep(STEP_S)
             n_steps += 1
             link.stamp(n_steps, waiting=False)
-        after_fault = link.generation_broken == roster.generation
-        sys.stdout.write(f"generation {roster.generation} {'has lost a member' if after_fault else 'is over'}\n")
+        after_fault = link.generation_broken == membership.generation
+        sys.stdout.write(f"generation {membership.generation} {'has lost a member' if after_fault else 'is over'}\n")
         sys.stdout.flush()
 
 
-def alone(link: AgentLink) -> None:
+def alone(link: SocketAgentClient) -> None:
     """Trains by itself; there is no room for another."""
     if link.generation_wanted:
         raise MemoryError("no room for another")
     n_steps = 0
-    while (roster := link.join(n_steps=n_steps)) is not None:
-        while link.generation_wanted == roster.generation:
+    while (membership := link.join(n_steps=n_steps)) is not None:
+        while link.generation_wanted == membership.generation:
             time.sleep(STEP_S)
             n_steps += 1
             link.stamp(n_steps, waiting=False)
 
 
-def fail(link: AgentLink) -> None:
+def fail(link: SocketAgentClient) -> None:
     link.join(n_steps=0)
     raise LookupError("no such layer")
 
 
-def crash(link: AgentLink) -> None:
+def crash(link: SocketAgentClient) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 

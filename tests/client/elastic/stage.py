@@ -19,7 +19,7 @@ from torch.distributed import TCPStore
 
 from punctual.client.elastic.context import Context
 from punctual.client.elastic.member import Leave
-from punctual.client.elastic.membership import Roster
+from punctual.client.elastic.membership import Membership
 
 _HOST = "127.0.0.1"
 
@@ -63,10 +63,10 @@ class ScriptedLink:
         """One generation for each change that is due; generations after a fault have no number of their own."""
         return sum(at <= self._n_steps + 1 for at, _ in self._changes) * 100
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Roster | None:
+    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership | None:
         self._wire.send(("join", n_steps, after_fault))
-        roster: Roster | None = self._wire.recv()
-        return roster
+        membership: Membership | None = self._wire.recv()
+        return membership
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
         self._n_steps = n_steps
@@ -145,9 +145,9 @@ class _Play:
 
     def _await_joins(self, wires: list[Any]) -> None:
         while not all(wire in self._waiting for wire in wires):
-            self._hear()
+            self._receive()
 
-    def _hear(self) -> bool:
+    def _receive(self) -> bool:
         """Take one message; whether a member has died."""
         live = [wire for wire in self._wires if wire not in self._ended]
         wire: Any = connection.wait(live)[0]
@@ -167,7 +167,7 @@ class _Play:
 
     def _next(self) -> None:
         """Wait until all members have joined; form what comes next."""
-        self._hear()
+        self._receive()
         if not self._members or not all(wire in self._waiting for wire in self._members):
             return
         if self._is_change_due():
@@ -199,7 +199,7 @@ class _Play:
         for rank, wire in enumerate(members):
             del self._waiting[wire]
             wire.send(
-                Roster(
+                Membership(
                     generation=self._generation, rank=rank, n_workers=len(members), store_host=_HOST,
                     store_port=self._store.port, source=source,
                 )

@@ -12,21 +12,30 @@ from typing import Any
 
 import pytest
 
-from punctual.client.elastic.account import Account
-from punctual.client.elastic.board import Board, Stamp
-from punctual.client.elastic.crew import Worker, WorkerState, hung, late
-from punctual.client.elastic.membership import AgentLink, Roster
-from punctual.client.elastic.nursery import Nursery
+from punctual.client.elastic.agent_client import SocketAgentClient
+from punctual.client.elastic.elastic_stats import ElasticStats
+from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
+from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.worker_pool import Worker, WorkerState, hung, late
+from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import Page
 
 HANG_NS = 1000
 NOW_NS = 1_000_000
-ROSTER = {"generation": 3, "rank": 1, "n_workers": 2, "store_host": "h", "store_port": 1, "source": 0, "i_device": None}
+MEMBERSHIP = {
+    "generation": 3,
+    "rank": 1,
+    "n_workers": 2,
+    "store_host": "h",
+    "store_port": 1,
+    "source": 0,
+    "i_device": None,
+}
 
 
 @pytest.fixture
-def board() -> Iterator[Board]:
-    made = Board.create()
+def board() -> Iterator[HeartbeatBoard]:
+    made = HeartbeatBoard.create()
     yield made
     made.close()
 
@@ -38,59 +47,61 @@ def page(tmp_path: Path) -> Iterator[Page]:
     made.close()
 
 
-def member(board: Board, i_slot: int, state: WorkerState, *, age_ns: int, waiting: bool, pid: int = 0) -> Worker:
+def member(
+    board: HeartbeatBoard, i_slot: int, state: WorkerState, *, age_ns: int, waiting: bool, pid: int = 0
+) -> Worker:
     board.show(i_slot, 7, waiting, NOW_NS - age_ns)
     return Worker(i_slot + 1, i_slot, socket.socket(), since_ns=0, pid=pid, state=state)
 
 
-def found(board: Board, *members: Worker) -> list[int]:
+def found(board: HeartbeatBoard, *members: Worker) -> list[int]:
     """Slots of those that are taken to hang."""
     for one in members:
-        one.link.close()
+        one.connection.close()
     return [one.i_slot for one in hung(members, board, NOW_NS, HANG_NS)]
 
 
 LONG, SHORT = 2 * HANG_NS, HANG_NS // 2
 
 
-def test_the_board_keeps_workers_apart(board: Board) -> None:
+def test_the_board_keeps_workers_apart(board: HeartbeatBoard) -> None:
     board.show(0, 5, True, 11)
     board.show(1, 6, False, 12)
     board.generation_wanted = 4
-    other = Board(os.dup(board.fd))
-    assert (other.stamp(0), other.stamp(1)) == (Stamp(5, True, 11), Stamp(6, False, 12))
+    other = HeartbeatBoard(os.dup(board.fd))
+    assert (other.heartbeat(0), other.heartbeat(1)) == (Heartbeat(5, True, 11), Heartbeat(6, False, 12))
     assert other.generation_wanted == 4
     other.close()
     board.excuse(0, True)
-    assert board.stamp(0).excused
-    assert not board.stamp(1).excused
+    assert board.heartbeat(0).excused
+    assert not board.heartbeat(1).excused
     board.wipe(0)
-    assert board.stamp(0) == Stamp(0, False, 0, False)
+    assert board.heartbeat(0) == Heartbeat(0, False, 0, False)
 
 
-def test_who_keeps_the_others_waiting_hangs(board: Board) -> None:
+def test_who_keeps_the_others_waiting_hangs(board: HeartbeatBoard) -> None:
     patient = member(board, 0, "training", age_ns=LONG, waiting=True)
     still = member(board, 1, "training", age_ns=LONG, waiting=False)
     assert found(board, patient, still) == [1]
 
 
-def test_nobody_hangs_while_nobody_waits(board: Board) -> None:
+def test_nobody_hangs_while_nobody_waits(board: HeartbeatBoard) -> None:
     assert found(board, *(member(board, i, "training", age_ns=LONG, waiting=False) for i in (0, 1))) == []
 
 
-def test_nobody_hangs_while_the_last_one_still_moves(board: Board) -> None:
+def test_nobody_hangs_while_the_last_one_still_moves(board: HeartbeatBoard) -> None:
     patient = member(board, 0, "training", age_ns=LONG, waiting=True)
     busy = member(board, 1, "training", age_ns=SHORT, waiting=False)
     assert found(board, patient, busy) == []
 
 
-def test_who_does_not_join_when_the_others_have_hangs(board: Board) -> None:
+def test_who_does_not_join_when_the_others_have_hangs(board: HeartbeatBoard) -> None:
     joined = member(board, 0, "ready", age_ns=LONG, waiting=True)
     still = member(board, 1, "training", age_ns=LONG, waiting=False)
     assert found(board, joined, still) == [1]
 
 
-def test_who_keeps_the_others_waiting_on_purpose_does_not_hang(board: Board) -> None:
+def test_who_keeps_the_others_waiting_on_purpose_does_not_hang(board: HeartbeatBoard) -> None:
     patient = member(board, 0, "training", age_ns=LONG, waiting=True)
     busy = member(board, 1, "training", age_ns=LONG, waiting=False)
     board.excuse(1, True)
@@ -113,7 +124,7 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
     os.waitid(os.P_PID, process.pid, os.WSTOPPED)
 
 
-def test_who_was_stopped_from_outside_has_no_excuse(board: Board, asleep: "subprocess.Popen[bytes]") -> None:
+def test_who_was_stopped_from_outside_has_no_excuse(board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]") -> None:
     patient = member(board, 0, "training", age_ns=LONG, waiting=True)
     busy = member(board, 1, "training", age_ns=LONG, waiting=False, pid=asleep.pid)
     board.excuse(1, True)
@@ -124,7 +135,7 @@ def test_who_was_stopped_from_outside_has_no_excuse(board: Board, asleep: "subpr
 
 @pytest.mark.parametrize("waiting", [True, False])
 def test_who_was_stopped_from_outside_hangs_also_alone(
-    board: Board, asleep: "subprocess.Popen[bytes]", waiting: bool
+    board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]", waiting: bool
 ) -> None:
     alone = member(board, 0, "training", age_ns=LONG, waiting=waiting, pid=asleep.pid)
     assert found(board, alone) == []
@@ -133,9 +144,9 @@ def test_who_was_stopped_from_outside_hangs_also_alone(
     assert found(board, member(board, 0, "training", age_ns=SHORT, waiting=waiting, pid=asleep.pid)) == []
 
 
-def test_a_newcomer_that_was_stopped_is_late_sooner(board: Board, asleep: "subprocess.Popen[bytes]") -> None:
+def test_a_newcomer_that_was_stopped_is_late_sooner(board: HeartbeatBoard, asleep: "subprocess.Popen[bytes]") -> None:
     newcomer = member(board, 0, "starting", age_ns=LONG, waiting=False, pid=asleep.pid)
-    newcomer.link.close()
+    newcomer.connection.close()
     start_s_max = 2 * NOW_NS / 1e9
     assert late([newcomer], NOW_NS, start_s_max, HANG_NS) == []
     assert late([newcomer], 3 * NOW_NS, start_s_max, HANG_NS) == [newcomer]
@@ -145,69 +156,69 @@ def test_a_newcomer_that_was_stopped_is_late_sooner(board: Board, asleep: "subpr
     assert late([newcomer], 3 * NOW_NS, start_s_max, HANG_NS) == []
 
 
-def test_of_all_that_wait_one_is_taken(board: Board) -> None:
+def test_of_all_that_wait_one_is_taken(board: HeartbeatBoard) -> None:
     assert found(board, *(member(board, i, "training", age_ns=LONG, waiting=True) for i in (0, 1, 2))) == [2]
 
 
-def test_who_waits_to_leave_does_not_hang(board: Board) -> None:
+def test_who_waits_to_leave_does_not_hang(board: HeartbeatBoard) -> None:
     assert found(board, *(member(board, i, "ready", age_ns=LONG, waiting=True) for i in (0, 1))) == []
-    assert found(board, *(member(board, i, "through", age_ns=LONG, waiting=False) for i in (0, 1))) == []
+    assert found(board, *(member(board, i, "done", age_ns=LONG, waiting=False) for i in (0, 1))) == []
     assert found(board, member(board, 0, "training", age_ns=LONG, waiting=True)) == []
 
 
 def test_a_stop_is_measured_from_the_last_step_to_the_first(page: Page) -> None:
-    account = Account(page, 42)
-    account.form(1, 1, resizes=False, after_fault=False)
-    account.resume(1, 500)
+    stats = ElasticStats(page, 42)
+    stats.form(1, 1, resizes=False, after_fault=False)
+    stats.resume(1, 500)
     assert page.worker_status().last_stop_ns == 0  # a start is no stop
-    account.stop(10, 1000)
-    account.form(2, 2, resizes=True, after_fault=False)
-    account.resume(11, 1300)
-    account.resume(11, 1400)  # the second worker
+    stats.stop(10, 1000)
+    stats.form(2, 2, resizes=True, after_fault=False)
+    stats.resume(11, 1300)
+    stats.resume(11, 1400)  # the second worker
     status = page.worker_status()
     assert (status.agent_pid, status.generation, status.n_workers, status.n_resizes) == (42, 2, 2, 1)
     assert (status.last_stop_ns, status.longest_stop_ns, status.n_steps_redone) == (300, 300, 0)
 
 
 def test_what_a_fault_has_cost(page: Page) -> None:
-    account = Account(page, 42)
-    account.form(1, 2, resizes=False, after_fault=False)
-    account.resume(1, 500)
-    account.lose(10, 1000)
+    stats = ElasticStats(page, 42)
+    stats.form(1, 2, resizes=False, after_fault=False)
+    stats.resume(1, 500)
+    stats.lose(10, 1000)
     assert (page.worker_status().n_workers, page.worker_status().n_workers_lost) == (1, 1)
-    account.stop(10, 1010)
-    account.form(2, 1, resizes=False, after_fault=True)
-    account.resume(11, 1500)
+    stats.stop(10, 1010)
+    stats.form(2, 1, resizes=False, after_fault=True)
+    stats.resume(11, 1500)
     assert (page.worker_status().last_stop_ns, page.worker_status().n_steps_redone, page.worker_status().n_resizes) == (
         490,
         1,
         0,
     )
-    account.lose(20, 3000)  # the last one: training goes on from a checkpoint of step 15
-    account.form(3, 1, resizes=False, after_fault=True)
-    account.resume(16, 9000)
+    stats.lose(20, 3000)  # the last one: training goes on from a checkpoint of step 15
+    stats.form(3, 1, resizes=False, after_fault=True)
+    stats.resume(16, 9000)
     assert (page.worker_status().longest_stop_ns, page.worker_status().n_steps_redone) == (6000, 1 + 5 + 1)
-    account.lose(17, 9500)  # before it is where it had been
-    account.form(4, 1, resizes=False, after_fault=True)
-    account.resume(18, 9600)
+    stats.lose(17, 9500)  # before it is where it had been
+    stats.form(4, 1, resizes=False, after_fault=True)
+    stats.resume(18, 9600)
     assert page.worker_status().n_steps_redone == 1 + 6 + 1
 
 
 def test_a_target_is_answered_once(page: Page) -> None:
-    account = Account(page, 42)
-    account.answer(7, "no room")
-    assert (page.worker_status().request, page.worker_status().cause, account.request) == (7, "no room", 7)
-    account.answer(8)
+    stats = ElasticStats(page, 42)
+    stats.answer(7, "no room")
+    assert (page.worker_status().request, page.worker_status().cause, stats.request) == (7, "no room", 7)
+    stats.answer(8)
     assert (page.worker_status().request, page.worker_status().cause) == (8, "")
 
 
 class Talk:
     """An agent at one end of a link, a worker at the other."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: HeartbeatBoard) -> None:
         self.agent, self._worker = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.agent.settimeout(10)
-        self.link = AgentLink(self._worker, board, 1)
+        self.link = SocketAgentClient(self._worker, board, 1)
 
     def answer(self, **words: Any) -> None:
         self.agent.send(json.dumps(words).encode())
@@ -230,28 +241,28 @@ class Talk:
 
 
 @pytest.fixture
-def talk(board: Board) -> Iterator[Talk]:
+def talk(board: HeartbeatBoard) -> Iterator[Talk]:
     made = Talk(board)
     yield made
     made.close()
 
 
-def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: Board) -> None:
-    talk.answer(roster=ROSTER, n_steps=40)
-    assert talk.link.join(n_steps=0) == Roster(**ROSTER)  # type: ignore[arg-type]
+def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: HeartbeatBoard) -> None:
+    talk.answer(membership=MEMBERSHIP, n_steps=40)
+    assert talk.link.join(n_steps=0) == Membership(**MEMBERSHIP)  # type: ignore[arg-type]
     assert talk.heard() == {"said": "join", "n_steps": 0, "after_fault": False, "stepped_ns": 0}
     talk.link.stamp(40, waiting=True)  # what it has from the source, and no step of its own
-    assert board.stamp(1).waiting
+    assert board.heartbeat(1).waiting
     talk.link.stamp(41, waiting=False)
     talk.link.stamp(42, waiting=False)
     first = talk.heard()
     assert (first["said"], first["n_steps"]) == ("stepped", 41)
     assert talk.is_silent()
-    assert board.stamp(1).n_steps == 42
+    assert board.heartbeat(1).n_steps == 42
 
 
 def test_a_worker_that_resumed_tells_of_the_step_after_it(talk: Talk) -> None:
-    talk.answer(roster={**ROSTER, "source": -1}, n_steps=0)
+    talk.answer(membership={**MEMBERSHIP, "source": -1}, n_steps=0)
     talk.link.join(n_steps=0)
     talk.heard()
     talk.link.stamp(15, waiting=True)
@@ -260,25 +271,25 @@ def test_a_worker_that_resumed_tells_of_the_step_after_it(talk: Talk) -> None:
 
 
 def test_a_worker_that_is_not_needed_gets_no_roster(talk: Talk) -> None:
-    talk.answer(roster=None)
+    talk.answer(membership=None)
     assert talk.link.join(n_steps=9, after_fault=True) is None
     assert talk.heard()["after_fault"]
 
 
-def test_after_an_excuse_it_counts_anew_how_long_a_worker_stands_still(talk: Talk, board: Board) -> None:
+def test_after_an_excuse_it_counts_anew_how_long_a_worker_stands_still(talk: Talk, board: HeartbeatBoard) -> None:
     talk.link.stamp(7, waiting=False)
-    before = board.stamp(1)
+    before = board.heartbeat(1)
     with talk.link.excused():
         with talk.link.excused():
-            assert board.stamp(1) == replace(before, excused=True)
-        assert board.stamp(1) == replace(before, excused=True)
-    after = board.stamp(1)
+            assert board.heartbeat(1) == replace(before, excused=True)
+        assert board.heartbeat(1) == replace(before, excused=True)
+    after = board.heartbeat(1)
     assert (after.n_steps, after.waiting, after.excused) == (7, False, False)
     assert after.stamp_ns > before.stamp_ns
 
 
 def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
-    talk.answer(roster=None)
+    talk.answer(membership=None)
     talk.link.finish()
     talk.link.leave(3)
     assert talk.heard() == {"said": "finished"}
@@ -287,4 +298,4 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
-        Nursery(lambda link: None, 0)
+        WorkerSpawner(lambda link: None, 0)

@@ -1,4 +1,4 @@
-"""Checkpoints: what was saved comes back to the bit, and whatever happens to the last one, a whole one is found."""
+"""CheckpointStore: what was saved comes back to the bit, and whatever happens to the last one, a whole one is found."""
 
 import errno
 import os
@@ -14,32 +14,32 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from punctual.client.elastic import _checkpoint_file, checkpoint
-from punctual.client.elastic.checkpoint import Checkpoints
-from punctual.client.elastic.replica import State
+from punctual.client.elastic import _checkpoint_file, checkpoint_store
+from punctual.client.elastic.checkpoint_store import CheckpointStore
+from punctual.client.elastic.replica import TrainingState
 from punctual.wire import CHECKPOINT_VARIABLE
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Iterator[Checkpoints]:
-    made = Checkpoints(tmp_path / "kept")
+def checkpoints(tmp_path: Path) -> Iterator[CheckpointStore]:
+    made = CheckpointStore(tmp_path / "kept")
     yield made
     made.close()
 
 
-def saved(checkpoints: Checkpoints, tensors: Mapping[str, Tensor], **values: object) -> Path:
+def saved(checkpoints: CheckpointStore, tensors: Mapping[str, Tensor], **values: object) -> Path:
     """The file of a checkpoint that has been written."""
-    checkpoints.save(State(dict(tensors), values))
+    checkpoints.save(TrainingState(dict(tensors), values))
     checkpoints.flush()
     return files(checkpoints)[-1]
 
 
-def files(checkpoints: Checkpoints) -> list[Path]:
+def files(checkpoints: CheckpointStore) -> list[Path]:
     return sorted(checkpoints.folder.glob("*.safetensors"))
 
 
-def step_of(checkpoints: Checkpoints) -> object:
-    found = checkpoint.newest(checkpoints.folder)
+def step_of(checkpoints: CheckpointStore) -> object:
+    found = checkpoint_store.newest(checkpoints.folder)
     return None if found is None else found.values["step"]
 
 
@@ -70,7 +70,7 @@ TENSORS = {
 }
 
 
-def test_every_kind_of_tensor_comes_back_to_the_bit(checkpoints: Checkpoints) -> None:
+def test_every_kind_of_tensor_comes_back_to_the_bit(checkpoints: CheckpointStore) -> None:
     saved(checkpoints, TENSORS)
     found = checkpoints.latest()
     assert found is not None
@@ -80,13 +80,13 @@ def test_every_kind_of_tensor_comes_back_to_the_bit(checkpoints: Checkpoints) ->
         assert bits(found.tensors[name]) == bits(tensor.detach()), name
 
 
-def test_values_come_back(checkpoints: Checkpoints) -> None:
+def test_values_come_back(checkpoints: CheckpointStore) -> None:
     values = {"step": 12, "rates": [0.1, 1e-300, float("inf")], "seen": {"a": None, "ö": True}, "random": [3, 2**80]}
     saved(checkpoints, {}, **values)
-    assert checkpoints.latest() == State({}, values)
+    assert checkpoints.latest() == TrainingState({}, values)
 
 
-def test_tied_tensors_are_stored_once_and_tied_again(checkpoints: Checkpoints) -> None:
+def test_tied_tensors_are_stored_once_and_tied_again(checkpoints: CheckpointStore) -> None:
     weight = torch.randn(100, 100)
     path = saved(checkpoints, {"a": weight, "b": weight, "part": weight[:50]})
     found = checkpoints.latest()
@@ -96,17 +96,17 @@ def test_tied_tensors_are_stored_once_and_tied_again(checkpoints: Checkpoints) -
     assert path.stat().st_size < 1.6 * weight.nbytes
 
 
-def test_the_file_is_one_that_safetensors_reads(checkpoints: Checkpoints) -> None:
+def test_the_file_is_one_that_safetensors_reads(checkpoints: CheckpointStore) -> None:
     path = saved(checkpoints, TENSORS, step=1)
     read = load_file(path)
     assert set(read) == set(TENSORS)
     assert all(bits(read[name]) == bits(tensor.detach()) for name, tensor in TENSORS.items())
 
 
-def test_a_checkpoint_is_the_state_when_it_was_saved(checkpoints: Checkpoints) -> None:
+def test_a_checkpoint_is_the_state_when_it_was_saved(checkpoints: CheckpointStore) -> None:
     weight = torch.zeros(1000)
     for step in range(5):
-        checkpoints.save(State({"weight": weight}, {"step": step}))
+        checkpoints.save(TrainingState({"weight": weight}, {"step": step}))
         weight += 1
     checkpoints.flush()
     found = checkpoints.latest()
@@ -115,14 +115,14 @@ def test_a_checkpoint_is_the_state_when_it_was_saved(checkpoints: Checkpoints) -
     assert torch.equal(found.tensors["weight"], torch.full((1000,), 4.0))
 
 
-def test_one_that_waits_is_replaced(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_waits_is_replaced(checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Path] = []
     write = _checkpoint_file.write
 
     def write_slowly(path: Path, image: _checkpoint_file.Image) -> None:
         if not written:
             for step in (2, 3, 4):  # while the first is under way
-                checkpoints.save(State({"weight": torch.full((8,), float(step))}, {"step": step}))
+                checkpoints.save(TrainingState({"weight": torch.full((8,), float(step))}, {"step": step}))
         written.append(path)
         write(path, image)
 
@@ -138,34 +138,36 @@ def test_one_that_waits_is_replaced(checkpoints: Checkpoints, monkeypatch: pytes
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    kept = Checkpoints(tmp_path, n_kept=3)
+    kept = CheckpointStore(tmp_path, n_kept=3)
     for step in range(6):
         saved(kept, {}, step=step)
     assert [_checkpoint_file.read(path).values["step"] for path in files(kept)] == [3, 4, 5]
     kept.close()
 
 
-def test_without_a_checkpoint_there_is_none(checkpoints: Checkpoints) -> None:
+def test_without_a_checkpoint_there_is_none(checkpoints: CheckpointStore) -> None:
     assert checkpoints.latest() is None
 
 
 @pytest.mark.parametrize("bad", [torch.eye(3).to_sparse(), torch.ones(2).to_mkldnn()])
-def test_a_tensor_that_cannot_be_stored_is_refused(checkpoints: Checkpoints, bad: Tensor) -> None:
+def test_a_tensor_that_cannot_be_stored_is_refused(checkpoints: CheckpointStore, bad: Tensor) -> None:
     with pytest.raises(ValueError, match=r"must be dense.*tensor 'bad'"):
-        checkpoints.save(State({"bad": bad}))
+        checkpoints.save(TrainingState({"bad": bad}))
 
 
 # Damage.
 
 
-def two(checkpoints: Checkpoints) -> Path:
+def two(checkpoints: CheckpointStore) -> Path:
     """The newer one of two checkpoints."""
     for step in (1, 2):
         path = saved(checkpoints, {"weight": torch.randn(40), "count": torch.tensor(step)}, step=step)
     return path
 
 
-def test_a_file_cut_off_anywhere_is_passed_over(checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_cut_off_anywhere_is_passed_over(
+    checkpoints: CheckpointStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = two(checkpoints)
     whole = path.read_bytes()
     for n_bytes in range(len(whole)):
@@ -179,7 +181,9 @@ def test_a_file_cut_off_anywhere_is_passed_over(checkpoints: Checkpoints, capsys
     assert not capsys.readouterr().err
 
 
-def test_a_file_with_a_flipped_bit_is_passed_over(checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_a_flipped_bit_is_passed_over(
+    checkpoints: CheckpointStore, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = two(checkpoints)
     whole = path.read_bytes()
     for i_byte in range(len(whole)):
@@ -192,7 +196,7 @@ def test_a_file_with_a_flipped_bit_is_passed_over(checkpoints: Checkpoints, caps
     assert "SHA-256" in capsys.readouterr().err
 
 
-def test_pieces_that_never_reached_the_disk_are_noticed(checkpoints: Checkpoints) -> None:
+def test_pieces_that_never_reached_the_disk_are_noticed(checkpoints: CheckpointStore) -> None:
     path = two(checkpoints)
     whole = path.read_bytes()
     for start in range(0, len(whole), 64):
@@ -201,7 +205,7 @@ def test_pieces_that_never_reached_the_disk_are_noticed(checkpoints: Checkpoints
 
 
 def test_a_file_of_a_later_format_is_passed_over(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved(checkpoints, {}, step=1)
     monkeypatch.setattr(_checkpoint_file, "_VERSION", 2)
@@ -212,7 +216,7 @@ def test_a_file_of_a_later_format_is_passed_over(
 
 
 def test_one_that_is_damaged_on_its_way_to_the_disk_replaces_nothing(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     two(checkpoints)
     write = _checkpoint_file.write
@@ -261,17 +265,17 @@ def crashing(monkeypatch: pytest.MonkeyPatch, n_calls: int) -> Callable[[], bool
 def test_after_a_crash_between_any_two_calls_a_whole_one_is_there(tmp_path: Path) -> None:
     has_crashed, n_calls = True, 0
     while has_crashed:
-        one = Checkpoints(tmp_path / str(n_calls), n_kept=1)
+        one = CheckpointStore(tmp_path / str(n_calls), n_kept=1)
         saved(one, {"weight": torch.ones(9)}, step=1)
         with pytest.MonkeyPatch.context() as patched:
             reached = crashing(patched, n_calls)
             with suppress(Crash):
-                one._write(_checkpoint_file.image(State({"weight": torch.ones(9)}, {"step": 2}), None))
+                one._write(_checkpoint_file.image(TrainingState({"weight": torch.ones(9)}, {"step": 2}), None))
             has_crashed = reached()
         one.close()
-        after = Checkpoints(one.folder)
+        after = CheckpointStore(one.folder)
         assert step_of(after) in {1, 2}
-        after.save(State({}, {"step": 3}))
+        after.save(TrainingState({}, {"step": 3}))
         after.close()
         assert step_of(after) == 3
         assert not list(one.folder.glob("*.writing"))
@@ -283,16 +287,17 @@ KILLED = """
 import os, random, signal, sys, time
 import torch
 from pathlib import Path
-from punctual.client.elastic.checkpoint import Checkpoints
-from punctual.client.elastic.replica import State
+from punctual.client.elastic import checkpoint_store
+from punctual.client.elastic.checkpoint_store import CheckpointStore
+from punctual.client.elastic.replica import TrainingState
 
 torch.set_num_threads(1)
 
 def train(folder, said):
-    checkpoints, step = Checkpoints(folder), 0
+    checkpoints, step = CheckpointStore(folder), 0
     while True:
         step += 1
-        checkpoints.save(State({"weight": torch.full((200_000,), float(step))}, {"step": step}))
+        checkpoints.save(TrainingState({"weight": torch.full((200_000,), float(step))}, {"step": step}))
         if step % 3 == 0:
             checkpoints.flush()
             os.write(said, step.to_bytes(8, "little"))
@@ -311,7 +316,7 @@ for i in range(int(sys.argv[3])):
     os.waitpid(pid, 0)
     n_flushed = int.from_bytes((begun + os.read(hears, 1 << 16))[-8:], "little")
     os.close(hears)
-    checkpoints = Checkpoints(folder)
+    checkpoints = CheckpointStore(folder)
     state = checkpoints.latest()
     assert state.values["step"] >= n_flushed, (state.values, n_flushed)
     assert torch.equal(state.tensors["weight"], torch.full((200_000,), float(state.values["step"])))
@@ -332,7 +337,7 @@ def test_a_killed_writer_loses_nothing_that_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["_write_all", "verify"])
 def test_a_full_disk_is_warned_of_once_and_the_last_one_stays(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], call: str
+    checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], call: str
 ) -> None:
     two(checkpoints)
 
@@ -355,10 +360,10 @@ def test_a_folder_that_cannot_be_made_is_warned_of_and_training_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    nowhere = Checkpoints(tmp_path / "file" / "folder")
+    nowhere = CheckpointStore(tmp_path / "file" / "folder")
     assert nowhere.latest() is None
     for step in range(2):
-        nowhere.save(State({}, {"step": step}))
+        nowhere.save(TrainingState({}, {"step": step}))
     nowhere.flush()
     nowhere.close()
     said = capsys.readouterr().err
@@ -369,32 +374,32 @@ def test_a_folder_that_cannot_be_made_is_warned_of_and_training_goes_on(
 # One writer.
 
 
-def test_a_second_training_is_refused(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_training_is_refused(checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(checkpoints, {}, step=1)
-    monkeypatch.setattr(checkpoint, "_CLAIM_WAIT_S", 0.1)
-    second = Checkpoints(checkpoints.folder)
+    monkeypatch.setattr(checkpoint_store, "_CLAIM_WAIT_S", 0.1)
+    second = CheckpointStore(checkpoints.folder)
     with pytest.raises(ValueError, match=f"one training: got one that process {os.getpid()} writes to.*checkpoint_dir"):
         second.latest()
     checkpoints.close()
-    assert second.latest() == State({}, {"step": 1})
+    assert second.latest() == TrainingState({}, {"step": 1})
     saved(second, {}, step=2)
     second.close()
     assert step_of(checkpoints) == 2
 
 
 def test_whoever_has_lost_its_folder_trains_on_without_writing(
-    checkpoints: Checkpoints, capsys: pytest.CaptureFixture[str]
+    checkpoints: CheckpointStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved(checkpoints, {}, step=1)
-    second = Checkpoints(checkpoints.folder)
+    second = CheckpointStore(checkpoints.folder)
     for step in (2, 3):
-        second.save(State({}, {"step": step}))
+        second.save(TrainingState({}, {"step": step}))
     second.close()
     assert step_of(checkpoints) == 1
     assert capsys.readouterr().err.count("must belong to one training") == 1
 
 
-def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> None:
+def test_a_forked_child_does_not_keep_the_folder(checkpoints: CheckpointStore) -> None:
     saved(checkpoints, {}, step=1)
     hears, says = os.pipe()
     child = os.fork()
@@ -405,7 +410,7 @@ def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> No
     os.close(hears)
     try:
         checkpoints.close()
-        second = Checkpoints(checkpoints.folder)
+        second = CheckpointStore(checkpoints.folder)
         assert second.latest() is not None
         second.close()
     finally:
@@ -415,10 +420,10 @@ def test_a_forked_child_does_not_keep_the_folder(checkpoints: Checkpoints) -> No
 
 def test_the_folder_is_the_scripts_or_the_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CHECKPOINT_VARIABLE, raising=False)
-    assert checkpoint.chosen(None) is None
+    assert checkpoint_store.chosen(None) is None
     monkeypatch.setenv(CHECKPOINT_VARIABLE, str(tmp_path / "environment"))
     for folder, expected in ((None, tmp_path / "environment"), (tmp_path / "script", tmp_path / "script")):
-        found = checkpoint.chosen(folder)
+        found = checkpoint_store.chosen(folder)
         assert found is not None
         assert found.folder == expected
 
@@ -426,7 +431,7 @@ def test_the_folder_is_the_scripts_or_the_environments(tmp_path: Path, monkeypat
 # When.
 
 
-def test_the_period_follows_from_the_cost(checkpoints: Checkpoints) -> None:
+def test_the_period_follows_from_the_cost(checkpoints: CheckpointStore) -> None:
     assert checkpoints.period_s == 10.0
     saved(checkpoints, {"weight": torch.zeros(1_000_000)}, step=1)
     assert checkpoints.cost_s >= checkpoints.stop_s > 0
@@ -435,13 +440,13 @@ def test_the_period_follows_from_the_cost(checkpoints: Checkpoints) -> None:
 
 
 def test_a_given_period_is_kept(tmp_path: Path) -> None:
-    now = Checkpoints(tmp_path, every_s=1e-9)
+    now = CheckpointStore(tmp_path, every_s=1e-9)
     assert now.is_due()
-    later = Checkpoints(tmp_path, every_s=3600.0)
+    later = CheckpointStore(tmp_path, every_s=3600.0)
     assert not later.is_due()
     later._saved_at -= 3600
     assert later.is_due()
-    later.save(State())
+    later.save(TrainingState())
     assert not later.is_due()
     later.close()
 
@@ -449,4 +454,4 @@ def test_a_given_period_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("every_s", [0.0, -1.0, float("nan")])
 def test_a_period_must_be_above_zero(tmp_path: Path, every_s: float) -> None:
     with pytest.raises(ValueError, match="must be above zero"):
-        Checkpoints(tmp_path, every_s=every_s)
+        CheckpointStore(tmp_path, every_s=every_s)

@@ -7,9 +7,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore
 
-from punctual.client.elastic.board import Board
+from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.group import Group, GroupFault
-from punctual.client.elastic.membership import Alone, Roster
+from punctual.client.elastic.heartbeat_board import HeartbeatBoard
+from punctual.client.elastic.membership import Membership
 
 GPU = torch.device("cuda", 0)
 
@@ -44,10 +45,10 @@ class Device:
 
 def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch, i_device: int | None = 0) -> None:
     monkeypatch.setattr(torch.cuda, "Event", lambda: device)
-    roster = Roster(generation=3, rank=0, n_workers=2, i_device=i_device)
+    membership = Membership(generation=3, rank=0, n_workers=2, i_device=i_device)
     link: Any = device
     work: Any = Work()
-    Group(roster, GPU, link).end_sum(work)
+    Group(membership, GPU, link).end_sum(work)
 
 
 def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,13 +90,15 @@ def test_nccl_is_for_workers_with_a_device_each(
     backends: list[str], device: torch.device, i_device: int | None, backend: str
 ) -> None:
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    roster = Roster(generation=1, rank=0, n_workers=1, store_host="127.0.0.1", store_port=store.port, i_device=i_device)
-    Group(roster, device)._connect(Alone())
+    membership = Membership(
+        generation=1, rank=0, n_workers=1, store_host="127.0.0.1", store_port=store.port, i_device=i_device
+    )
+    Group(membership, device)._connect(NoAgent())
     assert backends == [backend]
 
 
 def test_a_generation_that_has_lost_a_member_is_on_the_board() -> None:
-    board = Board.create()
+    board = HeartbeatBoard.create()
     assert board.generation_broken == -1
     board.generation_broken = 0
     assert (board.generation_broken, board.generation_wanted) == (0, 0)

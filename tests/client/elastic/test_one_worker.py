@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+from punctual.client.elastic.agent_client import NoAgent
+from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.context import Context
 from punctual.client.elastic.dropout import draw
 from punctual.client.elastic.evaluation import Telling
-from punctual.client.elastic.membership import Alone
-from punctual.client.elastic.replica import Replica, State
+from punctual.client.elastic.replica import Replica, TrainingState
 from punctual.client.elastic.run import Run
 from punctual.wire import GOAL_VARIABLE, Directives, Page
 from punctual.wire import State as Stage
@@ -37,18 +38,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(n_threads)
 
 
-class Kept:
-    """A keeper in memory."""
+class Kept(CheckpointStore):
+    """A store in memory."""
 
-    def __init__(self, state: State | None = None) -> None:
+    def __init__(self, state: TrainingState | None = None) -> None:
+        super().__init__("nowhere")
         self.state = state
         self.is_closed = False
 
-    def latest(self) -> State | None:
+    def latest(self) -> TrainingState | None:
         return self.state
 
-    def save(self, state: State) -> None:
-        self.state = State({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.values))
+    def save(self, state: TrainingState) -> None:
+        self.state = TrainingState({name: tensor.clone() for name, tensor in state.tensors.items()}, dict(state.values))
 
     def is_due(self) -> bool:
         return False
@@ -61,9 +63,9 @@ def mean_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(model(inputs), targets)
 
 
-def run_of(model: nn.Module, keeper: Kept | None = None, **options: Any) -> Run:
+def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> Run:
     optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1)
-    return Context(Alone(), keeper).elastic(model=model, optimizer=optimizer, **options)
+    return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
 
 
 def train(
@@ -296,14 +298,14 @@ def test_the_loss_of_a_step_is_the_mean_over_its_batch(options: dict[str, Any], 
     assert losses == pytest.approx(expected, rel=1e-6)
 
 
-def resumable(keeper: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Module, list[float], list[float]]:
+def resumable(store: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Module, list[float], list[float]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Dropout(0.3), nn.Linear(16, 3))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=12)
     by_epoch = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     losses, sums = [], []
-    with run_of(model, keeper, optimizer=optimizer, extra={"a": scheduler, "b": by_epoch}) as run:
+    with run_of(model, store, optimizer=optimizer, extra={"a": scheduler, "b": by_epoch}) as run:
         for epoch in run.epochs(3):
             epochs_from.append(epoch)
             for inputs, targets in run.batches(tensors(), global_batch_size=32):
@@ -322,12 +324,12 @@ def resumable(keeper: Kept, save_at: int, epochs_from: list[int]) -> tuple[nn.Mo
 
 @pytest.mark.parametrize("save_at", [0, 2, 4, 7, -4, -8, -12])
 def test_a_resumed_training_goes_on_as_if_nothing_had_happened(save_at: int) -> None:
-    keeper = Kept()
-    whole, losses, sums = resumable(keeper, save_at, [])
-    assert keeper.state is not None
-    assert keeper.is_closed
+    store = Kept()
+    whole, losses, sums = resumable(store, save_at, [])
+    assert store.state is not None
+    assert store.is_closed
     epochs: list[int] = []
-    again, rest, sums_of_rest = resumable(Kept(keeper.state), 100, epochs)
+    again, rest, sums_of_rest = resumable(Kept(store.state), 100, epochs)
     assert rest == losses[len(losses) - len(rest) :]
     assert len(rest) == 12 - abs(save_at)
     assert sums_of_rest == sums[len(sums) - len(sums_of_rest) :]
@@ -346,9 +348,9 @@ def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
                 run.step()
         return model
 
-    keeper = Kept()
-    whole = last(keeper, virtual_ranks=2)
-    assert torch.equal(last(keeper).weight, whole.weight)
+    store = Kept()
+    whole = last(store, virtual_ranks=2)
+    assert torch.equal(last(store).weight, whole.weight)
     assert not torch.equal(last(Kept()).weight, whole.weight)
 
 
@@ -468,7 +470,7 @@ def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
 
 
 def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Callable[..., None]) -> None:
-    class Watched(Alone):
+    class Watched(NoAgent):
         is_excused = False
         n_excuses = 0
 
@@ -478,10 +480,10 @@ def test_whatever_others_may_have_to_wait_for_is_excused(page: Page, pace: Calla
             yield
             self.is_excused = False
 
-    link, keeper, model = Watched(), Kept(), linear()
-    keeper.save = lambda state: seen.append(link.is_excused)  # type: ignore[method-assign]
+    link, store, model = Watched(), Kept(), linear()
+    store.save = lambda state: seen.append(link.is_excused)  # type: ignore[method-assign]
     seen: list[bool] = []
-    context = Context(link, keeper)
+    context = Context(link, store)
     with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as run:
         with run.phase("upload"):
             seen.append(link.is_excused)
@@ -501,7 +503,7 @@ def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
     page: Page, monkeypatch: pytest.MonkeyPatch, deterministic: bool
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
-    outcome = fall(Context(Alone()), deterministic=deterministic)
+    outcome = fall(Context(NoAgent()), deterministic=deterministic)
     assert outcome == (7, True, [0, 1])  # the middle of 6, 5 and 4; four steps each
     assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
     assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (7, 7, Stage.LANDED)
@@ -513,32 +515,30 @@ def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
     page: Page, monkeypatch: pytest.MonkeyPatch, restart: Callable[[], None]
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
-    keeper = Kept()
-    fall(Context(Alone(), keeper), saves=True)
+    store = Kept()
+    fall(Context(NoAgent(), store), saves=True)
     restart()
-    assert fall(Context(Alone(), Kept(keeper.state))) == (7, True, [1])
+    assert fall(Context(NoAgent(), Kept(store.state))) == (7, True, [1])
     assert (page.declaration().total_steps, page.progress().n_steps) == (7, 7)
 
 
 def test_without_a_goal_no_losses_are_told(page: Page) -> None:
-    assert fall(Context(Alone())) == (12, False, [0, 1, 2])
+    assert fall(Context(NoAgent())) == (12, False, [0, 1, 2])
     assert page.losses() == (0, [])
 
 
 def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: Page) -> None:
-    keeper = Kept()
-    with pytest.raises(SystemExit) as caught, run_of(linear(), keeper) as run:  # noqa: PT012
+    store = Kept()
+    with pytest.raises(SystemExit) as caught, run_of(linear(), store) as run:  # noqa: PT012
         for inputs, targets in run.batches(tensors(), global_batch_size=32):
             run.backward(mean_loss(run.model, inputs, targets))
             if run.step() and run.step_number == 1:
                 assert page.declaration().can_stop
                 page.send(Directives(stop=True))
     assert caught.value.code == 143
-    assert keeper.state is not None
-    assert (
-        keeper.state.values["position"]["n_steps"] == 2
-    )  # heard at the end of the first step, agreed on in the second
-    assert keeper.is_closed
+    assert store.state is not None
+    assert store.state.values["position"]["n_steps"] == 2  # heard at the end of the first step, agreed on in the second
+    assert store.is_closed
 
 
 def test_a_script_is_the_same_without_punctual(tmp_path: Path) -> None:

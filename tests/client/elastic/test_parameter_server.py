@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from punctual.client.elastic._shares import shared_out
-from punctual.client.elastic.order import Order
 from punctual.client.elastic.parameter_server import Context, PeerLost, launch
+from punctual.client.elastic.sample_order import SampleOrder
 
 BATCH = 23
 
@@ -61,7 +61,7 @@ def plainly(kind: str) -> Trained:
     optimizer = make_optimizer(kind, model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     losses = []
-    order = Order(len(dataset()), BATCH, seed=3)
+    order = SampleOrder(len(dataset()), BATCH, seed=3)
     for epoch, i_batch in product(range(2), range(order.n_steps)):
         loss = loss_of(model, *dataset()[order.samples(epoch, i_batch)])
         loss.backward()

@@ -11,8 +11,8 @@ from tests.client.elastic import trainings
 from tests.client.elastic.stage import Script, play
 from tests.client.elastic.trainings import Outcome, Plan
 
+from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.membership import Alone
 from punctual.wire import GOAL_VARIABLE, PAGE_VARIABLE, Page, State
 
 #: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.
@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def undisturbed(plan: Plan) -> Outcome:
-    return trainings.train(Context(Alone()), plan)
+    return trainings.train(Context(NoAgent()), plan)
 
 
 def distance(left: Outcome, right: Outcome) -> float:
@@ -99,7 +99,7 @@ def test_a_script_that_drifts_apart_is_set_right() -> None:
 
 @pytest.mark.parametrize("i_call", [1, 5, 12, 16], ids=["before", "in-the-body", "after", "in-the-second-after"])
 def test_an_evaluation_is_redone_wherever_a_worker_dies_in_it(i_call: int) -> None:
-    expected = trainings.evaluate_within(Context(Alone()), None)
+    expected = trainings.evaluate_within(Context(NoAgent()), None)
     outcomes = play(Script(3), trainings.evaluate_within, (1, i_call))
     assert len(outcomes) == 2
     for made, tensors in outcomes:

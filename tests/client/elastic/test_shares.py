@@ -7,28 +7,28 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.client.elastic.order import Order
 from punctual.client.elastic.plain import put_together, take_apart
 from punctual.client.elastic.random_state import mixed
+from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum, cut, places_of, roots_of, share
 from punctual.wire import WORKERS_VARIABLE
 
 
 @given(st.integers(1, 300), st.integers(1, 64), st.integers(0, 5))
 def test_an_epoch_is_every_sample_once(n_samples: int, batch_size: int, epoch: int) -> None:
-    order = Order(n_samples, batch_size, seed=3)
+    order = SampleOrder(n_samples, batch_size, seed=3)
     steps = [order.samples(epoch, i) for i in range(order.n_steps)]
     assert sorted(torch.cat(steps).tolist()) == list(range(n_samples))
     assert all(len(step) == batch_size for step in steps[:-1])
 
 
 def test_orders_differ_by_seed_and_epoch_and_not_by_what_was_asked_before() -> None:
-    order = Order(100, 10, seed=3)
+    order = SampleOrder(100, 10, seed=3)
     first = order.samples(0, 0)
     assert not torch.equal(first, order.samples(1, 0))
     assert torch.equal(first, order.samples(0, 0))
-    assert not torch.equal(first, Order(100, 10, seed=4).samples(0, 0))
-    assert Order(5, 3, seed=0, shuffles=False).samples(7, 1).tolist() == [3, 4]
+    assert not torch.equal(first, SampleOrder(100, 10, seed=4).samples(0, 0))
+    assert SampleOrder(5, 3, seed=0, shuffles=False).samples(7, 1).tolist() == [3, 4]
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.data())

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from punctual.client.complaint import invalid
 from punctual.client.elastic._memory import memory_of
-from punctual.client.elastic.replica import State
+from punctual.client.elastic.replica import TrainingState
 
 _VERSION = 1
 _BEGIN = b'{"__metadata__":{"sha256":"'
@@ -55,7 +55,7 @@ class Image:
     block: Tensor
 
 
-def image(state: State, block: Tensor | None) -> Image:
+def image(state: TrainingState, block: Tensor | None) -> Image:
     """A copy of `state`; `block` is used for it, and its memory with it, if it has the right size.
 
     Raises
@@ -107,7 +107,7 @@ def verify(path: Path) -> None:
         _verify(file)
 
 
-def read(path: Path) -> State:
+def read(path: Path) -> TrainingState:
     """The state, on the CPU. Names that shared a tensor share one again.
 
     Raises
@@ -126,7 +126,7 @@ def read(path: Path) -> State:
         raise Damaged(f"it has format {ours['format']}, and this version of Punctual reads format {_VERSION}")
     tensors = {name: _view(block, entry) for name, entry in entries.items()}
     tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
-    return State(tensors, ours["values"])
+    return TrainingState(tensors, ours["values"])
 
 
 # The header.

@@ -24,11 +24,12 @@ from typing import Any, Self
 from punctual.client import session
 from punctual.client.complaint import invalid, warn
 from punctual.client.elastic import forkserver
-from punctual.client.elastic.account import Account
-from punctual.client.elastic.board import Board
-from punctual.client.elastic.crew import Crew, Worker, end_of, hung, is_excused, late, shell_code
-from punctual.client.elastic.membership import AgentLink, Roster
-from punctual.client.elastic.nursery import Nursery
+from punctual.client.elastic.agent_client import SocketAgentClient
+from punctual.client.elastic.elastic_stats import ElasticStats
+from punctual.client.elastic.heartbeat_board import HeartbeatBoard
+from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
+from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError, WorkerTarget
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
@@ -125,7 +126,7 @@ class Agent:
     Parameters
     ----------
     train
-        What a worker does with its link.
+        What a worker does with its connection.
     hang_s
         Seconds after which a worker that stands still while others wait for it is ended.
     preloaded
@@ -134,7 +135,7 @@ class Agent:
 
     def __init__(
         self,
-        train: Callable[[AgentLink], object],
+        train: Callable[[SocketAgentClient], object],
         page: Page,
         *,
         hang_s: float = HANG_S,
@@ -142,13 +143,13 @@ class Agent:
     ) -> None:
         self._hang_ns = int(hang_s * 1e9)
         self._page = page
-        self._account = Account(page, os.getpid())
-        self._board = Board.create()
-        self._nursery = Nursery(train, self._board.fd, preloaded)
+        self._stats = ElasticStats(page, os.getpid())
+        self._board = HeartbeatBoard.create()
+        self._spawner = WorkerSpawner(train, self._board.fd, preloaded)
         self._store = _open_store()
         self._poll = select.poll()
-        self._poll.register(self._nursery.control, select.POLLIN)
-        self._crew = Crew()
+        self._poll.register(self._spawner.control, select.POLLIN)
+        self._pool = WorkerPool()
         self._generation = 0
         self._after_fault = False
         self._target = WorkerTarget()
@@ -163,49 +164,49 @@ class Agent:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self._crew.workers:
-            worker.link.close()
-        self._nursery.close()
+        for worker in self._pool.workers:
+            worker.connection.close()
+        self._spawner.close()
         self._board.close()
 
     def run(self) -> int:
         """Stay until the training has ended; its exit code."""
-        while self._exit_code is None or self._crew.workers:
+        while self._exit_code is None or self._pool.workers:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
-                self._hear(fd)
-            self._look()
-        self._account.leave()
+                self._receive(fd)
+            self._reconcile()
+        self._stats.leave()
         return self._exit_code
 
     # What workers and the forkserver say.
 
-    def _hear(self, fd: int) -> None:
-        worker = self._crew.by_fd(fd)
+    def _receive(self, fd: int) -> None:
+        worker = self._pool.by_fd(fd)
         if worker is not None:
-            self._hear_worker(worker)
-        elif fd == self._nursery.control.fileno():
-            self._hear_nursery()
+            self._on_worker_message(worker)
+        elif fd == self._spawner.control.fileno():
+            self._on_spawner_message()
 
-    def _hear_nursery(self) -> None:
-        words = self._nursery.hear()
+    def _on_spawner_message(self) -> None:
+        words = self._spawner.receive()
         if words is None:
-            self._poll.unregister(self._nursery.control)
-            for worker in list(self._crew.workers):  # the kernel ends them with their parent
-                self._forget(worker)
+            self._poll.unregister(self._spawner.control)
+            for worker in list(self._pool.workers):  # the kernel ends them with their parent
+                self._remove(worker)
             self._end(1, "punctual: the process that workers are forked from has ended\n")
             return
         match words["said"]:
             case "failed":
                 self._end(1, words["trace"])
             case "forked":
-                self._crew.by_slot(words["slot"]).pid = words["pid"]
+                self._pool.by_slot(words["slot"]).pid = words["pid"]
             case "ended":
-                self._bury(self._crew.by_pid(words["pid"]), words["code"])
+                self._on_worker_exit(self._pool.by_pid(words["pid"]), words["code"])
 
-    def _hear_worker(self, worker: Worker) -> None:
-        text = worker.hear(_MESSAGE_BYTES_MAX)
+    def _on_worker_message(self, worker: Worker) -> None:
+        text = worker.receive(_MESSAGE_BYTES_MAX)
         if not text:  # it has ended, which the forkserver will say too, and how
-            self._poll.unregister(worker.link)
+            self._poll.unregister(worker.connection)
             return
         words = json.loads(text)
         match words["said"]:
@@ -213,30 +214,30 @@ class Agent:
                 self._join(worker, words)
             case "stepped":
                 worker.has_stepped, self._n_deaths = True, 0
-                self._account.resume(words["n_steps"], words["stepped_ns"])
+                self._stats.resume(words["n_steps"], words["stepped_ns"])
             case "finished":
-                self._be_through(worker, 0)
+                self._on_train_returned(worker, 0)
             case "left":
-                self._be_through(worker, words["code"])
+                self._on_train_returned(worker, words["code"])
             case "failed":
                 self._fail(worker, words["trace"])
 
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
         worker.n_steps = words["n_steps"]
         worker.become("ready", monotonic_ns())
-        if worker in self._crew.members:
-            self._account.stop(worker.n_steps, words["stepped_ns"])
+        if worker in self._pool.members:
+            self._stats.stop(worker.n_steps, words["stepped_ns"])
         if words["after_fault"]:
-            self._break_up()
+            self._break_generation()
 
-    def _be_through(self, worker: Worker, code: int) -> None:
+    def _on_train_returned(self, worker: Worker, code: int) -> None:
         """Its training function has ended, and so will the others': they leave together."""
         if worker.state == "leaving":  # it was told to, and that is how it ended
-            worker.tell()
+            worker.send()
             return
-        worker.become("through", monotonic_ns())
-        if self._crew.members and worker not in self._crew.members:
-            self._give_up("a new worker has ended without training")
+        worker.become("done", monotonic_ns())
+        if self._pool.members and worker not in self._pool.members:
+            self._give_up_target("a new worker has ended without training")
             self._dismiss(worker)
             return
         self._exit_code = self._exit_code or code
@@ -244,46 +245,46 @@ class Agent:
 
     def _fail(self, worker: Worker, trace: str) -> None:
         """An exception in the script would come again: the training ends, unless it can go on without a newcomer."""
-        worker.tell()
+        worker.send()
         worker.become("leaving", monotonic_ns())
-        if worker in self._crew.members or not self._crew.members:
+        if worker in self._pool.members or not self._pool.members:
             self._end(1, trace)
         else:
-            self._give_up(f"a new worker has failed: {trace.rstrip().rpartition(chr(10))[2]}")
+            self._give_up_target(f"a new worker has failed: {trace.rstrip().rpartition(chr(10))[2]}")
 
-    def _bury(self, worker: Worker, code: int) -> None:
+    def _on_worker_exit(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
-        stamp = self._board.stamp(worker.i_slot)
-        was_member = self._forget(worker)
-        if worker.state in ("leaving", "through") or self._exit_code is not None:
+        stamp = self._board.heartbeat(worker.i_slot)
+        was_member = self._remove(worker)
+        if worker.state in ("leaving", "done") or self._exit_code is not None:
             return
         how = "because it stood still" if worker.has_hung else end_of(code)
         self._n_deaths += not worker.has_stepped
         if was_member:
-            self._account.lose(stamp.n_steps, stamp.stamp_ns)
+            self._stats.lose(stamp.n_steps, stamp.stamp_ns)
             self._given_up = (-1, "")
-            self._break_up()
-        self._mourn(worker, how)
+            self._break_generation()
+        self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
-            self._despair(how, shell_code(code))
+            self._abort_after_repeated_exits(how, shell_code(code))
 
-    def _break_up(self) -> None:
+    def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
         self._after_fault = True
         self._board.generation_broken = self._generation
         self._announce()
 
-    def _forget(self, worker: Worker) -> bool:
+    def _remove(self, worker: Worker) -> bool:
         """Keep nothing of a worker that has ended; whether it was a member."""
         with suppress(KeyError):
-            self._poll.unregister(worker.link)
-        worker.link.close()
+            self._poll.unregister(worker.connection)
+        worker.connection.close()
         self._board.wipe(worker.i_slot)
-        return self._crew.drop(worker)
+        return self._pool.drop(worker)
 
-    def _mourn(self, worker: Worker, how: str) -> None:
-        if self._crew.members:
-            goes_on = f"Training goes on with {len(self._crew.members)}"
+    def _warn_worker_lost(self, worker: Worker, how: str) -> None:
+        if self._pool.members:
+            goes_on = f"Training goes on with {len(self._pool.members)}"
         else:
             goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
         warn(
@@ -291,87 +292,87 @@ class Agent:
             f"worker {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",
         )  # fmt: skip
 
-    def _despair(self, how: str, code: int) -> None:
+    def _abort_after_repeated_exits(self, how: str, code: int) -> None:
         """One worker after the other has died before it did anything."""
-        if self._crew.members:
-            self._give_up(f"new workers end before their first step, the last {how}")
+        if self._pool.members:
+            self._give_up_target(f"new workers end before their first step, the last {how}")
         else:
             self._end(code, f"punctual: {self._n_deaths} workers in a row ended before their first step\n")
 
-    def _give_up(self, cause: str) -> None:
+    def _give_up_target(self, cause: str) -> None:
         """Make no more attempts to fulfil the target in force."""
         self._given_up = (self._target.request, cause)
         warn(
-            f"there must be {self._target.n_workers} workers", f"{len(self._crew.members)} ({cause})", "this training",
+            f"there must be {self._target.n_workers} workers", f"{len(self._pool.members)} ({cause})", "this training",
             "It goes on with those there are, until another number is wanted.",
         )  # fmt: skip
 
     # What is to be done.
 
-    def _look(self) -> None:
+    def _reconcile(self) -> None:
         """Compare what there is with what is wanted."""
         if self._exit_code is not None:
-            self._wind_up()
+            self._release_workers()
             return
         target = self._page.worker_target()
         if target != self._target:
             self._target, self._n_deaths = target, 0
-        if self._nursery.is_ready:
-            self._staff()
+        if self._spawner.is_ready:
+            self._adjust_workers()
         self._end_hung()
         if self._should_announce():
             self._announce()
-        if self._is_announced() and all(member.state == "ready" for member in self._crew.members):
+        if self._is_announced() and all(member.state == "ready" for member in self._pool.members):
             self._form()
         self._answer()
 
-    def _staff(self) -> None:
+    def _adjust_workers(self) -> None:
         """Start the workers that are missing; let go of newcomers that are too many."""
-        newcomers = self._crew.newcomers()
-        n_missing = self._target.n_workers - len(self._crew.members) - len(newcomers)
+        newcomers = self._pool.newcomers()
+        n_missing = self._target.n_workers - len(self._pool.members) - len(newcomers)
         has_given_up = self._given_up[0] == self._target.request
         # Who leaves still uses its device.
-        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._crew.workers)
+        may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.workers)
         for _ in range(n_missing if may_start else 0):
             self._start()
         for worker in newcomers[n_missing:] if n_missing < 0 else ():
             self._dismiss(worker)
 
     def _start(self) -> None:
-        i_slot = self._crew.free_slot()
-        worker = self._crew.admit(self._nursery.fork(i_slot), i_slot, monotonic_ns())
-        self._poll.register(worker.link, select.POLLIN)
+        i_slot = self._pool.free_slot()
+        worker = self._pool.admit(self._spawner.fork(i_slot), i_slot, monotonic_ns())
+        self._poll.register(worker.connection, select.POLLIN)
 
     def _dismiss(self, worker: Worker) -> None:
         """Let a worker go: by an answer if it waits for one, else by force."""
-        if worker.state in ("ready", "through"):
-            worker.tell(roster=None)
+        if worker.state in ("ready", "done"):
+            worker.send(membership=None)
         elif worker.pid:
-            self._nursery.kill(worker.pid)
+            self._spawner.kill(worker.pid)
         else:
             return  # it is just being forked; the next look finds it
         worker.become("leaving", monotonic_ns())
 
     def _end_hung(self) -> None:
         now_ns = monotonic_ns()
-        slow = late(self._crew.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
-        stuck = [one for one in self._crew.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
-        for worker in (*hung(self._crew.members, self._board, now_ns, self._hang_ns), *slow, *stuck):
+        slow = late(self._pool.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
+        stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
+        for worker in (*hung(self._pool.members, self._board, now_ns, self._hang_ns), *slow, *stuck):
             if worker.pid and not worker.has_hung:
                 worker.has_hung = True
-                self._nursery.kill(worker.pid)
+                self._spawner.kill(worker.pid)
 
     def _is_announced(self) -> bool:
         return self._board.generation_wanted > self._generation
 
     def _should_announce(self) -> bool:
         """Whether there is another set of members to be had, and nothing more to wait for."""
-        return not self._is_announced() and not self._crew.is_starting and self._chosen() != self._crew.members
+        return not self._is_announced() and not self._pool.is_starting and self._chosen() != self._pool.members
 
     def _chosen(self) -> list[Worker]:
         """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
-        n_least = len(self._crew.members) if self._after_fault else 0
-        return self._crew.chosen(max(self._target.n_workers, n_least))
+        n_least = len(self._pool.members) if self._after_fault else 0
+        return self._pool.chosen(max(self._target.n_workers, n_least))
 
     def _announce(self) -> None:
         if not self._is_announced():
@@ -379,36 +380,36 @@ class Agent:
 
     def _form(self) -> None:
         """All members have joined: say who is in the next generation."""
-        before, chosen = self._crew.members, self._chosen()
-        if not before and (not chosen or self._crew.is_starting):
+        before, chosen = self._pool.members, self._chosen()
+        if not before and (not chosen or self._pool.is_starting):
             return  # the first generation, or all were lost: it begins with all that are being started
-        source, n_steps, all_equal = self._crew.source(chosen)
+        source, n_steps, all_equal = self._pool.source(chosen)
         self._generation = self._board.generation_wanted
         for rank, worker in enumerate(chosen):
-            roster = Roster(
+            membership = Membership(
                 generation=self._generation, rank=rank, n_workers=len(chosen),
                 store_host=_HOST, store_port=self._store.port,
                 source=None if all_equal and not self._after_fault else source,
                 i_device=worker.i_slot * self._target.n_devices_each if self._target.n_devices_each else None,
             )  # fmt: skip
             worker.become("training", monotonic_ns())
-            worker.tell(roster=asdict(roster), n_steps=n_steps)
+            worker.send(membership=asdict(membership), n_steps=n_steps)
         for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
         is_resize = bool(before) and not self._after_fault and len(chosen) != len(before)
-        self._account.form(self._generation, len(chosen), resizes=is_resize, after_fault=self._after_fault)
-        self._crew.members, self._after_fault = chosen, False
+        self._stats.form(self._generation, len(chosen), resizes=is_resize, after_fault=self._after_fault)
+        self._pool.members, self._after_fault = chosen, False
 
     def _answer(self) -> None:
         """Tell Punctual what became of its target, once nothing more is under way."""
         request, cause = self._given_up
-        if self._target.request == self._account.request or self._is_announced() or not self._crew.members:
+        if self._target.request == self._stats.request or self._is_announced() or not self._pool.members:
             return
-        if len(self._crew.members) == self._target.n_workers:
-            self._account.answer(self._target.request)
-        elif request == self._target.request and not self._crew.newcomers():
-            self._account.answer(request, cause)
+        if len(self._pool.members) == self._target.n_workers:
+            self._stats.answer(self._target.request)
+        elif request == self._target.request and not self._pool.newcomers():
+            self._stats.answer(request, cause)
 
     # The end.
 
@@ -420,15 +421,15 @@ class Agent:
         self._exit_code = self._exit_code or code
         self._ends_ns = monotonic_ns() - self._hang_ns
 
-    def _wind_up(self) -> None:
+    def _release_workers(self) -> None:
         """Let go of all that wait; and of those that train when they have had their time, unless they are excused."""
         now_ns = monotonic_ns()
         at_once = now_ns - self._ends_ns >= self._hang_ns
-        through = all(member.state != "training" for member in self._crew.members)
-        for worker in self._crew.workers:
-            waits = worker.state == "ready" or (worker.state == "through" and through)
+        done = all(member.state != "training" for member in self._pool.members)
+        for worker in self._pool.workers:
+            waits = worker.state == "ready" or (worker.state == "done" and done)
             must = at_once and (bool(self._exit_code) or not is_excused(worker, self._board))
-            if worker.state != "leaving" and (waits or must or worker not in self._crew.members):
+            if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 self._dismiss(worker)
         self._end_hung()
 

@@ -5,22 +5,23 @@ from collections.abc import Callable, Mapping
 from torch import nn
 from torch.optim import Optimizer
 
-from punctual.client.elastic import checkpoint
+from punctual.client.elastic import checkpoint_store
+from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.member import Leave, Member
-from punctual.client.elastic.membership import Link
-from punctual.client.elastic.replica import Keeper, Replica, Stateful
+from punctual.client.elastic.replica import Replica, Stateful
 from punctual.client.elastic.run import Run
 from punctual.client.elastic.step import Stepper
 from punctual.client.elastic.virtual_ranks import RankNumber
 
 
-def run_worker(train: Callable[["Context"], object], link: Link) -> None:
+def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None:
     """Be one worker, from the begin of `train` to its end, or until the worker is let go."""
     try:
-        train(Context(link))
+        train(Context(agent))
     except Leave:
         return
-    link.finish()
+    agent.finish()
 
 
 class Context:
@@ -28,13 +29,13 @@ class Context:
 
     Parameters
     ----------
-    keeper
+    store
         Keeps checkpoints; None: as the script or the environment says.
     """
 
-    def __init__(self, link: Link, keeper: Keeper | None = None) -> None:
-        self._link = link
-        self._keeper = keeper
+    def __init__(self, agent: AgentClient, store: CheckpointStore | None = None) -> None:
+        self._agent = agent
+        self._store = store
 
     def elastic(
         self,
@@ -81,9 +82,9 @@ class Context:
             An argument cannot be used.
         """
         rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
-        keeper = self._keeper or checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
+        store = self._store or checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
-        member = Member(self._link, replica, keeper, rank_number, can_fuse=can_fuse)
+        member = Member(self._agent, replica, store, rank_number, can_fuse=can_fuse)
         stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
         return Run(member, stepper, reports_loss=reports_loss)

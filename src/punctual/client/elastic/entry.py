@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from punctual.client.elastic import agent
-from punctual.client.elastic.membership import Alone
+from punctual.client.elastic.agent_client import NoAgent
 
 
 def elastic(train: "Callable[..., object]") -> None:
@@ -27,6 +27,6 @@ def elastic(train: "Callable[..., object]") -> None:
     if page is None:
         from punctual.client.elastic.context import run_worker
 
-        return run_worker(train, Alone())
+        return run_worker(train, NoAgent())
     page.close()
     return agent.serve(train)

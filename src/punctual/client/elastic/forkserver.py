@@ -5,13 +5,13 @@ it takes milliseconds. That process must be free of threads and must not have to
 a fork; so it is one of its own, and neither the agent nor a worker is ever copied. While it loads, the libraries are
 allowed one thread, so that they make none; a worker is given its number of threads after the fork.
 
-It is started by `punctual.client.elastic.nursery` and talks with it through a socket that keeps messages apart, in
+It is started by `punctual.client.elastic.worker_spawner` and talks with it through a socket that keeps messages apart, in
 JSON but for the first one:
 
 =========== ================================================================================================
 direction   meaning
 =========== ================================================================================================
-in          `Origin`, pickled: the script and its surroundings
+in          `ScriptOrigin`, pickled: the script and its surroundings
 out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
 in          the training function, pickled: the script has been loaded, so that it can be found
 in          ``{"fork": slot}`` with the worker's socket; answered by ``{"said": "forked", "pid": id, "slot": slot}``
@@ -39,7 +39,7 @@ from types import ModuleType
 from typing import Any
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.membership import AgentLink
+from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.worker import run
 
 _PR_SET_PDEATHSIG = 1
@@ -52,7 +52,7 @@ PRELOADED = ("torch", "torch._dynamo", "torch.distributed")
 
 
 @dataclass(frozen=True)
-class Origin:
+class ScriptOrigin:
     """The script's own process, as far as a worker must be like it.
 
     Attributes
@@ -83,7 +83,7 @@ class Forkserver:
     """Forks workers on demand."""
 
     def __init__(
-        self, control: socket.socket, wake_fd: int, origin: Origin, train: Callable[[AgentLink], object]
+        self, control: socket.socket, wake_fd: int, origin: ScriptOrigin, train: Callable[[SocketAgentClient], object]
     ) -> None:
         self._control = control
         self._wake_fd = wake_fd
@@ -101,10 +101,10 @@ class Forkserver:
                 if fd == self._wake_fd:
                     os.read(fd, 64)
                     self._reap()
-                elif not self._obey():
+                elif not self._handle_request():
                     return
 
-    def _obey(self) -> bool:
+    def _handle_request(self) -> bool:
         """Take one message; False at the end."""
         text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
         if not text:
@@ -120,13 +120,13 @@ class Forkserver:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            die_with(parent)
+            exit_with_parent(parent)
             self._control.close()
             os.close(self._wake_fd)
             run(socket.socket(fileno=link_fd), i_slot, self._origin.board_fd, self._origin.environment, self._train)
         os.close(link_fd)
         self._children.add(pid)
-        say(self._control, said="forked", pid=pid, slot=i_slot)
+        send(self._control, said="forked", pid=pid, slot=i_slot)
 
     def _reap(self) -> None:
         while self._children:
@@ -134,21 +134,21 @@ class Forkserver:
             if not pid:
                 return
             self._children.discard(pid)
-            say(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
 
 
-def die_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Have the kernel end this process when its parent ends, however that comes, and even if this one hangs."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(_EXIT_ORPHAN)
 
 
-def say(control: socket.socket, **words: Any) -> None:
+def send(control: socket.socket, **words: Any) -> None:
     control.send(json.dumps(words).encode())
 
 
-def _preload(origin: Origin) -> None:
+def _preload(origin: ScriptOrigin) -> None:
     sys.argv[:], sys.path[:] = origin.argv, origin.python_path
     for name in origin.preloaded:
         importlib.import_module(name)
@@ -158,7 +158,7 @@ def _preload(origin: Origin) -> None:
     gc.freeze()  # what is never collected is never written to, and stays shared by all workers
 
 
-def _load_script(origin: Origin) -> None:
+def _load_script(origin: ScriptOrigin) -> None:
     """Run the script's top level, as another module than the main one, so that it starts nothing."""
     if origin.main_path is None:
         return
@@ -173,7 +173,7 @@ def _load_script(origin: Origin) -> None:
     exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script
 
 
-def _check_no_gpu(origin: Origin) -> None:
+def _check_no_gpu(origin: ScriptOrigin) -> None:
     """Raise `ValueError` if the script's top level has used a GPU: no worker could use one then."""
     torch: Any = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -188,15 +188,15 @@ def main(control_fd: int) -> None:
     global is_forkserver
     is_forkserver = True
     control = socket.socket(fileno=control_fd)
-    origin: Origin = pickle.loads(control.recv(_PICKLE_BYTES_MAX))  # noqa: S301 -- the agent is of this program
-    die_with(origin.agent_pid)
+    origin: ScriptOrigin = pickle.loads(control.recv(_PICKLE_BYTES_MAX))  # noqa: S301 -- the agent is of this program
+    exit_with_parent(origin.agent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         _preload(origin)
-        say(control, said="ready")
+        send(control, said="ready")
         train = pickle.loads(control.recv(_PICKLE_BYTES_MAX))  # noqa: S301 -- as above
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
-        say(control, said="failed", trace=traceback.format_exc()[-8_000:])
+        send(control, said="failed", trace=traceback.format_exc()[-8_000:])
         return
     wake_fd, wakes_fd = os.pipe()
     for fd in (wake_fd, wakes_fd):

@@ -17,13 +17,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from punctual.client.elastic.membership import Link, Roster
+from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.membership import Membership
 
 #: A collective may have to wait as long as the slowest worker's step, phase or pause takes; who is hung is found out
 #: by the agent, which ends it.
 _TIMEOUT_S = 1800.0
 
-#: All members are alive when they are told the roster, but may be short of processor time. When one dies, the agent wants
+#: All members are alive when they are told the membership, but may be short of processor time. When one dies, the agent wants
 #: another generation at once. Whoever gave up by itself would leave the others waiting for it in turn.
 _GATHERING_TIMEOUT_S = 300.0
 _CONNECTING_TIMEOUT_S = 30.0
@@ -59,15 +60,15 @@ class Group:
         Where tensors must be that are sent.
     """
 
-    def __init__(self, roster: Roster, device: torch.device, link: Link | None = None) -> None:
-        self._link = link
-        self.roster = roster
-        self.rank = roster.rank
-        self.n_workers = roster.n_workers
+    def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
+        self._agent = agent
+        self.membership = membership
+        self.rank = membership.rank
+        self.n_workers = membership.n_workers
         self.device = device
 
     @classmethod
-    def form(cls, roster: Roster, link: Link, device: torch.device) -> "Group":
+    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "Group":
         """Connect with the other members.
 
         Raises
@@ -75,33 +76,33 @@ class Group:
         GroupFault
             One of them did not come, or a newer generation is wanted already.
         """
-        group = cls(roster, device, link)
-        if roster.n_workers > 1:
+        group = cls(membership, device, agent)
+        if membership.n_workers > 1:
             with group_faults():
-                group._connect(link)
+                group._connect(agent)
         return group
 
-    def _connect(self, link: Link) -> None:
-        roster = self.roster
+    def _connect(self, agent: AgentClient) -> None:
+        membership = self.membership
         store = dist.PrefixStore(
-            f"{roster.generation}",
-            dist.TCPStore(roster.store_host, roster.store_port, is_master=False, wait_for_workers=False),
+            f"{membership.generation}",
+            dist.TCPStore(membership.store_host, membership.store_port, is_master=False, wait_for_workers=False),
         )
-        self._await_all(store, link)
+        self._await_all(store, agent)
         if self._is_nccl:
             os.environ[_WATCHDOG_VARIABLE] = "0"
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if self._is_nccl else "gloo", store=store, rank=roster.rank,
-            world_size=roster.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
+            "cpu:gloo,cuda:nccl" if self._is_nccl else "gloo", store=store, rank=membership.rank,
+            world_size=membership.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
         )  # fmt: skip
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
 
     @property
     def _is_nccl(self) -> bool:
         """NCCL wants a device for each member; only the agent knows whether there is."""
-        return self.device.type == "cuda" and self.roster.i_device is not None
+        return self.device.type == "cuda" and self.membership.i_device is not None
 
-    def _await_all(self, store: dist.Store, link: Link) -> None:
+    def _await_all(self, store: dist.Store, agent: AgentClient) -> None:
         """Wait until all members are here: forming the group would wait for one that has died.
 
         Whoever comes to a verdict first, that all are here or that one is missing, decides for all.
@@ -110,11 +111,11 @@ class Group:
         all_here = [f"here/{rank}" for rank in range(self.n_workers)]
         give_up_at = monotonic() + _GATHERING_TIMEOUT_S
         while not (is_complete := store.check(all_here)):
-            if monotonic() > give_up_at or link.generation_wanted > self.roster.generation:
+            if monotonic() > give_up_at or agent.generation_wanted > self.membership.generation:
                 break
             sleep(_GATHERING_POLL_S)
         if store.compare_set("verdict", "", "complete" if is_complete else "incomplete") != b"complete":
-            raise RuntimeError(f"a member of generation {self.roster.generation} did not come")
+            raise RuntimeError(f"a member of generation {self.membership.generation} did not come")
 
     def drop(self, *, after_fault: bool = False) -> None:
         """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
@@ -143,8 +144,8 @@ class Group:
         done = torch.cuda.Event()
         done.record()
         while not done.query():
-            if self._link is not None and self._link.generation_broken >= self.roster.generation:
-                raise RuntimeError(f"a member of generation {self.roster.generation} is gone")
+            if self._agent is not None and self._agent.generation_broken >= self.membership.generation:
+                raise RuntimeError(f"a member of generation {self.membership.generation} is gone")
             sleep(_DEVICE_POLL_S)
 
     def send_from(self, source: int, tensor: Tensor) -> None:

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from punctual.client.complaint import invalid, warn
-from punctual.client.elastic import evaluation, sharing
+from punctual.client.elastic import evaluation, state_transfer
+from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.evaluation import Totals
 from punctual.client.elastic.group import Group, GroupFault
-from punctual.client.elastic.membership import Link, Roster
+from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.position import Place, Position
-from punctual.client.elastic.replica import Keeper, Replica, State
+from punctual.client.elastic.replica import Replica, TrainingState
 from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum
 
 
@@ -35,11 +37,17 @@ class Member:
     """
 
     def __init__(
-        self, link: Link, replica: Replica, keeper: Keeper | None, rank_number: RankNumber, *, can_fuse: bool
+        self,
+        agent: AgentClient,
+        replica: Replica,
+        store: CheckpointStore | None,
+        rank_number: RankNumber,
+        *,
+        can_fuse: bool,
     ) -> None:
-        self.link = link
+        self.agent = agent
         self.replica = replica
-        self.keeper = keeper
+        self.store = store
         self.n_virtual_ranks = rank_number.n
         self._rank_number = rank_number
         self.can_fuse = can_fuse
@@ -48,10 +56,10 @@ class Member:
         self.position = Position()
         self.place: Place = "before"
         self.device = torch.device("cpu")
-        self.group = Group(Roster(generation=-1, rank=0, n_workers=1), self.device)
+        self.group = Group(Membership(generation=-1, rank=0, n_workers=1), self.device)
         self.is_beginning = False
         self._is_new = True
-        self._boundary: State | None = None
+        self._boundary: TrainingState | None = None
         #: Those who are in the midst of an evaluation after a fault; None: all.
         self._evaluators: list[int] | None = None
 
@@ -72,29 +80,29 @@ class Member:
         """
         while True:
             self.group.drop(after_fault=after_fault)
-            roster = self.link.join(n_steps=self.position.n_steps, after_fault=after_fault)
-            if roster is None:
+            membership = self.agent.join(n_steps=self.position.n_steps, after_fault=after_fault)
+            if membership is None:
                 raise Leave
             try:
-                return self._enter(roster, evaluates=evaluates)
+                return self._enter(membership, evaluates=evaluates)
             except GroupFault:
                 after_fault = True
 
-    def _enter(self, roster: Roster, *, evaluates: bool) -> None:
+    def _enter(self, membership: Membership, *, evaluates: bool) -> None:
         if self._is_new:
-            self._go_to_device(roster)
-        self.group = Group.form(roster, self.link, self.device)
+            self._go_to_device(membership)
+        self.group = Group.form(membership, self.agent, self.device)
         self._agree(evaluates=evaluates)
-        if roster.n_workers > self.n_virtual_ranks:
+        if membership.n_workers > self.n_virtual_ranks:
             raise invalid(
                 "`virtual_ranks` must be at least the number of workers", f"{self.n_virtual_ranks}",
-                f"{roster.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
+                f"{membership.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
             )  # fmt: skip
 
-    def _go_to_device(self, roster: Roster) -> None:
+    def _go_to_device(self, membership: Membership) -> None:
         """The model has been built anywhere; now its worker's device is known."""
-        if roster.i_device is not None:
-            device = torch.device("cuda", roster.i_device)
+        if membership.i_device is not None:
+            device = torch.device("cuda", membership.i_device)
             torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
             self.replica.move(device)
         first = next(self.replica.model.parameters(), None)
@@ -125,18 +133,18 @@ class Member:
 
     def _begin(self) -> None:
         """Nobody has a state: go on from the last checkpoint, or start."""
-        state = self.keeper.latest() if self.keeper is not None and self.group.rank == 0 else None
+        state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
 
-    def _share(self, source: int, state: Callable[[], State], *, wants: bool) -> State | None:
+    def _share(self, source: int, state: Callable[[], TrainingState], *, wants: bool) -> TrainingState | None:
         """Send the state of member `source` to those who want it; what was received."""
         if self.group.n_workers == 1:
             return None
         is_source = self.group.rank == source
-        return sharing.share(self.group, source, state() if is_source else None, wants=wants and not is_source)
+        return state_transfer.share(self.group, source, state() if is_source else None, wants=wants and not is_source)
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: TrainingState) -> None:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
         self.fuses, self.moving = state.values["fuses"], state.values["moving"]
@@ -149,19 +157,19 @@ class Member:
         """Make sure that all have the same. If not, the script has made it so, and the first worker's counts."""
         sums: list[int] = []
         for _ in range(2):
-            sums = self.group.gather(sharing.checksum(self._checked()))
+            sums = self.group.gather(state_transfer.checksum(self._checked()))
             if len(set(sums)) == 1:
                 return
             if self.group.rank == 0:
                 warn("all workers must have the same model and optimizer", f"checksums {sums}",
-                     f"generation {self.group.roster.generation}",
+                     f"generation {self.group.membership.generation}",
                      "The first worker's are taken. Change weights through the optimizer only.")  # fmt: skip
             received = self._share(0, self.replica.collect, wants=True)
             if received is not None:  # the position is right, and may be ahead of where others could start
                 self.replica.put_back(received)
         raise RuntimeError(
             f"a state must be the same after it was copied: got checksums {sums} for generation "
-            f"{self.group.roster.generation}. Report it with the types of model and optimizer."
+            f"{self.group.membership.generation}. Report it with the types of model and optimizer."
         )
 
     def _checked(self) -> dict[str, Tensor]:
@@ -170,14 +178,16 @@ class Member:
 
     # The state as others may take it over.
 
-    def state(self) -> State:
+    def state(self) -> TrainingState:
         """The training as of the last point from which the script can be gone on with."""
         state = self.replica.collect()
         values = {**state.values, **self._values()}
         if self._boundary is None:
-            return State(state.tensors, values)
+            return TrainingState(state.tensors, values)
         position = {**self._boundary.values["position"], "results": values["position"]["results"]}
-        return State({**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position})
+        return TrainingState(
+            {**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position}
+        )
 
     def _values(self) -> dict[str, Any]:
         return {
@@ -189,7 +199,7 @@ class Member:
         """What the script does from here to the end of the next step, a newcomer will do too: it starts from here."""
         state = self.replica.collect()
         tensors = {name: tensor.clone() for name, tensor in state.tensors.items() if name.startswith("extra/")}
-        self._boundary = State(tensors, {**state.values, **self._values()})
+        self._boundary = TrainingState(tensors, {**state.values, **self._values()})
 
     def pass_boundary(self) -> None:
         """A step is done: the next point to go on from is its end."""

@@ -26,17 +26,17 @@ from torch.optim import Optimizer
 
 from punctual.client import span
 from punctual.client.complaint import invalid, whole
-from punctual.client.elastic import checkpoint
+from punctual.client.elastic import checkpoint_store
 from punctual.client.elastic._frames import Channel, Gone, Head, Kind
 from punctual.client.elastic._memory import memory_of
 from punctual.client.elastic._server import TOKEN_BYTES, Hello, Server
 from punctual.client.elastic._server_state import cut_out, put_in
 from punctual.client.elastic._shares import Slice, shared_out
-from punctual.client.elastic.checkpoint import Checkpoints
+from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.fetching import Collate, Fetch
-from punctual.client.elastic.order import Order
 from punctual.client.elastic.position import Position
-from punctual.client.elastic.replica import Replica, State, Stateful
+from punctual.client.elastic.replica import Replica, Stateful, TrainingState
+from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.virtual_ranks import cut
 
 #: Constructing the first optimizer imports `torch._dynamo`, which takes as long as torch itself.
@@ -105,7 +105,7 @@ class Context:
         PeerLost
             A server has ended.
         """
-        keeper = checkpoint.chosen(checkpoint_dir, every_s=checkpoint_every_s)
+        keeper = checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         return Run(self, Replica(model, optimizer, extra or {}), keeper)
 
 
@@ -239,7 +239,7 @@ class Run:
         Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
     """
 
-    def __init__(self, context: "Context", replica: Replica, keeper: Checkpoints | None) -> None:
+    def __init__(self, context: "Context", replica: Replica, keeper: CheckpointStore | None) -> None:
         self.rank, self.n_workers = context.rank, context.n_workers
         self.model = replica.model
         self.staleness = 0
@@ -259,7 +259,7 @@ class Run:
         """Become what the last checkpoint was, if there is one: all read the same, since none is made before all are here."""
         if self._keeper is None:
             return Position()
-        state = self._keeper.latest() if self.rank == 0 else checkpoint.newest(self._keeper.folder)
+        state = self._keeper.latest() if self.rank == 0 else checkpoint_store.newest(self._keeper.folder)
         if state is None:
             return Position()
         self._replica.put_back(state)
@@ -307,7 +307,7 @@ class Run:
         global_batch_size
             Samples over all workers; the last batch of an epoch takes what is left.
         """
-        order, fetch = Order(len(dataset), global_batch_size, seed, shuffles=shuffle), Fetch(dataset, collate)
+        order, fetch = SampleOrder(len(dataset), global_batch_size, seed, shuffles=shuffle), Fetch(dataset, collate)
         position = self._position
         for i_batch in range(position.i_step, order.n_steps):
             numbers = order.samples(position.epoch, i_batch)
@@ -355,7 +355,7 @@ class Run:
             for remote in self._remotes:
                 put_in(self._optimizer, self._parameters, remote.slices, remote.ask_state())
             state = self._replica.collect()
-            self._keeper.save(State(state.tensors, {**state.values, "position": self._position.values()}))
+            self._keeper.save(TrainingState(state.tensors, {**state.values, "position": self._position.values()}))
             self._optimizer.state.clear()
 
     def _exchange(self) -> None:

@@ -13,7 +13,7 @@ from punctual.client.elastic.plain import put_together, take_apart
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TrainingState:
     """A training between two steps.
 
     Attributes
@@ -27,26 +27,6 @@ class State:
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
-
-
-class Keeper(Protocol):
-    """Where states are kept for the case that all workers are lost."""
-
-    def latest(self) -> State | None:
-        """The newest state that is whole; None: there is none."""
-        ...
-
-    def save(self, state: State) -> None:
-        """Keep `state`. Its tensors may change as soon as this returns."""
-        ...
-
-    def is_due(self) -> bool:
-        """Whether it is time to save; asked after each step."""
-        ...
-
-    def close(self) -> None:
-        """The training has ended, or this worker leaves it: finish what is being written."""
-        ...
 
 
 class Stateful(Protocol):
@@ -88,16 +68,16 @@ class Replica:
         if self.optimizer.state:  # some optimizers have one from the beginning; each tensor goes where torch wants it
             self.optimizer.load_state_dict(self.optimizer.state_dict())
 
-    def collect(self) -> State:
+    def collect(self) -> TrainingState:
         """The state now, without copying a tensor."""
         tensors = self.model_tensors()
         values = {"optimizer": take_apart(self.optimizer.state_dict(), "optimizer", tensors)}
         values["extra"] = {
             name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
         }
-        return State(tensors, values)
+        return TrainingState(tensors, values)
 
-    def put_back(self, state: State) -> None:
+    def put_back(self, state: TrainingState) -> None:
         """Become `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
 
         Raises

@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from punctual.client import losses, span
 from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phases, by_name
+from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.evaluation import Evaluation, Telling, result_of
 from punctual.client.elastic.fetching import Collate, Fetch, Request, moved
 from punctual.client.elastic.group import GroupFault
-from punctual.client.elastic.loading import Ahead
 from punctual.client.elastic.member import Member
-from punctual.client.elastic.order import Order
+from punctual.client.elastic.prefetcher import Prefetcher
+from punctual.client.elastic.progress_reporter import ProgressReporter
 from punctual.client.elastic.random_state import seed_all
-from punctual.client.elastic.replica import Keeper
+from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.step import Step, Stepper
 from punctual.client.elastic.virtual_ranks import Part, cut, places_of
-from punctual.client.elastic.voice import Voice
 from punctual.wire import PAGE_VARIABLE
 
 _LOOP = "`run.batches`"
@@ -36,10 +36,10 @@ _Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
+class _BatchPlan:
     """How a loop over batches was asked for; `n_samples` of a global batch, `n_samples_max` of a part."""
 
-    order: Order
+    order: SampleOrder
     n_samples: int
     n_samples_max: int | None
     can_fuse: bool
@@ -51,7 +51,7 @@ class Run:
     def __init__(self, member: Member, stepper: Stepper, *, reports_loss: bool) -> None:
         self._member = member
         self._stepper = stepper
-        self._voice = Voice(member.link)
+        self._reporter = ProgressReporter(member.agent)
         #: The loss at which the training ends; None: with its last step.
         self._goal = losses.goal() if os.environ.get(PAGE_VARIABLE) else None
         self._reports_loss = reports_loss
@@ -61,7 +61,7 @@ class Run:
         self._phases: Phases = ()
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
-        self._ahead: Ahead | None = None
+        self._prefetcher: Prefetcher | None = None
         #: Evaluations that the script has asked for, by place, since their results were last forgotten.
         self._n_asked: dict[str, int] = {}
 
@@ -123,14 +123,14 @@ class Run:
 
         The others may have to wait for it as long as it takes: nobody in here is taken for a worker that hangs.
         """
-        with self._member.link.excused(), span.phase(name, units=units) as progress:
+        with self._member.agent.excused(), span.phase(name, units=units) as progress:
             yield progress
 
     # Beginning and end.
 
     def __enter__(self) -> Self:
-        if self._member.keeper is not None:
-            self._opened.callback(self._close, self._member.keeper)
+        if self._member.store is not None:
+            self._opened.callback(self._close, self._member.store)
         self._opened.enter_context(self._stepper)
         self._reform()
         self._member.mark_boundary()
@@ -140,14 +140,14 @@ class Run:
         with self._opened:
             if kind is None:
                 self._await_others()
-            self._ahead = None
+            self._prefetcher = None
             self._stepper.disconnect()
             self._member.group.drop(after_fault=kind is not None)
 
-    def _close(self, keeper: Keeper) -> None:
+    def _close(self, store: CheckpointStore) -> None:
         """The others have nothing left to write."""
-        with self._member.link.excused():
-            keeper.close()
+        with self._member.agent.excused():
+            store.close()
 
     def _await_others(self) -> None:
         """Leave together: one that has lost its group at the very end still needs the others' state."""
@@ -164,8 +164,8 @@ class Run:
         self._member.reform(after_fault=after_fault, evaluates=evaluates)
         self._stepper.connect()
         n_steps = self._member.position.n_steps
-        self._voice.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
-        self._member.link.stamp(n_steps, waiting=False)
+        self._reporter.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
+        self._member.agent.stamp(n_steps, waiting=False)
 
     # Loops.
 
@@ -185,7 +185,7 @@ class Run:
             position = self._member.position
             if epoch > position.epoch:
                 if self.goal_reached:
-                    return self._voice.end_early(self.step_number)
+                    return self._reporter.end_early(self.step_number)
                 position.epoch, position.i_step = epoch, 0
             yield epoch
 
@@ -228,8 +228,8 @@ class Run:
         n_samples_max = (
             None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
         )
-        order = Order(len(dataset), n_samples, seed, shuffles=shuffle)
-        loop = _Loop(order, n_samples, n_samples_max, can_fuse=collate is None)
+        order = SampleOrder(len(dataset), n_samples, seed, shuffles=shuffle)
+        loop = _BatchPlan(order, n_samples, n_samples_max, can_fuse=collate is None)
         fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
         self._member.place = "top"
@@ -237,7 +237,7 @@ class Run:
         while self._member.position.i_step < order.n_steps and not self.goal_reached:
             places = self._places(loop, self._member.position.i_step)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
-            self._voice.step_begins()
+            self._reporter.step_begins()
             for part in self._step.parts:
                 request = self._request(loop, self._member.position.i_step, part)
                 batch = moved(fetched(request, partial(self._requests, loop)), self.device)
@@ -248,15 +248,15 @@ class Run:
                     break
             self._end_body()
         if self.goal_reached:
-            self._voice.end_early(self.step_number)
+            self._reporter.end_early(self.step_number)
         self._member.place = "after"
         self._member.mark_boundary()
 
-    def _places(self, loop: "_Loop", i_step: int) -> list[range]:
+    def _places(self, loop: "_BatchPlan", i_step: int) -> list[range]:
         n_samples = len(loop.order.samples(self.epoch, i_step))
         return places_of(n_samples, loop.n_samples, self._member.n_virtual_ranks)
 
-    def _request(self, loop: "_Loop", i_step: int, part: Part) -> Request:
+    def _request(self, loop: "_BatchPlan", i_step: int, part: Part) -> Request:
         """What is to be fetched for a part of the step."""
         numbers = loop.order.samples(self.epoch, i_step)
         n_steps = self.step_number + i_step - self._member.position.i_step
@@ -268,7 +268,7 @@ class Run:
             for piece in part.pieces
         )
 
-    def _requests(self, loop: "_Loop") -> Iterator[Request]:
+    def _requests(self, loop: "_BatchPlan") -> Iterator[Request]:
         """All that will be asked for in this epoch, if nothing changes."""
         for i_step in range(self._member.position.i_step, loop.order.n_steps):
             places = self._places(loop, i_step)
@@ -280,10 +280,10 @@ class Run:
         if not n_loaders:
             fetch = Fetch(dataset, collate)
             return lambda request, _: fetch.batch(request)
-        ahead = self._ahead
-        if ahead is None or not ahead.fetch.is_of(dataset, collate) or ahead.n_loaders != n_loaders:
-            ahead = self._ahead = Ahead(Fetch(dataset, collate), n_loaders)
-        return ahead.take
+        prefetcher = self._prefetcher
+        if prefetcher is None or not prefetcher.fetch.is_of(dataset, collate) or prefetcher.n_loaders != n_loaders:
+            prefetcher = self._prefetcher = Prefetcher(Fetch(dataset, collate), n_loaders)
+        return prefetcher.take
 
     def _checked_batch_size(self, global_batch_size: int) -> int:
         n_samples, n_ranks = whole(global_batch_size, "global_batch_size", _LOOP, least=1), self._member.n_virtual_ranks
@@ -299,8 +299,8 @@ class Run:
             name: replace(phase, units=phase.units or self._n_units.get(name))
             for name, phase in by_name(self._phases).items()
         }
-        can_stop = self._member.keeper is not None
-        self._voice.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
+        can_stop = self._member.store is not None
+        self._reporter.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
 
     def backward(self, loss: Tensor) -> None:
         """Add the part's gradients to the step's.
@@ -325,18 +325,18 @@ class Run:
         bool
             Whether a step was taken. What belongs to a step, such as a scheduler's, goes into ``if run.step():``.
         """
-        link, voice = self._member.link, self._voice
+        agent, reporter = self._member.agent, self._reporter
         try:
-            if not self._stepper.end_part(clip_norm=clip_norm, stops=voice.stop_asked):
+            if not self._stepper.end_part(clip_norm=clip_norm, stops=reporter.stop_asked):
                 return False
         except GroupFault:
             self._stepper.give_up()
             self._reform(after_fault=True)
-            voice.step_lost()
+            reporter.step_lost()
             return False
         self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
         self._member.place = "bottom"
-        link.stamp(self.step_number, waiting=False)
+        agent.stamp(self.step_number, waiting=False)
         if self._reports_loss:
             self._note_loss(self.loss)
         return True
@@ -361,31 +361,31 @@ class Run:
     def _note_loss(self, loss: float) -> None:
         if self._goal is not None:
             self._member.position.note(loss)
-            self._voice.report_loss(loss)
+            self._reporter.report_loss(loss)
 
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""
         self._member.place = "top"
-        self._voice.step_ends()
+        self._reporter.step_ends()
         if self._stepper.stops:
             self._stop()
         if self._stepper.leaves:
             self._reform()
-        keeper = self._member.keeper
-        if keeper is not None and self.is_first and keeper.is_due():
+        store = self._member.store
+        if store is not None and self.is_first and store.is_due():
             self.checkpoint()
 
     def _stop(self) -> None:
-        with self._member.link.excused():  # the script's hooks may have a lot to save
+        with self._member.agent.excused():  # the script's hooks may have a lot to save
             self.checkpoint()
-            self._voice.stop()
+            self._reporter.stop()
 
     def checkpoint(self) -> None:
         """Keep the training's state, if there is a place for it. Only the first worker does."""
-        keeper = self._member.keeper
-        if keeper is not None and self.is_first:
+        store = self._member.store
+        if store is not None and self.is_first:
             with self.phase("checkpoint"):
-                keeper.save(self._member.state())
+                store.save(self._member.state())
 
     # Evaluations.
 
@@ -471,10 +471,10 @@ class Run:
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
             tree = evaluation.over(self._evaluated_ranks(), telling.but_the_last)
-            member.link.stamp(self.step_number, waiting=True)
+            member.agent.stamp(self.step_number, waiting=True)
             try:
                 member.record(place, member.sum_up(tree, is_tuple=evaluation.is_tuple))
             except GroupFault:
                 self._reform(after_fault=True, evaluates=True)
             else:
-                member.link.stamp(self.step_number, waiting=False)
+                member.agent.stamp(self.step_number, waiting=False)

@@ -12,12 +12,12 @@ from punctual.client.complaint import invalid
 from punctual.client.elastic.buffers import MovingBuffers
 from punctual.client.elastic.dropout import RankDropout
 from punctual.client.elastic.member import Member
-from punctual.client.elastic.probe import Probe
+from punctual.client.elastic.random_probe import RandomProbe
 from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
 from punctual.client.elastic.virtual_ranks import Part, cut, share
 
-#: What travels with the gradients besides the loss: wishes to leave, requests to stop, votes against fusing.
+#: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing.
 _N_NOTES = 3
 
 #: Stands for all virtual ranks in a seed; and for none, in what comes after a step.
@@ -76,7 +76,7 @@ class Stepper:
         self._dropout = RankDropout()
         self._step: Step | None = None
         self._part: Part | None = None
-        self._probe: Probe | None = None
+        self._probe: RandomProbe | None = None
         self._is_backward_done = self._drew = False
         self._rank_loss = 0.0
 
@@ -147,7 +147,7 @@ class Stepper:
         seed_all(*seeds)
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
         is_known = member.fuses is not None or not member.can_fuse
-        self._probe = None if is_known else Probe(self._dropout, *seeds)
+        self._probe = None if is_known else RandomProbe(self._dropout, *seeds)
         self._part, self._is_backward_done = part, False
 
     def backward(self, loss: Tensor) -> None:
@@ -208,8 +208,8 @@ class Stepper:
                 self._end_rank(i, 0.0)
         moved = self._buffers.moved() if member.moving is None else member.moving
         votes = float(bool(moved) or self._drew)
-        leaves = float(member.link.generation_wanted > member.group.roster.generation)
-        member.link.stamp(member.position.n_steps, waiting=True)
+        leaves = float(member.agent.generation_wanted > member.group.membership.generation)
+        member.agent.stamp(member.position.n_steps, waiting=True)
         n_leaving, n_stopping, n_against, loss = self._reduction.finish((leaves, float(stops), votes))
         self._buffers.end_step(member.group)
         self._learn(clip_norm)

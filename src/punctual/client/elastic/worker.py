@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from punctual.client import session
-from punctual.client.elastic.board import Board
-from punctual.client.elastic.membership import AgentLink
+from punctual.client.elastic.agent_client import SocketAgentClient
+from punctual.client.elastic.heartbeat_board import HeartbeatBoard
 
 _EXIT_FAILED = 1
 
@@ -21,13 +21,13 @@ def run(
     i_slot: int,
     board_fd: int,
     environment: Mapping[str, str],
-    train: Callable[[AgentLink], object],
+    train: Callable[[SocketAgentClient], object],
 ) -> NoReturn:
     """Be a worker, from the fork to the end of the process."""
     code = _EXIT_FAILED
     try:
         _become_ordinary(environment)
-        code = _train(AgentLink(connection, Board(board_fd), i_slot), train)
+        code = _train(SocketAgentClient(connection, HeartbeatBoard(board_fd), i_slot), train)
         atexit._run_exitfuncs()  # noqa: SLF001 -- as multiprocessing does at the end of a forked process
         _flush()
     finally:
@@ -48,19 +48,19 @@ def _become_ordinary(environment: Mapping[str, str]) -> None:
         torch.set_num_threads(int(n_threads))
 
 
-def _train(link: AgentLink, train: Callable[[AgentLink], object]) -> int:
+def _train(agent: SocketAgentClient, train: Callable[[SocketAgentClient], object]) -> int:
     """Run the training function and tell the agent its end; the exit code."""
     try:
-        train(link)
+        train(agent)
     except SystemExit as leaving:
         code = _code_of(leaving)
-        link.leave(code)
+        agent.leave(code)
         return code
     except BaseException:  # noqa: BLE001 -- whatever it is, the agent shows it once for all workers
         _flush()
-        link.fail(traceback.format_exc())
+        agent.fail(traceback.format_exc())
         return _EXIT_FAILED
-    link.finish()
+    agent.finish()
     return 0
 
 

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 from punctual.client import stop
 from punctual.client.declaration import Phase, Phases, by_name
-from punctual.client.elastic.membership import Link
+from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
 from punctual.wire import EXIT_STOPPED, PAGE_VARIABLE, Page, PageError
 
 
-class Voice:
+class ProgressReporter:
     """The session of this worker, which speaks while the worker is the first one."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, agent: AgentClient) -> None:
+        self._agent = agent
         self._course: Course | None = None
         self._phases: Phases = ()
         self._session: Session | None = None
@@ -31,7 +31,7 @@ class Voice:
         """
         if self._session is None or is_first != self._speaks:
             self._session = _speaking(is_beginning) if is_first else Session()
-            self._session.excuse_waits(self._link.excused)
+            self._session.excuse_waits(self._agent.excused)
             install(self._session)
             self._speaks = is_first
             if self._course is not None:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 from punctual.client.elastic.fetching import Fetch, Request
 
 
-class Ahead:
+class Prefetcher:
     """Fetches what will be asked for next.
 
     What that is changes with the worker's share of a step; what was fetched for another share is thrown away.

@@ -6,7 +6,7 @@ from torch import Tensor
 from punctual.client.elastic.random_state import mixed
 
 
-class Order:
+class SampleOrder:
     """An order of `n_samples` samples that is drawn anew for each epoch, in global batches.
 
     Parameters

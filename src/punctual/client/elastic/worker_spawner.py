@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.forkserver import PRELOADED, Origin
-from punctual.client.elastic.membership import AgentLink
+from punctual.client.elastic.agent_client import SocketAgentClient
+from punctual.client.elastic.forkserver import PRELOADED, ScriptOrigin
 from punctual.wire import PAGE_VARIABLE
 
 _MESSAGE_BYTES_MAX = 65_536
@@ -19,13 +19,13 @@ _MESSAGE_BYTES_MAX = 65_536
 _COMMAND = (sys.executable, "-P", "-m", "punctual.client.elastic.forkserver")
 
 
-class Nursery:
+class WorkerSpawner:
     """A forkserver that is loading, and then forks workers.
 
     Parameters
     ----------
     train
-        What a worker does with its link; found there by the name of its module and its own.
+        What a worker does with its connection; found there by the name of its module and its own.
     board_fd
         Kept open in the workers.
     preloaded
@@ -38,7 +38,7 @@ class Nursery:
     """
 
     def __init__(
-        self, train: Callable[[AgentLink], object], board_fd: int, preloaded: Sequence[str] = PRELOADED
+        self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str] = PRELOADED
     ) -> None:
         self._train = _by_name(train)
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -49,7 +49,7 @@ class Nursery:
         self.control.send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
         self.is_ready = False
 
-    def hear(self) -> dict[str, Any] | None:
+    def receive(self) -> dict[str, Any] | None:
         """The forkserver's next message; None: it has ended. Once it is ready, workers may be asked for."""
         try:
             text = self.control.recv(_MESSAGE_BYTES_MAX)
@@ -64,11 +64,11 @@ class Nursery:
         return words
 
     def fork(self, i_slot: int) -> socket.socket:
-        """Ask for a worker; the agent's end of its link."""
-        link, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        """Ask for a worker; the agent's end of its connection."""
+        connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             socket.send_fds(self.control, [json.dumps({"fork": i_slot}).encode()], [other_end.fileno()])
-        return link
+        return connection
 
     def kill(self, pid: int) -> None:
         """End a worker at once."""
@@ -80,7 +80,7 @@ class Nursery:
         self._process.wait()
 
 
-def _by_name(train: Callable[[AgentLink], object]) -> bytes:
+def _by_name(train: Callable[[SocketAgentClient], object]) -> bytes:
     try:
         return pickle.dumps(train)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -103,11 +103,11 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _origin(board_fd: int, preloaded: tuple[str, ...]) -> Origin:
+def _origin(board_fd: int, preloaded: tuple[str, ...]) -> ScriptOrigin:
     main: Any = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)
-    return Origin(
+    return ScriptOrigin(
         agent_pid=os.getpid(),
         argv=list(sys.argv),
         python_path=list(sys.path),

@@ -8,16 +8,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from punctual.client.elastic.board import N_SLOTS, Board
+from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
 #: *leaving* once it was told to, and *through* when its training function has ended and it waits for the others.
-WorkerState = Literal["starting", "ready", "training", "leaving", "through"]
+WorkerState = Literal["starting", "ready", "training", "leaving", "done"]
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One worker, from the wish for it to its end.
+    """One worker, from the request for it to its end.
 
     Attributes
     ----------
@@ -25,8 +25,8 @@ class Worker:
         Counts the workers that were ever started.
     i_slot
         Its place on the board, and the device it uses.
-    link
-        The agent's end of its link.
+    connection
+        The agent's end of its connection.
     since_ns
         When its state last changed.
     pid
@@ -41,7 +41,7 @@ class Worker:
 
     number: int
     i_slot: int
-    link: socket.socket
+    connection: socket.socket
     since_ns: int
     pid: int = 0
     state: WorkerState = "starting"
@@ -56,20 +56,20 @@ class Worker:
         """Whether it has been in its state for longer than that."""
         return now_ns - self.since_ns > seconds * 1e9
 
-    def hear(self, n_bytes_max: int) -> bytes:
+    def receive(self, n_bytes_max: int) -> bytes:
         """Its next message; empty: it has ended."""
         try:
-            return self.link.recv(n_bytes_max)
+            return self.connection.recv(n_bytes_max)
         except OSError:
             return b""
 
-    def tell(self, **words: Any) -> None:
+    def send(self, **words: Any) -> None:
         """Answer it."""
         with suppress(OSError):  # it has died meanwhile, which shows otherwise
-            self.link.send(json.dumps(words).encode())
+            self.connection.send(json.dumps(words).encode())
 
 
-class Crew:
+class WorkerPool:
     """All workers that live, in order of their start, and those of them that train together, by rank."""
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Crew:
         self.members: list[Worker] = []
         self._n_started = 0
 
-    def admit(self, link: socket.socket, i_slot: int, now_ns: int) -> Worker:
+    def admit(self, connection: socket.socket, i_slot: int, now_ns: int) -> Worker:
         """A worker has been asked for."""
         self._n_started += 1
-        worker = Worker(self._n_started, i_slot, link, now_ns)
+        worker = Worker(self._n_started, i_slot, connection, now_ns)
         self.workers.append(worker)
         return worker
 
@@ -93,8 +93,8 @@ class Crew:
         return was_member
 
     def by_fd(self, fd: int) -> Worker | None:
-        """The worker whose link has that descriptor."""
-        return next((worker for worker in self.workers if worker.link.fileno() == fd), None)
+        """The worker whose connection has that descriptor."""
+        return next((worker for worker in self.workers if worker.connection.fileno() == fd), None)
 
     def by_slot(self, i_slot: int) -> Worker:
         return next(worker for worker in self.workers if worker.i_slot == i_slot)
@@ -145,22 +145,29 @@ def shell_code(code: int) -> int:
     return 128 - code if code < 0 else code or 1
 
 
-def hung(members: Sequence[Worker], board: Board, now_ns: int, hang_ns: int) -> list[Worker]:
-    """The members that have stood still for longer than `hang_ns` and must be the reason why the training does.
+def hung(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns: int) -> list[Worker]:
+    """The members to be killed because the training stands still. Only those count that were silent for `hang_ns`.
 
-    Those that a signal has stopped, whether or not anybody waits for them. Otherwise, while others have waited for as long,
-    those that neither wait nor are excused. If all wait in the same step, one of them only seems to: the last by rank.
-    Whoever is left joins again, or is the next.
+    ======================================================= ==========================================
+    what there is, the first row that holds                 who is killed
+    ======================================================= ==========================================
+    silent members that a signal has stopped                they
+    silent members that neither wait nor have joined        they, but not who is excused, if others
+                                                            have waited for as long; else nobody
+    all members silent, several of them, and all waiting    the last by rank of those in the step: one
+                                                            of them only seems to wait
+    anything else                                           nobody
+    ======================================================= ==========================================
     """
-    silent = [one for one in members if now_ns - max(board.stamp(one.i_slot).stamp_ns, one.since_ns) > hang_ns]
-    stopped = [one for one in silent if one.state == "training" and _is_stopped(one.pid)]
+    silent = [one for one in members if now_ns - max(board.heartbeat(one.i_slot).stamp_ns, one.since_ns) > hang_ns]
+    in_step = [one for one in silent if one.state == "training"]
+    stopped = [one for one in in_step if _is_stopped(one.pid)]
     if stopped:
         return stopped
-    patient = [one for one in silent if one.state == "ready" or board.stamp(one.i_slot).waiting]
-    others = [one for one in silent if one not in patient and one.state == "training"]
-    if others:
-        return [one for one in others if not board.stamp(one.i_slot).excused] if patient else []
-    in_step = [one for one in patient if one.state == "training"]
+    waiting = [one for one in silent if one.state == "ready" or board.heartbeat(one.i_slot).waiting]
+    busy = [one for one in in_step if one not in waiting]
+    if busy:
+        return [one for one in busy if waiting and not board.heartbeat(one.i_slot).excused]
     return in_step[-1:] if len(silent) == len(members) > 1 else []
 
 
@@ -171,9 +178,9 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
     return [one for one, limit_s in zip(starting, limits_s, strict=True) if one.has_been(limit_s, now_ns)]
 
 
-def is_excused(worker: Worker, board: Board) -> bool:
+def is_excused(worker: Worker, board: HeartbeatBoard) -> bool:
     """Whether it keeps the others waiting on purpose; one that was stopped from outside has no purpose."""
-    return board.stamp(worker.i_slot).excused and not _is_stopped(worker.pid)
+    return board.heartbeat(worker.i_slot).excused and not _is_stopped(worker.pid)
 
 
 def _is_stopped(pid: int) -> bool:

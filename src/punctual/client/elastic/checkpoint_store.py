@@ -1,4 +1,4 @@
-"""Checkpoints that do not hold up the training, and of which the last good one is always found again.
+"""CheckpointStore that do not hold up the training, and of which the last good one is always found again.
 
 The training waits for a copy of its state only; a thread writes the copy to a temporary name, makes sure that it is on
 the disk, gives it its name, reads it back, and only then removes older ones. Whatever ends the process in between, a
@@ -16,7 +16,7 @@ from torch import Tensor
 from punctual.client.complaint import invalid, warn, whole
 from punctual.client.elastic import _checkpoint_file
 from punctual.client.elastic._checkpoint_file import Damaged, Image
-from punctual.client.elastic.replica import State
+from punctual.client.elastic.replica import TrainingState
 from punctual.wire import CHECKPOINT_VARIABLE
 
 _SUFFIX = ".safetensors"
@@ -31,7 +31,7 @@ _PERIOD_MIN_S = 10.0
 _CLAIM_WAIT_S = 5.0
 
 
-class Checkpoints:
+class CheckpointStore:
     """A folder of checkpoints, written by one training.
 
     Who asks for the `latest` goes on from it, and is the folder's writer from then on, until it closes or ends.
@@ -80,7 +80,7 @@ class Checkpoints:
         """Whether it is time for another one; costs less than a microsecond."""
         return monotonic() - self._saved_at >= self.period_s
 
-    def latest(self) -> State | None:
+    def latest(self) -> TrainingState | None:
         """The newest state that is whole; None: there is none.
 
         Each one that is not is warned of, with the reason, and left in its place.
@@ -93,7 +93,7 @@ class Checkpoints:
         self._claim(_CLAIM_WAIT_S)
         return newest(self.folder)
 
-    def save(self, state: State) -> None:
+    def save(self, state: TrainingState) -> None:
         """Copy `state`; it is written in the background. One that still waits to be written is replaced.
 
         A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
@@ -222,7 +222,7 @@ class Checkpoints:
         self._has_failed = True
 
 
-def newest(folder: Path) -> State | None:
+def newest(folder: Path) -> TrainingState | None:
     """The newest state in `folder` that is whole, for whoever only reads it."""
     for path in reversed(_paths(folder)):
         try:
@@ -257,13 +257,13 @@ def _sync(folder: Path) -> None:
         os.close(fd)
 
 
-def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> Checkpoints | None:
+def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> CheckpointStore | None:
     """The checkpoints of a training: in the folder that it says, or else in the one that its environment names.
 
     None: neither does, and it has none.
     """
     folder = folder or os.environ.get(CHECKPOINT_VARIABLE)
-    return Checkpoints(folder, every_s=every_s) if folder else None
+    return CheckpointStore(folder, every_s=every_s) if folder else None
 
 
 # Being the only writer. The lock goes with the process that holds it, however it ends.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from punctual.wire import Page, WorkerStatus
 
 
-class Account:
+class ElasticStats:
     """Keeps the status on the page up to date.
 
     Parameters
@@ -40,7 +40,7 @@ class Account:
         self._put(replace(status, n_workers=status.n_workers - 1, n_workers_lost=status.n_workers_lost + 1))
 
     def form(self, generation: int, n_workers: int, *, resizes: bool, after_fault: bool) -> None:
-        """A generation begins; `resizes`: it is larger or smaller than the one before because that was wished for."""
+        """A generation begins; `resizes`: it is larger or smaller than the one before because was the target."""
         self._n_in_flight = int(after_fault)
         self._awaits_step = True
         n_resizes = self._status.n_resizes + resizes

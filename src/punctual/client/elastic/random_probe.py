@@ -12,7 +12,7 @@ from punctual.client.elastic.dropout import SEED_MAX, RankDropout
 from punctual.client.elastic.random_state import mixed
 
 
-class Probe:
+class RandomProbe:
     """Watches one pass through the model: whether it drew random numbers other than for dropout.
 
     Parameters

@@ -16,7 +16,7 @@ _N_BYTES = 8 * _WORDS_PER_LINE * (N_SLOTS + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class Heartbeat:
     """Where a worker was when it last said so. `stamp_ns` 0: it has said nothing yet.
 
     `waiting` is for the others; `excused`: the others may have to wait for it, which is on purpose.
@@ -28,7 +28,7 @@ class Stamp:
     excused: bool = False
 
 
-class Board:
+class HeartbeatBoard:
     """The board in the file `fd`, which stays open while it is used."""
 
     def __init__(self, fd: int) -> None:
@@ -37,7 +37,7 @@ class Board:
         self._words = memoryview(self._map).cast("q")
 
     @classmethod
-    def create(cls) -> "Board":
+    def create(cls) -> "HeartbeatBoard":
         """A new board in memory; what is handed to other processes is its `fd`."""
         fd = os.memfd_create("punctual-board")
         os.truncate(fd, _N_BYTES)
@@ -77,10 +77,10 @@ class Board:
         """Say whether a worker keeps the others waiting on purpose."""
         self._words[(i_slot + 1) * _WORDS_PER_LINE + 3] = excused
 
-    def stamp(self, i_slot: int) -> Stamp:
+    def heartbeat(self, i_slot: int) -> Heartbeat:
         i = (i_slot + 1) * _WORDS_PER_LINE
         n_steps, waiting, stamp_ns, excused = self._words[i : i + 4]
-        return Stamp(n_steps, bool(waiting), stamp_ns, bool(excused))
+        return Heartbeat(n_steps, bool(waiting), stamp_ns, bool(excused))
 
     def wipe(self, i_slot: int) -> None:
         """Make the slot ready for another worker."""

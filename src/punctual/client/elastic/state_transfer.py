@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from punctual.client.elastic.group import Group
-from punctual.client.elastic.replica import State
+from punctual.client.elastic.replica import TrainingState
 
 #: Small tensors are sent together; one as large as this goes alone, without being copied.
 _PARCEL_BYTES = 1 << 20
 
 
-def share(group: Group, source: int, state: State | None, *, wants: bool) -> State | None:
+def share(group: Group, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
     """Send the source's state to all members.
 
     Parameters
@@ -25,7 +25,7 @@ def share(group: Group, source: int, state: State | None, *, wants: bool) -> Sta
 
     Returns
     -------
-    State | None
+    TrainingState | None
         The state received, in memory of its own; None if it was not wanted.
     """
     header = group.gather(_header(state) if state is not None else None)[source]
@@ -37,7 +37,7 @@ def share(group: Group, source: int, state: State | None, *, wants: bool) -> Sta
         group.send_from(source, packed)
         if wants:
             received.update(_unpacked(parcel, packed))
-    return State(received, header["values"]) if wants else None
+    return TrainingState(received, header["values"]) if wants else None
 
 
 class _Entry:
@@ -51,7 +51,7 @@ class _Entry:
         self.n_bytes = self.shape.numel() * self.dtype.itemsize
 
 
-def _header(state: State) -> dict[str, object]:
+def _header(state: TrainingState) -> dict[str, object]:
     entries = [
         (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type)
         for name, tensor in state.tensors.items()
