@@ -2,86 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-from punctual.wire import PAGE_VARIABLE, Page, WorkerStatus, WorkerTarget
+from tests.client.elastic.agent_stage import PATIENCE_S, Stage
 
 SCRIPT = Path(__file__).parent / "link_training.py"
-PATIENCE_S = 50.0
-
-
-class Stage:
-    """A script under an agent, and Punctual's side of its page."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "page"
-        self._output = folder / "output"
-        self.page = Page.create(str(self._path))
-        self._n_requests = 0
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, *argv: str, n_workers: int = 1) -> None:
-        self.send_target(n_workers)
-        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3"}
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
-            )
-
-    def send_target(self, n_workers: int) -> int:
-        self._n_requests += 1
-        self.page.send_worker_target(WorkerTarget(self._n_requests, n_workers))
-        return self._n_requests
-
-    def resize(self, n_workers: int) -> WorkerStatus:
-        request = self.send_target(n_workers)
-        return self.await_status(lambda status: status.request == request)
-
-    def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:
-        until = time.monotonic() + PATIENCE_S
-        while not holds(status := self.page.worker_status()):
-            assert self._process.poll() is None, self.output()
-            assert time.monotonic() < until, f"{status}\n{self.output()}"
-            time.sleep(0.005)
-        return status
-
-    def exit_code(self) -> int:
-        return self._process.wait(PATIENCE_S)
-
-    def output(self) -> str:
-        return self._output.read_text()
-
-    @property
-    def agent_pid(self) -> int:
-        return self._process.pid
-
-    def workers(self) -> list[int]:
-        """Process ids in order of their start."""
-        return sorted(pid for parent in _children(self.agent_pid) for pid in _children(parent))
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self.page.close()
-
-
-def _children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(status.parent.name))
-    return found
 
 
 def _footprint(pid: int) -> tuple[int, int]:
@@ -107,13 +33,6 @@ def _are_gone(pids: list[int]) -> bool:
             return True
         time.sleep(0.01)
     return False
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
-    yield made
-    made.close()
 
 
 def test_workers_grow_and_shrinks_is_hurt_and_goes_on(stage: Stage) -> None:

@@ -119,10 +119,11 @@ class CheckpointStore:
         self._saved_at = monotonic()
         self.stop_s = self._saved_at - began_at
 
-    def flush(self) -> None:
-        """Wait until all that was saved is written."""
+    def flush(self) -> bool:
+        """Wait until all that was saved is written; whether the last of it is."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is None and not self._writes)
+        return not self._has_failed
 
     def close(self) -> None:
         """Write what was saved, and let another training have the folder."""

@@ -184,7 +184,8 @@ class Member:
         values = {**state.values, **self._values()}
         if self._boundary is None:
             return TrainingState(state.tensors, values)
-        position = {**self._boundary.values["position"], "results": values["position"]["results"]}
+        newest = {key: values["position"][key] for key in ("results", "finished")}
+        position = {**self._boundary.values["position"], **newest}
         return TrainingState(
             {**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position}
         )

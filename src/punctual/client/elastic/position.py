@@ -26,6 +26,8 @@ class Position:
         By place, in the order in which they were made: those before the first loop, and those since the last step.
     losses
         The last ones reported, as many as tell whether the training has come to its goal: all workers tell it alike.
+    finished
+        Whether the script has said that the training is done.
     """
 
     n_steps: int = 0
@@ -33,20 +35,22 @@ class Position:
     i_step: int = 0
     results: dict[str, list[Any]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
+    finished: bool = False
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
         """The position of these values; epoch and step 0, and no losses, if they are not among them."""
         results = {place: list(made) for place, made in values["results"].items()}
         losses = list(values.get("losses", []))
-        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses)
+        finished = values.get("finished", False)
+        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses, finished)
 
     def values(self) -> dict[str, Any]:
         """As JSON can carry it."""
         results = {place: list(made) for place, made in self.results.items()}
         return {
             "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results,
-            "losses": list(self.losses),
+            "losses": list(self.losses), "finished": self.finished,
         }  # fmt: skip
 
     def note(self, loss: float) -> None:

@@ -4,11 +4,12 @@ import os
 from dataclasses import replace
 
 from punctual.client import stop
+from punctual.client.complaint import warn
 from punctual.client.declaration import Phase, Phases, by_name
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
-from punctual.wire import EXIT_STOPPED, PAGE_VARIABLE, Page, PageError
+from punctual.wire import PAGE_VARIABLE, Page, PageError
 
 
 class ProgressReporter:
@@ -70,20 +71,25 @@ class ProgressReporter:
             session.allow_stop()
         session.start_training()
 
-    def end_early(self, n_steps: int) -> None:
-        """The training has come to its goal: no step comes after `n_steps`, but what comes after an epoch does."""
+    def end_early(self, n_steps: int, *, n_phases_more: int) -> None:
+        """No step comes after `n_steps`; what comes after an epoch comes so many times more."""
         if self._course is not None:
             self._course = replace(self._course, total_steps=n_steps)
-            self.session.end_early(n_phases_more=1)
+            self.session.end_early(n_phases_more)
 
     def report_loss(self, loss: float) -> None:
         """The loss of the step under way."""
         self.session.report_loss(loss)
 
     @property
-    def stop_asked(self) -> bool:
-        """Whether Punctual wants the training to stop, as far as this worker hears it."""
-        return self.session.end_asked == EXIT_STOPPED
+    def end_asked(self) -> int:
+        """The exit code with which Punctual wants the processes to end, as far as this worker hears it; 0: it does not."""
+        return self.session.end_asked
+
+    @property
+    def is_in_step(self) -> bool:
+        """Whether the script is in a step that is not counted yet."""
+        return self.session.step_open
 
     def step_begins(self) -> None:
         self.session.step_open = True
@@ -97,11 +103,21 @@ class ProgressReporter:
         """The step under way is not done, and will not be counted."""
         self.session.step_open = False
 
-    def stop(self) -> None:
+    def end(self, exit_code: int) -> None:
         """End the process as Punctual asked; the first worker calls the script's hooks."""
         if self._speaks:
-            stop.obey(EXIT_STOPPED)
-        raise SystemExit(EXIT_STOPPED)
+            stop.obey(exit_code)
+            self.session.leave()
+        raise SystemExit(exit_code)
+
+    def refuse_to_leave(self) -> None:
+        """There is no checkpoint to go on from, so the processes do not leave."""
+        if self._speaks:
+            warn(
+                "a training that is to make room must have written its checkpoint", "none", "this training",
+                "It trains on; give it a `--checkpoint-dir` with room.",
+            )  # fmt: skip
+            self.session.refuse_to_leave()
 
 
 def _n_occurrences(phase: Phase, course: Course, n_steps: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from punctual.client import losses, span
+from punctual.client import losses, span, stop
 from punctual.client.complaint import invalid, whole
 from punctual.client.declaration import Phases, by_name
 from punctual.client.elastic.checkpoint_store import CheckpointStore
@@ -24,7 +24,7 @@ from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.step import Step, Stepper
 from punctual.client.elastic.virtual_ranks import Part, cut, places_of
-from punctual.wire import PAGE_VARIABLE
+from punctual.wire import EXIT_LEFT, PAGE_VARIABLE
 
 _LOOP = "`run.batches`"
 
@@ -81,6 +81,22 @@ class Run:
     def goal_reached(self) -> bool:
         """Whether the loss is what ``punctual run --until "loss<0.1"`` has asked for; no step comes after that."""
         return losses.has_arrived(self._member.position.losses, self._goal)
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step comes after this one, because of `finish` or of a loss that was to be reached."""
+        return self._member.position.finished or self.goal_reached
+
+    def finish(self) -> None:
+        """Say that the training is done, before its last step: early stopping, or whatever the script looks at.
+
+        Every worker must call it, after the same step: let it follow from `loss` or from what `evaluate` returns, which
+        are the same for all. The loops end with the step under way, if they are not left by `break`; the job has landed,
+        and no step is missing.
+        """
+        self._member.position.finished = True
+        if not self._reporter.is_in_step:
+            self._reporter.end_early(self.step_number, n_phases_more=0)
 
     @property
     def step_number(self) -> int:
@@ -184,8 +200,8 @@ class Run:
         for epoch in range(position.epoch, self._n_epochs):
             position = self._member.position
             if epoch > position.epoch:
-                if self.goal_reached:
-                    return self._reporter.end_early(self.step_number)
+                if self.finished:
+                    return self._reporter.end_early(self.step_number, n_phases_more=1)
                 position.epoch, position.i_step = epoch, 0
             yield epoch
 
@@ -234,7 +250,7 @@ class Run:
         self._declare(order.n_steps)
         self._member.place = "top"
         seed_all(seed, self.epoch)
-        while self._member.position.i_step < order.n_steps and not self.goal_reached:
+        while self._member.position.i_step < order.n_steps and not self.finished:
             places = self._places(loop, self._member.position.i_step)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
             self._reporter.step_begins()
@@ -242,13 +258,25 @@ class Run:
                 request = self._request(loop, self._member.position.i_step, part)
                 batch = moved(fetched(request, partial(self._requests, loop)), self.device)
                 self._stepper.begin_part(part)
-                yield batch
+                try:
+                    yield batch
+                except GeneratorExit:
+                    self._end_loop()
+                    raise
                 self._stepper.check_body(part)
                 if self._step.is_over:
                     break
             self._end_body()
-        if self.goal_reached:
-            self._reporter.end_early(self.step_number)
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        """The script is through with the loop, or has left it by `break` or an exception."""
+        if self._step is not None and not self._step.is_over:
+            self._reporter.step_lost()
+            return
+        self._reporter.step_ends()
+        if self.finished:
+            self._reporter.end_early(self.step_number, n_phases_more=1)
         self._member.place = "after"
         self._member.mark_boundary()
 
@@ -327,7 +355,7 @@ class Run:
         """
         agent, reporter = self._member.agent, self._reporter
         try:
-            if not self._stepper.end_part(clip_norm=clip_norm, stops=reporter.stop_asked):
+            if not self._stepper.end_part(clip_norm=clip_norm, exit_code=reporter.end_asked):
                 return False
         except GroupFault:
             self._stepper.give_up()
@@ -367,18 +395,32 @@ class Run:
         """The loop has come back: whatever the script does after a step is done."""
         self._member.place = "top"
         self._reporter.step_ends()
-        if self._stepper.stops:
-            self._stop()
+        if self._stepper.exit_code:
+            self._end(self._stepper.exit_code)
         if self._stepper.leaves:
             self._reform()
         store = self._member.store
         if store is not None and self.is_first and store.is_due():
             self.checkpoint()
 
-    def _stop(self) -> None:
+    def _end(self, exit_code: int) -> None:
+        """End as Punctual asked; but a training without a checkpoint does not leave."""
+        self._stepper.exit_code = 0
         with self._member.agent.excused():  # the script's hooks may have a lot to save
             self.checkpoint()
-            self._reporter.stop()
+            if exit_code == EXIT_LEFT:
+                try:
+                    is_kept = all(self._member.group.gather(self._is_kept()))
+                except GroupFault:  # it is asked again with the next step
+                    return self._reform(after_fault=True)
+                if not is_kept:
+                    return self._reporter.refuse_to_leave()
+            self._reporter.end(exit_code)
+
+    def _is_kept(self) -> bool:
+        """Whether the checkpoint is written, if this is the worker that does it; without a folder the script's hooks do."""
+        store = self._member.store
+        return not self.is_first or (stop.has_hooks() if store is None else store.flush())
 
     def checkpoint(self) -> None:
         """Keep the training's state, if there is a place for it. Only the first worker does."""

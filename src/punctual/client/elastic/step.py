@@ -58,13 +58,16 @@ class Stepper:
     ----------
     loss
         Mean loss of the last step over its global batch.
-    leaves, stops
-        Since the last step it is known that this generation ends here, or the training.
+    leaves
+        Since the last step it is known that this generation ends here.
+    exit_code
+        With which Punctual wants the processes to end, as all know since the last step; 0: it does not.
     """
 
     def __init__(self, member: Member, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
         self.loss = float("nan")
-        self.leaves = self.stops = False
+        self.leaves = False
+        self.exit_code = 0
         self._member = member
         self._is_deterministic = is_deterministic
         self._draws_dropout = draws_dropout
@@ -171,7 +174,7 @@ class Stepper:
             torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
             self._rank_loss += part.weight * float(loss.detach())
 
-    def end_part(self, *, clip_norm: float | None, stops: bool) -> bool:
+    def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
         """End a part; whether a step was taken with it.
 
         Raises
@@ -192,7 +195,7 @@ class Stepper:
             self._end_rank(part.pieces[-1].virtual_rank, part.weight)
         if not part.is_last:
             return False
-        self._end_step(clip_norm=clip_norm, stops=stops)
+        self._end_step(clip_norm=clip_norm, exit_code=exit_code)
         return True
 
     def _end_rank(self, virtual_rank: int, weight: float) -> None:
@@ -200,7 +203,7 @@ class Stepper:
         self._reduction.end_rank(virtual_rank, self._rank_loss)
         self._rank_loss = 0.0
 
-    def _end_step(self, *, clip_norm: float | None, stops: bool) -> None:
+    def _end_step(self, *, clip_norm: float | None, exit_code: int) -> None:
         member, step = self._member, self._step
         assert step is not None, "begin() comes first"
         for i in self._ranks:
@@ -210,10 +213,11 @@ class Stepper:
         votes = float(bool(moved) or self._drew)
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
-        n_leaving, n_stopping, n_against, loss = self._reduction.finish((leaves, float(stops), votes))
+        # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
+        n_leaving, code, n_against, loss = self._reduction.finish((leaves, float(exit_code), votes))
         self._buffers.end_step(member.group)
         self._learn(clip_norm)
-        self.loss, self.leaves, self.stops = loss, n_leaving > 0, n_stopping > 0
+        self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
         if member.fuses is None:
             member.fuses = member.can_fuse and not n_against
         member.moving = moved

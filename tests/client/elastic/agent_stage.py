@@ -1,0 +1,88 @@
+"""A script under an agent in a process of its own, and Punctual's side of its page."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from punctual.wire import PAGE_VARIABLE, Directives, Page, WorkerStatus, WorkerTarget
+
+PATIENCE_S = 50.0
+
+
+class Stage:
+    """A script under an agent, and Punctual's side of its page."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "page"
+        self._output = folder / "output"
+        self.page = Page.create(str(self._path))
+        self._n_requests = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *argv: str, n_workers: int = 1, n_servers: int = 0) -> None:
+        self.send_target(n_workers, n_servers)
+        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3"}
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def send_target(self, n_workers: int, n_servers: int = 0) -> int:
+        self._n_requests += 1
+        self.page.send_worker_target(WorkerTarget(self._n_requests, n_workers, n_servers=n_servers))
+        return self._n_requests
+
+    def resize(self, n_workers: int, n_servers: int = 0) -> WorkerStatus:
+        request = self.send_target(n_workers, n_servers)
+        return self.await_status(lambda status: status.request == request)
+
+    def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:
+        until = time.monotonic() + PATIENCE_S
+        while not holds(status := self.page.worker_status()):
+            assert self._process.poll() is None, self.output()
+            assert time.monotonic() < until, f"{status}\n{self.output()}"
+            time.sleep(0.005)
+        return status
+
+    def leave(self) -> None:
+        """Ask it to make room."""
+        self.page.send(Directives(leave=True))
+
+    def forget_directives(self) -> None:
+        """Before it is started again."""
+        self.page.send(Directives())
+
+    def exit_code(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def agent_pid(self) -> int:
+        return self._process.pid
+
+    def workers(self) -> list[int]:
+        """Process ids in order of their start."""
+        return sorted(pid for parent in children(self.agent_pid) for pid in children(parent))
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self.page.close()
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found

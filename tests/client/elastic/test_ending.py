@@ -1,0 +1,59 @@
+"""How elastic trainings end: finished before the last step, or left to make room and gone on with later."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.client.elastic.agent_stage import PATIENCE_S, Stage
+
+from punctual.wire import EXIT_LEFT, Fault, State
+
+SCRIPT = str(Path(__file__).parent / "ending_training.py")
+FOR_EVER = "2000000"
+
+
+def await_step(stage: Stage, n_steps: int) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while stage.page.progress().n_steps < n_steps:
+        assert time.monotonic() < until, stage.output()
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("how", [[], ["break"]])
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_training_that_says_it_is_finished_has_landed(
+    stage: Stage, tmp_path: Path, n_workers: int, how: list[str]
+) -> None:
+    stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, "7", *how, n_workers=n_workers)
+    assert stage.exit_code() == 0, stage.output()
+    assert "ends at 7 True" in stage.output()
+    declaration = stage.page.declaration()
+    assert (declaration.state, declaration.fault, declaration.total_steps) == (State.LANDED, Fault.NONE, 7)
+    assert stage.page.progress().n_steps == 7
+
+
+def test_a_training_that_has_left_goes_on_where_it_was(stage: Stage, tmp_path: Path) -> None:
+    stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, "0", n_workers=2)
+    await_step(stage, 3)
+    stage.leave()
+    assert stage.exit_code() == EXIT_LEFT, stage.output()
+    assert stage.page.declaration().state == State.LEFT
+    n_steps = stage.page.progress().n_steps
+    stage.forget_directives()
+    stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, str(n_steps + 5), n_workers=1)
+    assert stage.exit_code() == 0, stage.output()
+    assert f"begins at {n_steps}\n" in stage.output()
+    assert stage.page.declaration().state == State.LANDED
+
+
+def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    stage.start(SCRIPT, str(tmp_path / "file" / "kept"), FOR_EVER, "0", n_workers=2)
+    await_step(stage, 1)
+    stage.leave()
+    until = time.monotonic() + PATIENCE_S
+    while "must have written its checkpoint" not in stage.output():
+        assert time.monotonic() < until, stage.output()
+        time.sleep(0.01)
+    await_step(stage, stage.page.progress().n_steps + 3)
+    assert stage.page.declaration().state == State.TRAINING
