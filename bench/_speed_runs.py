@@ -55,12 +55,12 @@ class Quotas:
         if name not in self._groups:
             self._groups[name] = CgroupV1.found().open(JobId(f"speed-{name}"), os.getpid())
             self._groups[name].grant(self._cores_each)
-        return [str(path) for path in self._groups[name].footprint.entrances]
+        return [str(path) for path in self._groups[name].files.entrances]
 
     def remove(self) -> None:
         """When all processes have ended."""
         for group in self._groups.values():
-            for entrance in group.footprint.entrances:
+            for entrance in group.files.entrances:
                 _remove(entrance.parent)
 
 

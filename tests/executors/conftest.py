@@ -17,11 +17,13 @@ from punctual.core.control import PacingLine
 from punctual.core.events import Event, GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
+from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.local import LocalExecutor, Program
+from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import FOLDER, Unusable
 from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.context import OnOutput
 from punctual.executors.local.mounts import hierarchy
 
 E = TypeVar("E")
@@ -53,6 +55,8 @@ class Stage:
         self.events: list[Event] = []
         self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._request = 0
+        self.submitted_at = time.monotonic()
+        self.program: Program | None = None
         self._executor: LocalExecutor | None = None
 
     @property
@@ -60,20 +64,25 @@ class Stage:
         assert self._executor is not None
         return self._executor
 
-    def prepare(self, code: str, *, actuator: str = "pacing", stop_grace_s: float = 10.0, **program: Any) -> None:
-        """Make the executor for a job that runs `code`."""
-        argv = (sys.executable, "-c", code)
+    def prepare(self, code: str, *, on_output: OnOutput = None, **options: Any) -> None:
+        """Make the executor for a job that runs `code`; `options` are the executor's and the program's."""
+        given = {name: options.pop(name) for name in ("actuator", "stop_grace_s") if name in options}
+        self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
-            {JOB: Program(**{"argv": argv, "submitted_at": time.monotonic(), **program})},
-            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), actuator=actuator, stop_grace_s=stop_grace_s,
+            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), output_of=lambda _: on_output,
+            **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
+        )  # fmt: skip
+
+    def launch_command(self, grant: Resources, spec: JobSpec) -> LaunchJob:
+        """A launch of the program prepared."""
+        return LaunchJob(
+            at=time.monotonic(), job=spec.id, request=self._next(), spec=spec, grant={NODE: grant}, reason=WHY,
+            program=self.program, submitted_at=self.submitted_at,
         )  # fmt: skip
 
     def launch(self, cores: float = 1.0, ceiling_cores: float = 2.0, work_steps: float | None = None) -> None:
         spec = JobSpec(id=JOB, ceiling=Resources(ceiling_cores), work_steps=work_steps)
-        self.executor.perform(
-            LaunchJob(at=0.0, job=JOB, request=self._next(), spec=spec, grant={NODE: Resources(cores)}, reason=WHY),
-            self.sink,
-        )
+        self.executor.perform(self.launch_command(Resources(cores), spec), self.sink)
 
     def run(self, code: str, cores: float = 1.0, **prepared: Any) -> JobStarted:
         """Start a job that runs `code`."""

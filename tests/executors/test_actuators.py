@@ -165,8 +165,8 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     assert group.final_core_s("2000000000\n", 0.0) == 2.0
     assert group.final_core_s("", 3.0) == 3.0
     assert group.processes() == [11, 12]
-    assert len(group.footprint.entrances) == n_hierarchies
-    assert len(group.footprint.remove_dirs) == 2 * n_hierarchies
+    assert len(group.files.entrances) == n_hierarchies
+    assert len(group.files.remove_dirs) == 2 * n_hierarchies
 
 
 def test_version_1_says_what_is_missing(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_version_2(base: Path) -> None:
     assert group.final_core_s("usage_usec 3000000\n", 0.0) == 3.0
     assert group.final_core_s("", 4.0) == 4.0
     assert group.processes() == [11, 12]
-    assert group.footprint.lift == ((quota, "max 20000"),)
+    assert group.files.lift == ((quota, "max 20000"),)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -282,7 +282,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     assert (base / "punctual-controller" / "cgroup.procs").read_text() == str(os.getpid())
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
-    assert group.footprint.remove_dirs == (base / "job",)
+    assert group.files.remove_dirs == (base / "job",)
 
 
 # Usage of process trees.

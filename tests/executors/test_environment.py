@@ -9,16 +9,20 @@ import pytest
 from tests.executors.conftest import PATIENCE_S
 
 from punctual.core.ids import JobId
-from punctual.executors.local import Program
+from punctual.core.program import Program
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.output import Relay, new_output
 
 
 def environment(
-    ceiling_cores: float = 1.5, inherited: dict[str, str] | None = None, page: str | None = "/p", **program: object
+    ceiling_cores: float = 1.5,
+    inherited: dict[str, str] | None = None,
+    page: str | None = "/p",
+    is_read: bool = False,
+    **given: str,
 ) -> dict[str, str]:
-    made = Program(**{"argv": ("x",), "submitted_at": 0.0, **program})  # type: ignore[arg-type]
-    return job_environment(made, JobId("job"), ceiling_cores, page, inherited or {})
+    program = Program(argv=("x",), environment=given)
+    return job_environment(program, JobId("job"), ceiling_cores, page, inherited or {}, is_read=is_read)
 
 
 @pytest.mark.parametrize(("ceiling_cores", "n_threads"), [(0.2, "1"), (1.0, "1"), (1.5, "2")])
@@ -31,7 +35,7 @@ def test_as_many_threads_as_the_ceiling_has_cores(ceiling_cores: float, n_thread
 def test_what_the_user_has_set_stays() -> None:
     made = environment(
         inherited={"OMP_NUM_THREADS": "7", "OMP_WAIT_POLICY": "ACTIVE", "PATH": "/bin"},
-        environment={"MKL_NUM_THREADS": "5"},
+        MKL_NUM_THREADS="5",
     )
     assert (made["OMP_NUM_THREADS"], made["MKL_NUM_THREADS"]) == ("7", "5")
     assert (made["OMP_WAIT_POLICY"], made["PATH"]) == ("ACTIVE", "/bin")
@@ -45,8 +49,7 @@ def test_the_job_learns_its_name_and_its_page_but_not_another_ones() -> None:
 
 def test_output_that_is_read_is_not_held_back() -> None:
     assert "PYTHONUNBUFFERED" not in environment()
-    assert environment(progress_pattern="auto")["PYTHONUNBUFFERED"] == "1"
-    assert environment(on_output=lambda _: None)["PYTHONUNBUFFERED"] == "1"
+    assert environment(is_read=True)["PYTHONUNBUFFERED"] == "1"
 
 
 def test_on_a_terminal_the_job_has_a_terminal_of_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:

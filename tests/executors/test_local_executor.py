@@ -16,7 +16,8 @@ from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
 from punctual.core.ids import JobId
-from punctual.executors.local import Program, job_run
+from punctual.core.program import Program
+from punctual.executors.local import launch
 
 TRAIN = (
     SPIN
@@ -113,7 +114,7 @@ def test_commands_about_unknown_jobs(stage: Stage) -> None:
 
 def test_a_job_without_a_program_fails(stage: Stage) -> None:
     stage.prepare(SLEEP)
-    stage.executor._programs.clear()
+    stage.program = None
     stage.launch()
     assert stage.wait(JobFailed).cause
 
@@ -142,13 +143,13 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
 def test_a_page_that_finds_no_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full, runtime_dir = tmp_path / "full", tmp_path / "runtime"
     runtime_dir.mkdir()
-    monkeypatch.setattr(job_run, "_page_folder", lambda _: full)  # which is not even there
-    path, page = job_run._new_page(runtime_dir, "page")
+    monkeypatch.setattr(launch, "_page_folder", lambda _: full)  # which is not even there
+    path, page = launch._new_page(runtime_dir, "page")
     assert path == runtime_dir / "page"
     page.close()
-    monkeypatch.setattr(job_run, "_page_folder", lambda folder: folder)
+    monkeypatch.setattr(launch, "_page_folder", lambda folder: folder)
     with pytest.raises(FileExistsError):
-        job_run._new_page(runtime_dir, "page")
+        launch._new_page(runtime_dir, "page")
 
 
 def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +191,7 @@ def test_costs_of_phases_are_handed_on_in_the_order_of_the_page(stage: Stage) ->
     stage.look_until(lambda report: report.steps_done == 2)
     line = PacingLine(end_s=1.0, end_work=5.0, s_per_step=0.1, phase_cost_steps={"checkpoint": 3.0, "evaluate": 2.0})
     stage.resized(1.0, line)
-    page = stage.executor._runs[JOB]._progress._page  # type: ignore[attr-defined]
+    page = stage.executor._runs[JOB]._process.progress._page  # type: ignore[attr-defined]
     directives = page.directives()
     assert directives.pacing
     assert directives.phase_cost_steps[:2] == (2.0, 3.0)
@@ -249,7 +250,7 @@ def test_a_job_stopped_as_it_ends_with_success_was_stopped(stage: Stage, tmp_pat
 
 def test_closing_ends_the_job(stage: Stage) -> None:
     stage.run(SLEEP)
-    pid = stage.executor._runs[JOB]._job_pid
+    pid = stage.executor._runs[JOB]._process.pid
     stage.close()
     assert not is_alive(pid)
     assert isinstance(stage.events[-1], JobFailed)
@@ -322,7 +323,7 @@ def test_steps_declared_by_the_user_hold_for_output(stage: Stage) -> None:
 
 def test_a_program_must_have_a_command() -> None:
     with pytest.raises(InvalidSpec, match="the command must not be empty"):
-        Program(argv=(), submitted_at=0.0)
+        Program(argv=())
 
 
 # Crashes.
@@ -379,12 +380,12 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
 @pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
 def test_when_the_keeper_is_killed_the_job_ends(stage: Stage, actuator: str, request: pytest.FixtureRequest) -> None:
     stage.run(SLEEP, actuator=request.getfixturevalue("quota") if actuator == "quota" else actuator)
-    run = stage.executor._runs[JOB]
-    assert run._link is not None
-    os.kill(run._link.pid, signal.SIGKILL)
+    process = stage.executor._runs[JOB]._process
+    assert process._link is not None
+    os.kill(process._link.pid, signal.SIGKILL)
     ended = stage.wait(JobFailed)
     assert "keeper" in ended.cause
-    assert not is_alive(run._job_pid)
+    assert not is_alive(process.pid)
 
 
 # Quotas.

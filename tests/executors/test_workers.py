@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.executors.conftest import JOB, NODE, WHY, Stage, until
 
-from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.commands import ResizeJob
 from punctual.core.events import GrantApplied, GrantFailed, JobStarted
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -49,9 +49,7 @@ for batch in punctual.track(range(100000), epochs=1):
 
 def launch(stage: Stage, code: str, n_workers: int = 1, spec: JobSpec = SPEC) -> None:
     stage.prepare(code)
-    grant = {NODE: WORKER * n_workers}
-    command = LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=spec, grant=grant, reason=WHY)
-    stage.executor.perform(command, stage.sink)
+    stage.executor.perform(stage.launch_command(WORKER * n_workers, spec), stage.sink)
     stage.wait(JobStarted)
 
 
@@ -132,10 +130,7 @@ def test_an_amount_as_read_back_is_the_same_number_of_workers(amount: Resources)
 def test_threads_are_those_of_one_worker(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
     spec = JobSpec(id=JOB, ceiling=Resources(8), worker=Resources(2), counts=(1, 2, 3, 4))
     stage.prepare("import os; print(os.environ['OMP_NUM_THREADS'])", environment={})
-    grant = {NODE: Resources(2)}
-    stage.executor.perform(
-        LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=spec, grant=grant, reason=WHY), stage.sink
-    )
+    stage.executor.perform(stage.launch_command(Resources(2), spec), stage.sink)
     stage.ended()
     assert capfd.readouterr().out == "2\n"
 
@@ -169,7 +164,7 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
     assert kept is not None
     stage.prepare(code)
-    command = LaunchJob(at=0.0, job=JOB, request=stage._next(), spec=SPEC, grant={NODE: WORKER}, reason=WHY)
+    command = stage.launch_command(WORKER, SPEC)
     assert stage.executor.take_over(kept, command, None, stage.sink) == {NODE: WORKER}
     assert stage.events == []
     stage.executor.perform(replace(command, request=stage._next()), stage.sink)

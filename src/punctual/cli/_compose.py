@@ -4,7 +4,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,10 +22,13 @@ from punctual.core.events import JobSubmitted, NodeJoined, SteeringResumed, Stop
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
+from punctual.core.program import Program
 from punctual.core.protocols import ConvergenceModel, Message, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.executors.local import LocalExecutor, Program
+from punctual.executors.local import LocalExecutor
+from punctual.executors.local.context import OnOutput
+from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime import paths
 from punctual.runtime.capacity import FLOOR_CORES, usable_cores, usable_gpus
 from punctual.runtime.control_socket import ControlSocket
@@ -43,9 +46,6 @@ WORKER_MODEL = "all-reduce"
 
 #: This machine.
 HERE = NodeId("local")
-
-#: Gets what the job writes; None: the job writes where this process does.
-OnOutput = Callable[[bytes], None] | None
 
 
 class Display(Protocol):
@@ -233,10 +233,12 @@ class NewJob:
         spec = _spec(wishes, job, self._capacity)
         self.picture = Picture(spec=spec, submitted_at=wishes.started_at, steps_total=wishes.n_steps)
         self.scheduler = scheduler_for(spec)
+        if wishes.progress_pattern is not None:
+            ProgressText(wishes.progress_pattern)
         self.program = Program(
-            argv=wishes.argv, progress_pattern=wishes.progress_pattern, on_output=on_output,
-            submitted_at=wishes.started_at, environment=_environment(wishes),
-        )  # fmt: skip
+            argv=wishes.argv, progress_pattern=wishes.progress_pattern, environment=_environment(wishes)
+        )
+        self._on_output = on_output
 
     def places(self, ending: ExitStack) -> paths.Run:
         places = paths.create_run(self.picture.spec.id, {"argv": self._wishes.argv, "wall": _wall_text()})
@@ -252,14 +254,13 @@ class NewJob:
 
     def executor(self, places: paths.Run) -> LocalExecutor:
         return LocalExecutor(
-            {self.picture.spec.id: self.program}, node=HERE, actuator=self._wishes.actuator,
-            runtime_dir=places.runtime_dir, clock=MonotonicClock(),
-            on_kept=lambda _, pid: paths.record_keeper(places, pid),
+            node=HERE, actuator=self._wishes.actuator, runtime_dir=places.runtime_dir, clock=MonotonicClock(),
+            on_kept=lambda _, pid: paths.record_keeper(places, pid), output_of=lambda _: self._on_output,
         )  # fmt: skip
 
     def begin(self, executor: LocalExecutor, post: Sink) -> None:
         post(NodeJoined(at=time.monotonic(), node=HERE, capacity=self._capacity))
-        post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec))
+        post(JobSubmitted(at=self._wishes.started_at, spec=self.picture.spec, program=self.program))
 
 
 def scheduler_for(spec: JobSpec) -> Scheduler:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from punctual.cli._compose import LiveRun, OnOutput, Origin
+from punctual.cli._compose import LiveRun, Origin
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.cli._past import messages_of
 from punctual.cli._plot import check_can_plot
@@ -20,6 +20,7 @@ from punctual.cli._report import as_fields, draw, paragraph
 from punctual.cli._screens import Screen, screen_for
 from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.context import OnOutput
 from punctual.metrics.run import RunSummary, summarize
 from punctual.wire import WorkerStatus
 

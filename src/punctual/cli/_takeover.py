@@ -5,14 +5,16 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from punctual.cli._compose import HERE, OnOutput, scheduler_for
+from punctual.cli._compose import HERE, scheduler_for
 from punctual.cli._picture import Picture, picture_of
 from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted, ProgressReported, SteeringResumed
+from punctual.core.program import Program
 from punctual.core.protocols import Message, Sink
 from punctual.core.scheduler import Scheduler
-from punctual.executors.local import LocalExecutor, Program
+from punctual.executors.local import LocalExecutor
+from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import in_force
 from punctual.executors.local.keeper_link import Kept, take_over, takeover_socket_of
 from punctual.runtime import paths
@@ -28,8 +30,8 @@ class Orphan:
 
     Attributes
     ----------
-    launch
-        The command that it was last launched by.
+    launch, program
+        The command that it was last launched by, and what it runs.
     latest
         What was last reported of its progress; None: nothing was.
     lost_at
@@ -41,6 +43,7 @@ class Orphan:
     scheduler: Scheduler
     picture: Picture
     launch: LaunchJob
+    program: Program
     latest: ProgressReported | None
     lost_at: float
 
@@ -62,11 +65,13 @@ def orphan_of(run: paths.Run) -> Orphan:
         scheduler = replay(journal, lambda: scheduler_for(memory.picture.spec), listeners=[memory.take])
     if memory.launch is None or memory.picture.ended:
         raise _not_to_be_had(run, f"one that is {memory.picture.status}")
+    if memory.launch.program is None:
+        raise _not_to_be_had(run, "one whose journal does not say what it runs")
     demand = scheduler.demand(run.job)
     memory.picture.forecast = demand.forecast if demand else None
     return Orphan(
-        run=run, kept=kept, scheduler=scheduler, picture=memory.picture, launch=memory.launch, latest=memory.latest,
-        lost_at=memory.last_at,
+        run=run, kept=kept, scheduler=scheduler, picture=memory.picture, launch=memory.launch,
+        program=memory.launch.program, latest=memory.latest, lost_at=memory.last_at,
     )  # fmt: skip
 
 
@@ -109,11 +114,8 @@ class KeptJob:
         self._orphan = orphan
         self._goes_on = False
         self.picture, self.scheduler = orphan.picture, orphan.scheduler
-        request = orphan.kept.request
-        self.program = Program(
-            argv=tuple(request.argv), cwd=request.cwd, submitted_at=orphan.picture.submitted_at,
-            progress_pattern=request.progress_pattern, on_output=on_output,
-        )  # fmt: skip
+        self.program = orphan.program
+        self._on_output = on_output
 
     def places(self, ending: ExitStack) -> paths.Run:
         ending.callback(self._clear_away)
@@ -126,8 +128,8 @@ class KeptJob:
 
     def executor(self, places: paths.Run) -> LocalExecutor:
         return LocalExecutor(
-            {self.picture.spec.id: self.program}, node=HERE, actuator=in_force(self._orphan.kept.request.actuator),
-            runtime_dir=places.runtime_dir, clock=MonotonicClock(),
+            node=HERE, actuator=in_force(self._orphan.kept.request.actuator), runtime_dir=places.runtime_dir,
+            clock=MonotonicClock(), output_of=lambda _: self._on_output,
         )  # fmt: skip
 
     def begin(self, executor: LocalExecutor, post: Sink) -> None:

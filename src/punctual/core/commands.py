@@ -18,7 +18,8 @@ from punctual.core.timer import Timer
 class LaunchJob:
     """Start `program` with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
 
-    Said again for a job that runs, it is answered by `JobStarted` and changes nothing.
+    Said again for a job that runs, it is answered by `JobStarted` and changes nothing. The times of the job's pacing
+    lines count from `submitted_at`.
     """
 
     at: float
@@ -28,6 +29,7 @@ class LaunchJob:
     grant: Allocation
     reason: Reason
     program: Program | None = None
+    submitted_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -799,6 +799,7 @@ class Scheduler:
             grant=job.target,
             reason=job.reason(),
             program=job.program,
+            submitted_at=job.submitted_at,
         )
         self._emit(command, job)
 

@@ -412,9 +412,11 @@ class Run:
                 try:
                     is_kept = all(self._member.group.gather(self._is_kept()))
                 except GroupFault:  # it is asked again with the next step
-                    return self._reform(after_fault=True)
+                    self._reform(after_fault=True)
+                    return
                 if not is_kept:
-                    return self._reporter.refuse_to_leave()
+                    self._reporter.refuse_to_leave()
+                    return
             self._reporter.end(exit_code)
 
     def _is_kept(self) -> bool:

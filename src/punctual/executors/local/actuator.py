@@ -33,7 +33,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Footprint:
+class CgroupFiles:
     """The files of a group that the keeper must know; see `punctual.executors.local.keeper.LaunchRequest`."""
 
     entrances: tuple[Path, ...] = ()
@@ -46,7 +46,7 @@ class Group(Protocol):
     """One job under an actuator."""
 
     @property
-    def footprint(self) -> Footprint: ...
+    def files(self) -> CgroupFiles: ...
 
     def grant(self, cores: float) -> float:
         """Put `cores` in force and return what is, as read back; raises `OSError`."""
@@ -92,7 +92,7 @@ class Actuator(Protocol):
         """Make the group of a job that is about to start under this keeper; raises `OSError`."""
         ...
 
-    def find(self, footprint: Footprint, keeper_pid: int) -> Group:
+    def find(self, files: CgroupFiles, keeper_pid: int) -> Group:
         """The group that this actuator has made of a job, perhaps in another process; raises `OSError`."""
         ...
 
@@ -209,7 +209,7 @@ def try_out(actuator: Actuator) -> None:
         try:
             group.grant(0.5)
         finally:
-            for folder in group.footprint.remove_dirs:
+            for folder in group.files.remove_dirs:
                 remove_dir(folder)
     except OSError as error:
         raise Unusable(f"'{error.filename}' cannot be used ({error.strerror})") from None

@@ -8,7 +8,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local.actuator import (
     FOLDER,
     PERIOD_US,
-    Footprint,
+    CgroupFiles,
     Unusable,
     group_name,
     make_dir,
@@ -67,8 +67,8 @@ class CgroupV1:
         _protect(folders[0], 1)
         return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
 
-    def find(self, footprint: Footprint, keeper_pid: int) -> "CgroupV1Group":
-        folders = [entrance.parent for entrance in footprint.entrances]
+    def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
+        folders = [entrance.parent for entrance in files.entrances]
         return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
 
 
@@ -82,7 +82,7 @@ class CgroupV1Group:
         self._members = cpu / "cgroup.procs"
         folders = tuple(dict.fromkeys((cpu, cpuacct)))
         self._usage = cpuacct / "cpuacct.usage"
-        self.footprint = Footprint(
+        self.files = CgroupFiles(
             entrances=tuple(folder / "cgroup.procs" for folder in folders),
             lift=((self._quota, "-1"),),
             usage_file=self._usage,

@@ -8,7 +8,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local.actuator import (
     FOLDER,
     PERIOD_US,
-    Footprint,
+    CgroupFiles,
     Unusable,
     group_name,
     make_dir,
@@ -70,8 +70,8 @@ class CgroupV2:
         _protect(folder.parent, self._n_cpus)
         return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent))
 
-    def find(self, footprint: Footprint, keeper_pid: int) -> "CgroupV2Group":
-        return CgroupV2Group(footprint.entrances[0].parent, self._n_cpus, footprint.remove_dirs)
+    def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV2Group":
+        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs)
 
 
 class CgroupV2Group:
@@ -82,7 +82,7 @@ class CgroupV2Group:
         self._quota = folder / "cpu.max"
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
-        self.footprint = Footprint(
+        self.files = CgroupFiles(
             entrances=(self._members,),
             lift=((self._quota, f"max {PERIOD_US}"),),
             usage_file=self._usage,

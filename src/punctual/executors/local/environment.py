@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from punctual.core.ids import JobId
-from punctual.executors.local.program import Program
+from punctual.core.program import Program
 from punctual.wire import PAGE_VARIABLE
 
 #: Tells a script which job it is.
@@ -12,9 +12,15 @@ JOB_VARIABLE = "PUNCTUAL_JOB"
 
 
 def job_environment(
-    program: Program, job: JobId, ceiling_cores: float, page: str | None, inherited: Mapping[str, str]
+    program: Program,
+    job: JobId,
+    ceiling_cores: float,
+    page: str | None,
+    inherited: Mapping[str, str],
+    *,
+    is_read: bool,
 ) -> dict[str, str]:
-    """The variables of the job's process.
+    """The variables of the job's process; `is_read`: its output passes through the process that steers it.
 
     The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
     stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
@@ -27,7 +33,7 @@ def job_environment(
         # A thread that waits by spinning burns the quota that the thread it waits for would need.
         "OMP_WAIT_POLICY": "PASSIVE",
     }
-    if program.is_read:
+    if is_read:
         # Python writes in large pieces to anything but a terminal, and progress would come in jumps.
         chosen["PYTHONUNBUFFERED"] = "1"
     environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}

@@ -1,5 +1,6 @@
 """Runs jobs as processes of this machine, and holds each to its grant."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -7,18 +8,22 @@ from typing import Self
 
 from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantFailed, JobFailed, ProgressReported
+from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
+from punctual.core.resources import NOTHING
 from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.job_run import JobRun, Place
+from punctual.executors.local.context import ExecutorContext, OnOutput
+from punctual.executors.local.job_events import JobEvents
+from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
+from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.pacing_only import PacingOnly
-from punctual.executors.local.program import Program
-from punctual.executors.local.progress import Latest
+from punctual.executors.local.poller import Poller
+from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
 from punctual.wire import WorkerStatus
 
@@ -42,8 +47,6 @@ class LocalExecutor:
 
     Parameters
     ----------
-    programs
-        What each job runs.
     node
         This machine's name in grants.
     runtime_dir
@@ -58,6 +61,10 @@ class LocalExecutor:
         Actuators to choose from; None: all there are.
     on_kept
         Is told the process that keeps a job, which outlives this one, before the job is started.
+    environment_of
+        The variables that a job inherits, beside those of its program; the default hands on those of this process.
+    output_of
+        What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
 
     Raises
     ------
@@ -67,7 +74,6 @@ class LocalExecutor:
 
     def __init__(
         self,
-        programs: Mapping[JobId, Program],
         *,
         node: NodeId,
         runtime_dir: Path,
@@ -76,16 +82,24 @@ class LocalExecutor:
         stop_grace_s: float = STOP_GRACE_S,
         candidates: Sequence[Actuator] | None = None,
         on_kept: Callable[[JobId, int], None] = lambda *_: None,
+        environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
+        output_of: Callable[[JobId], OnOutput] = lambda _: None,
     ) -> None:
-        self._programs = dict(programs)
         if isinstance(actuator, str):
             actuator = choose(actuator, actuators() if candidates is None else candidates)
         self._choice = actuator
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._place = Place(
-            node=node, actuator=self._choice.actuator, runtime_dir=runtime_dir, clock=clock, stop_grace_s=stop_grace_s,
+        self._context = ExecutorContext(
+            node=node,
+            actuator=self._choice.actuator,
+            runtime_dir=runtime_dir,
+            clock=clock,
+            stop_grace_s=stop_grace_s,
+            poller=Poller(),
             on_kept=on_kept,
-        )  # fmt: skip
+            environment_of=environment_of,
+            output_of=output_of,
+        )
         self._runs: dict[JobId, JobRun] = {}
 
     def perform(self, command: Command, sink: Sink) -> None:
@@ -112,12 +126,17 @@ class LocalExecutor:
         ------
         OSError, PageError
             Its page or its control groups cannot be used.
+        InvalidSpec
+            The launch does not say what the job runs.
         """
-        known = Latest() if latest is None else _latest(latest)
-        run = JobRun.taken_over(self._place, self._programs[launch.job], launch, sink, kept, known)
+        if launch.program is None:
+            raise InvalidSpec("a job must have a program", "none", f"job '{launch.job}'", "Submit it again.")
+        known = ProgressSample() if latest is None else _sample_of(latest)
+        process = JobProcess.adopted(self._context, launch.program, launch, kept, known)
+        run = JobRun(self._context, launch.program, launch, sink, process)
+        run.follow()
         self._runs[launch.job] = run
-        run.start()
-        return run.held
+        return {self._context.node: run.held}
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         run = self._runs.get(job)
@@ -161,23 +180,25 @@ class LocalExecutor:
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
         run = self._runs.get(command.job)
         if run is not None and not run.ended:
-            run.say_started(command.request, sink)
+            run.relaunch(command.request, sink)
             return
-        program, at = self._programs.get(command.job), self._place.clock.now()
-        if program is None:
-            sink(JobFailed(at=at, job=command.job, cause="the executor was given no program for it"))
+        events = JobEvents(command.job, self._context.node, self._context.clock)
+        if command.program is None:
+            sink(events.failed("the executor was given no program for it"))
             return
         try:
-            run = JobRun.launched(self._place, program, command, sink)
+            process = JobProcess.made(self._context, command.program, command)
+        except InvalidSpec as error:  # an expression that cannot be used
+            sink(events.failed(str(error)))
         except OSError as error:  # no room for the page, say
-            sink(GrantFailed(at=at, job=command.job, request=command.request, granted={}, cause=str(error)))
-            return
-        self._runs[command.job] = run
-        run.start()
+            sink(events.not_applied(command.request, NOTHING, str(error)))
+        else:
+            self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
+            self._runs[command.job].start()
 
 
-def _latest(report: ProgressReported) -> Latest:
-    return Latest(
+def _sample_of(report: ProgressReported) -> ProgressSample:
+    return ProgressSample(
         steps_done=report.steps_done,
         steps_total=report.steps_total,
         unit_at=report.unit_at,

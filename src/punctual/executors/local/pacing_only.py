@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import Footprint
+from punctual.executors.local.actuator import CgroupFiles
 from punctual.executors.local.process_tree import TreeUsage
 
 
@@ -23,7 +23,7 @@ class PacingOnly:
     def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)
 
-    def find(self, footprint: Footprint, keeper_pid: int) -> "PacingOnlyGroup":
+    def find(self, files: CgroupFiles, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)
 
 
@@ -33,7 +33,7 @@ class PacingOnlyGroup:
     def __init__(self, keeper_pid: int) -> None:
         self._cores = float(os.cpu_count() or 1)
         self._usage = TreeUsage(keeper_pid)
-        self.footprint = Footprint()
+        self.files = CgroupFiles()
 
     def grant(self, cores: float) -> float:
         self._cores = min(cores, float(os.cpu_count() or 1))

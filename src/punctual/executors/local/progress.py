@@ -13,7 +13,7 @@ from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, Stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latest:
+class ProgressSample:
     """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet."""
 
     steps_done: float = 0.0
@@ -35,7 +35,7 @@ class ProgressSource(Protocol):
     @property
     def can_stop(self) -> bool: ...
 
-    def latest(self, used_core_s: float) -> Latest:
+    def latest(self, used_core_s: float) -> ProgressSample:
         """The latest count; `used_core_s` is what the job has used by now."""
         ...
 
@@ -87,14 +87,14 @@ class PageProgress:
     def can_stop(self) -> bool:
         return self._page.declaration().can_stop
 
-    def latest(self, used_core_s: float) -> Latest:
+    def latest(self, used_core_s: float) -> ProgressSample:
         # The declaration first: what it says is done at the latest by the progress that is read after it.
         declaration, progress = self._page.declaration(), self._page.progress()
         if declaration.fault:
             self.faults.add(declaration.fault)
         if not progress.stamp_ns:
-            return Latest()
-        return Latest(
+            return ProgressSample()
+        return ProgressSample(
             steps_done=progress.n_steps,
             steps_total=declaration.total_steps or None,
             unit_at=progress.stamp_ns / 1e9,
@@ -152,7 +152,7 @@ class OutputProgress:
 
     can_stop = False
 
-    def __init__(self, text: ProgressText, steps_total: float | None, latest: Latest) -> None:
+    def __init__(self, text: ProgressText, steps_total: float | None, latest: ProgressSample) -> None:
         self._text = text
         self._steps_total = steps_total
         self._lock = threading.Lock()
@@ -174,7 +174,7 @@ class OutputProgress:
                 self._latest = replace(self._latest, steps_done=count.step, unit_at=at)
             self._latest = replace(self._latest, steps_total=total)
 
-    def latest(self, used_core_s: float) -> Latest:
+    def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
             return replace(self._latest, in_flight_core_s=max(0.0, used_core_s - self._unit_core_s))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import Footprint, Unusable
+from punctual.executors.local.actuator import CgroupFiles, Unusable
 from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
 from punctual.executors.local.mounts import hierarchy
 
@@ -74,5 +74,5 @@ class UserScope:
         folder.mkdir()
         return CgroupV2Group(folder, self._n_cpus, (folder,))
 
-    def find(self, footprint: Footprint, keeper_pid: int) -> CgroupV2Group:
-        return CgroupV2Group(footprint.entrances[0].parent, self._n_cpus, footprint.remove_dirs)
+    def find(self, files: CgroupFiles, keeper_pid: int) -> CgroupV2Group:
+        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs)

@@ -1,0 +1,28 @@
+"""What all jobs of a local executor have in common."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from punctual.core.ids import JobId, NodeId
+from punctual.core.protocols import Clock
+from punctual.executors.local.actuator import Actuator
+from punctual.executors.local.poller import Poller
+
+#: Gets what a job writes, as it comes and from another thread. None: the job writes where this process does.
+OnOutput = Callable[[bytes], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorContext:
+    """See the parameters of `punctual.executors.local.LocalExecutor`, and `poller`, which looks at what takes a while."""
+
+    node: NodeId
+    actuator: Actuator
+    runtime_dir: Path
+    clock: Clock
+    stop_grace_s: float
+    poller: Poller
+    on_kept: Callable[[JobId, int], None]
+    environment_of: Callable[[JobId], Mapping[str, str]]
+    output_of: Callable[[JobId], OnOutput]

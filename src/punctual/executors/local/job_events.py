@@ -1,0 +1,71 @@
+"""The events about one job of a local executor."""
+
+from dataclasses import dataclass
+
+from punctual.core.control import PhaseProgress
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    LossReported,
+    PhaseReported,
+    ProgressReported,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation
+from punctual.core.loss import SeenLoss
+from punctual.core.protocols import Clock
+from punctual.core.resources import Resources
+from punctual.executors.local.progress import ProgressSample
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvents:
+    """Makes the events about `job`; what it holds lies on `node`."""
+
+    job: JobId
+    node: NodeId
+    clock: Clock
+
+    def started(self, request: int, held: Resources, *, can_pace: bool, can_cap: bool) -> JobStarted:
+        return JobStarted(
+            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held),
+            can_pace=can_pace, can_cap=can_cap,
+        )  # fmt: skip
+
+    def applied(self, request: int, held: Resources) -> GrantApplied:
+        return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))
+
+    def not_applied(self, request: int, held: Resources, cause: str) -> GrantFailed:
+        return GrantFailed(
+            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held), cause=cause
+        )
+
+    def finished(self, landed_at: float) -> JobFinished:
+        return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
+
+    def failed(self, cause: str, exit_code: int | None = None, *, retryable: bool = False) -> JobFailed:
+        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=retryable)
+
+    def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
+        return PhaseReported(at=at, job=self.job, phases=phases)
+
+    def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
+        return LossReported(at=at, job=self.job, losses=losses)
+
+    def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
+        return ProgressReported(
+            at=at,
+            job=self.job,
+            steps_done=sample.steps_done,
+            steps_total=sample.steps_total,
+            unit_at=started_at if sample.unit_at is None else sample.unit_at,
+            used_core_s=used_core_s,
+            in_flight_core_s=sample.in_flight_core_s,
+            landed=sample.landed,
+        )
+
+    def allocation(self, held: Resources) -> Allocation:
+        return {self.node: held} if held else {}

@@ -1,0 +1,338 @@
+"""The process of a job with its keeper, its group, its page and its output: started, or adopted, until it is gone."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from punctual.core.commands import LaunchJob
+from punctual.core.program import Program
+from punctual.core.resources import Resources
+from punctual.executors.local.actuator import CgroupFiles, Group, group_name, remove_dir
+from punctual.executors.local.context import ExecutorContext
+from punctual.executors.local.environment import job_environment
+from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
+from punctual.executors.local.mounts import is_in_memory
+from punctual.executors.local.output import Relay, new_output, write_through
+from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
+from punctual.executors.local.progress_text import ProgressText
+from punctual.executors.local.workers import Workers, n_workers_in
+from punctual.wire import Page
+
+#: How long the last of the output may take to arrive once all that wrote it have ended.
+_OUTPUT_S_MAX = 5.0
+#: How long the end of a process that was told to end may take.
+END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
+_LOOK_S = 0.05
+
+
+class NotStartedError(Exception):
+    """There is no process, for a reason that is not the program's."""
+
+
+class JobProcess:
+    """One process of a job.
+
+    Parameters
+    ----------
+    page
+        File and page through which the job reports; None: its output is read.
+    sample
+        What is known of its progress.
+
+    Attributes
+    ----------
+    group
+        None until it is made.
+    first_cores
+        What it was started with, or was found to have.
+    started_at
+        Monotonic seconds; None: it was not started yet.
+    used_core_s
+        CPU seconds used, as last read.
+    """
+
+    def __init__(
+        self,
+        context: ExecutorContext,
+        program: Program,
+        launch: LaunchJob,
+        page: tuple[Path, Page] | None,
+        sample: ProgressSample,
+    ) -> None:
+        self._context = context
+        self._program = program
+        self._launch = launch
+        self._on_output = context.output_of(launch.job)
+        self._page_path = None if page is None else page[0]
+        mapped = None if page is None else page[1]
+        self.workers = None if mapped is None or launch.spec.worker is None else Workers(mapped, launch.spec.worker)
+        self.progress: ProgressSource = (
+            OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
+            if mapped is None
+            else PageProgress(mapped, launch.submitted_at)
+        )
+        self.group: Group | None = None
+        self.pid = 0
+        self.first_cores = 0.0
+        self.started_at: float | None = None
+        self.used_core_s = 0.0
+        self._relay: Relay | None = None
+        self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
+        self._takeover_fd: int | None = None
+        self._lock = threading.Lock()
+        self._link: KeeperLink | None = None
+        self._link_closed = False
+        self._unwanted = False
+
+    @classmethod
+    def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
+        """A process that is to be started; raises `OSError` if there is no room for its page."""
+        is_read = program.progress_pattern is not None
+        page = None if is_read else _new_page(context.runtime_dir, f"{group_name(launch.job)}.page")
+        process = cls(context, program, launch, page, ProgressSample())
+        if process.is_read:
+            process._relay = Relay(process._receive, *new_output())
+        return process
+
+    @classmethod
+    def adopted(
+        cls, context: ExecutorContext, program: Program, launch: LaunchJob, kept: Kept, sample: ProgressSample
+    ) -> Self:
+        """A process that another Punctual has started; raises `OSError`, and `PageError`, if its files cannot be used."""
+        request = kept.request
+        page = None if request.page is None else (Path(request.page), Page.open(request.page))
+        process = cls(context, program, launch, page, sample)
+        process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
+        process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
+        process.first_cores = process.group.granted_cores()
+        if kept.output_fd is not None:
+            process._relay = Relay(process._receive, kept.output_fd)
+        return process
+
+    @property
+    def can_pace(self) -> bool:
+        """Whether the program keeps to a pacing line."""
+        return self._program.progress_pattern is None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the output passes through this process."""
+        return self._on_output is not None or self._program.progress_pattern is not None
+
+    def read_usage(self) -> float:
+        """CPU seconds used up to now; what was read last where the group is gone, as it is with the last process."""
+        with suppress(OSError):
+            if self.group is not None:
+                self.used_core_s = self.group.used_core_s()
+        return self.used_core_s
+
+    def sample(self) -> ProgressSample:
+        """The latest of its progress."""
+        return self.progress.latest(self.used_core_s)
+
+    # Starting.
+
+    def start(self, amount: Resources) -> dict[str, Any]:
+        """Start keeper, group and process with `amount`.
+
+        Returns
+        -------
+        dict
+            What the keeper says: ``started``, or ``failed`` if the program cannot be run.
+
+        Raises
+        ------
+        OSError, NotStartedError
+            There is no process, and `clear_away` is to be called.
+        """
+        if self.workers is not None:
+            self.workers.set_target(n_workers_in(self._launch.spec, amount))
+        link = self._start_keeper()
+        if link.read() is None:
+            raise NotStartedError("the keeper has ended before it began")
+        self._context.on_kept(self._launch.job, link.pid)
+        group = self._context.actuator.open(self._launch.job, link.pid)
+        self.group = group
+        self.first_cores = group.grant(amount.cores)
+        link.send(self._launch_request(group))
+        answer = link.read()
+        if answer is None:
+            raise NotStartedError("the keeper has ended before it began")
+        if "started" in answer:
+            self.pid, self.started_at = answer["started"], answer["at_ns"] / 1e9
+        return answer
+
+    def _start_keeper(self) -> KeeperLink:
+        relay = self._relay
+        prefix = self._context.actuator.keeper_prefix()
+        with self._lock, listen_for_takeover(self._takeover_socket) as listening:
+            if self._unwanted:
+                raise NotStartedError("it was stopped before it began")
+            self._takeover_fd = listening.fileno()
+            if relay is None:
+                self._link = start_keeper(prefix, takeover_fd=self._takeover_fd)
+                return self._link
+            try:
+                self._link = start_keeper(prefix, relay.write_fd, relay.read_fd, self._takeover_fd)
+            finally:
+                relay.start()
+            return self._link
+
+    def _launch_request(self, group: Group) -> LaunchRequest:
+        program, files = self._program, group.files
+        page = None if self._page_path is None else str(self._page_path)
+        return LaunchRequest(
+            argv=list(program.argv),
+            cwd=program.cwd,
+            environment=self._environment(page),
+            entrances=[str(path) for path in files.entrances],
+            lift=[[str(path), text] for path, text in files.lift],
+            usage_file=None if files.usage_file is None else str(files.usage_file),
+            remove_dirs=[str(path) for path in files.remove_dirs],
+            remove_files=[str(self._takeover_socket), *([] if page is None else [page])],
+            drain_fd=None if self._relay is None else self._relay.read_fd,
+            takeover_fd=self._takeover_fd,
+            actuator=self._context.actuator.name,
+            page=page,
+            progress_pattern=program.progress_pattern,
+        )
+
+    def _environment(self, page: str | None) -> dict[str, str]:
+        spec, job = self._launch.spec, self._launch.job
+        most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
+        inherited = self._context.environment_of(job)
+        return job_environment(self._program, job, most.cores, page, inherited, is_read=self.is_read)
+
+    # Running and ending.
+
+    def follow(self) -> None:
+        """Begin to read the output of an adopted process."""
+        if self._relay is not None:
+            self._relay.start()
+
+    def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
+        """The keeper's last line, once the process has ended; None: the keeper was killed.
+
+        Parameters
+        ----------
+        on_regained
+            Called when this process was stopped for so long that the keeper took the job for unsteered and lifted its
+            quota, and steers it again.
+
+        Raises
+        ------
+        SteeringLostError
+            Another process has taken the job over.
+        """
+        assert self._link is not None
+        return self._link.await_end(self._takeover_socket, None, on_regained)
+
+    def renew(self) -> None:
+        """Tell the keeper that the job is still steered."""
+        with self._lock:
+            if self._link is not None and not self._link_closed:
+                self._link.renew()
+
+    def terminate(self) -> None:
+        """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""
+        with self._lock:
+            self._unwanted = True
+            if self._link is not None and not self._link_closed:
+                self._link.terminate()
+
+    def kill(self) -> None:
+        """End it at once, without its keeper clearing up."""
+        with self._lock:
+            if self._link is not None and not self._link_closed:
+                self._link.kill()
+
+    def finish(self, last: Mapping[str, Any] | None) -> None:
+        """See to the rest after the keeper's last line."""
+        if last is None:
+            self._outlive_keeper()
+        self._close_link()
+        if self._relay is not None:
+            self._relay.finish(_OUTPUT_S_MAX)
+        if last is not None and "ended" in last and self.group is not None:
+            self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
+
+    def clear_away(self) -> None:
+        """Remove what the keeper would have removed."""
+        self._close_link()
+        for folder in self.group.files.remove_dirs if self.group is not None else ():
+            remove_dir(folder)
+        self._takeover_socket.unlink(missing_ok=True)
+        if self._page_path is not None:
+            self._page_path.unlink(missing_ok=True)
+
+    def _outlive_keeper(self) -> None:
+        """End what a killed keeper has left; the kernel has already asked the job to end."""
+        kill_at = time.monotonic() + GRACE_S
+        while (alive := self._processes()) and time.monotonic() < kill_at + GRACE_S:
+            if time.monotonic() > kill_at:
+                for pid in alive:
+                    _kill(pid)
+            time.sleep(_LOOK_S)
+        with suppress(OSError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.clear_away()
+
+    def _processes(self) -> list[int]:
+        members: list[int] = []
+        with suppress(OSError):
+            members = self.group.processes() if self.group is not None else []
+        return members if members or cpu_clock_ns(self.pid) is None else [self.pid]
+
+    def _close_link(self) -> None:
+        with self._lock:
+            self._link_closed = True
+        if self._link is not None:
+            self._link.close()
+
+    def _receive(self, output: bytes) -> None:
+        """What the job has written; in the thread that reads it."""
+        if isinstance(self.progress, OutputProgress):
+            self.progress.receive(output, self.read_usage())
+        (self._on_output or write_through)(output)
+
+
+def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
+    """The files of the job's group, as its keeper was told of them."""
+    return CgroupFiles(
+        entrances=tuple(map(Path, request.entrances)),
+        lift=tuple((Path(file), text) for file, text in request.lift),
+        usage_file=None if request.usage_file is None else Path(request.usage_file),
+        remove_dirs=tuple(map(Path, request.remove_dirs)),
+    )
+
+
+def _new_page(runtime_dir: Path, name: str) -> tuple[Path, Page]:
+    """A page and its file: in memory, or beside what else the run needs if memory has no room."""
+    path = _page_folder(runtime_dir) / name
+    try:
+        return path, Page.create(str(path))
+    except OSError:
+        if path.parent == runtime_dir:
+            raise
+    path = runtime_dir / name
+    return path, Page.create(str(path))
+
+
+def _page_folder(runtime_dir: Path) -> Path:
+    """Where a write never waits for a disk, which the training would wait for at a step."""
+    shared_memory = Path("/dev/shm")  # noqa: S108 -- the page's name is new and its file is made for us alone
+    if is_in_memory(runtime_dir) or not os.access(shared_memory, os.W_OK) or not is_in_memory(shared_memory):
+        return runtime_dir
+    return shared_memory
+
+
+def _kill(pid: int) -> None:
+    with suppress(OSError):
+        os.kill(pid, signal.SIGKILL)
