@@ -23,7 +23,9 @@ while True:
 
 
 def script(code: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
 
 
 def answer(code: str) -> str:
@@ -95,9 +97,14 @@ def test_only_the_first_process_claims_the_page(page: Page) -> None:
 
 
 def test_processes_that_start_together_agree_who_speaks(page: Page) -> None:
-    code = "import punctual, time; r = punctual.track('ab', epochs=1); time.sleep(1.5); print(bool(r._session._page))"
+    code = "import punctual; r = punctual.track('ab', epochs=1); print(bool(r._session._page), flush=True); input()"
     siblings = [script(code) for _ in range(4)]
-    answers = [sibling.communicate()[0].strip() for sibling in siblings]
+    answers = []
+    for sibling in siblings:  # who lives until all have answered
+        assert sibling.stdout is not None
+        answers.append(sibling.stdout.readline().strip())
+    for sibling in siblings:
+        sibling.communicate("\n")
     assert sorted(answers) == ["False", "False", "False", "True"]
     assert page.declaration().pid in [sibling.pid for sibling in siblings]
 

@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from punctual.wire import PAGE_VARIABLE, Directives, Page, WorkerStatus, WorkerTarget
+from tests.waiting import PATIENCE_S, wait_until
 
-PATIENCE_S = 50.0
+from punctual.wire import PAGE_VARIABLE, Directives, Page, WorkerStatus, WorkerTarget
 
 
 class Stage:
@@ -22,9 +21,9 @@ class Stage:
         self._n_requests = 0
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *argv: str, n_workers: int = 1, n_servers: int = 0) -> None:
+    def start(self, *argv: str, n_workers: int = 1, n_servers: int = 0, **environment: str) -> None:
         self.send_target(n_workers, n_servers)
-        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3"}
+        environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3", **environment}
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
@@ -40,12 +39,11 @@ class Stage:
         return self.await_status(lambda status: status.request == request)
 
     def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:
-        until = time.monotonic() + PATIENCE_S
-        while not holds(status := self.page.worker_status()):
+        def look() -> WorkerStatus:
             assert self._process.poll() is None, self.output()
-            assert time.monotonic() < until, f"{status}\n{self.output()}"
-            time.sleep(0.005)
-        return status
+            return self.page.worker_status()
+
+        return wait_until(look, holds, pause_s=0.005)
 
     def leave(self) -> None:
         """Ask it to make room."""

@@ -15,6 +15,7 @@ from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tests.waiting import PATIENCE_S
 from torch.distributed import TCPStore
 
 from punctual.client.elastic.context import Context
@@ -105,7 +106,7 @@ def play(script: Script, train: Train, *arguments: Any) -> list[Any]:
 class _Play:
     def __init__(self, script: Script, train: Train, arguments: tuple[Any, ...]) -> None:
         self._script, self._train, self._arguments = script, train, arguments
-        self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30))
+        self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE_S))
         self._members: list[Any] = []
         self._waiting: dict[Any, int] = {}
         self._wires: dict[Any, Any] = {}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.waiting import PATIENCE_S
 from torch import Tensor
 
 from punctual.client.elastic import _checkpoint_file, checkpoint_store
@@ -330,7 +331,7 @@ print("all found")
 def test_a_killed_writer_loses_nothing_that_was_written(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path), str(random.randrange(1000)), "30"],
-        capture_output=True, text=True, check=False, timeout=50,
+        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("all found\n", "")
 

@@ -1,10 +1,10 @@
 """How elastic trainings end: finished before the last step, or left to make room and gone on with later."""
 
-import time
 from pathlib import Path
 
 import pytest
-from tests.client.elastic.agent_stage import PATIENCE_S, Stage
+from tests.client.elastic.agent_stage import Stage
+from tests.waiting import wait_until
 
 from punctual.wire import EXIT_LEFT, Fault, State
 
@@ -13,10 +13,7 @@ FOR_EVER = "2000000"
 
 
 def await_step(stage: Stage, n_steps: int) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while stage.page.progress().n_steps < n_steps:
-        assert time.monotonic() < until, stage.output()
-        time.sleep(0.005)
+    wait_until(lambda: stage.page.progress().n_steps, lambda n_done: n_done >= n_steps, pause_s=0.005)
 
 
 @pytest.mark.parametrize("how", [[], ["break"]])
@@ -51,9 +48,6 @@ def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp
     stage.start(SCRIPT, str(tmp_path / "file" / "kept"), FOR_EVER, "0", n_workers=2)
     await_step(stage, 1)
     stage.leave()
-    until = time.monotonic() + PATIENCE_S
-    while "must have written its checkpoint" not in stage.output():
-        assert time.monotonic() < until, stage.output()
-        time.sleep(0.01)
+    wait_until(stage.output, lambda output: "must have written its checkpoint" in output)
     await_step(stage, stage.page.progress().n_steps + 3)
     assert stage.page.declaration().state == State.TRAINING

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.client.elastic.trainings import fall, tensors
+from tests.waiting import PATIENCE_S
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Dataset
@@ -551,5 +552,5 @@ def test_a_script_is_the_same_without_punctual(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    punctual.elastic(train)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert (done.stdout, done.stderr) == ("True True\n", "")

@@ -3,14 +3,15 @@
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
+from tests.waiting import wait_until
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
@@ -161,67 +162,86 @@ def test_whenever_it_is_killed_it_ends_as_it_would_have(tmp_path: Path) -> None:
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(found[0], expected[0], strict=True))
 
 
-def regress(context: Context) -> tuple[float, int, int]:
-    """Least squares with a gradient a sample at a time; the second worker is slow."""
+def regress(folder: Path | None, context: Context) -> tuple[float, int, int]:
+    """Least squares with a gradient a sample at a time; with a folder, one gradient of the second worker comes late."""
     torch.set_num_threads(1)
     drawn = torch.Generator().manual_seed(context.rank)
     model = nn.Linear(4, 1)
     n_steps, staleness_max = 150 if context.rank == 0 else 50, 0
     truth = torch.tensor([[1.0, -2.0, 3.0, 0.5]])
     with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.05)) as run:
-        for _ in range(n_steps):
+        for i in range(n_steps):
             inputs = torch.randn(8, 4, generator=drawn)
             nn.functional.mse_loss(model(inputs), inputs @ truth.t()).backward()
-            time.sleep(0.002 * context.rank)
+            if folder is not None:
+                _meet(folder, context.rank, i)
             run.step()
             staleness_max = max(staleness_max, run.staleness)
     return (model.weight.detach() - truth).abs().max().item(), run.step_number, staleness_max
 
 
-def test_asynchronous_training_converges_though_gradients_are_stale() -> None:
-    found = launch(regress, n_workers=2, n_servers=2, is_synchronous=False)
+def _meet(folder: Path, rank: int, i: int) -> None:
+    """Have the first worker do ten steps while the second one has a gradient that it has not sent yet."""
+    if (rank, i) == (1, 5):
+        (folder / "has-gradient").touch()
+        wait_until((folder / "went-on").exists)
+    elif (rank, i) == (0, 10):
+        wait_until((folder / "has-gradient").exists)
+    elif (rank, i) == (0, 20):
+        (folder / "went-on").touch()
+
+
+def test_asynchronous_training_converges_though_gradients_are_stale(tmp_path: Path) -> None:
+    found = launch(partial(regress, tmp_path), n_workers=2, n_servers=2, is_synchronous=False)
     assert [one[1] for one in found] == [150, 50]
     assert max(one[2] for one in found) > 0
     assert min(one[0] for one in found) < 0.02
 
 
 def test_a_synchronous_step_is_never_stale_and_those_who_stay_go_on() -> None:
-    found = launch(regress, n_workers=2, n_servers=2)
+    found = launch(partial(regress, None), n_workers=2, n_servers=2)
     assert [one[1:] for one in found] == [(150, 0), (50, 0)]
 
 
-def die(role: str, number: int, victim: str) -> None:
-    """End the process `victim`, a moment after its start."""
+def die(role: str, number: int, victim: str, trains: Path) -> None:
+    """End the process `victim` once there is the file `trains`."""
     if f"{role} {number}" == victim:
-        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        Thread(target=_die_after, args=(trains,), daemon=True).start()
 
 
-def train_on_and_on(context: Context) -> None:
+def _die_after(trains: Path) -> None:
+    wait_until(trains.exists)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_on_and_on(trains: Path | None, context: Context) -> None:
     model = nn.Linear(4, 1)
     with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0)) as run:
         while True:
             model(torch.ones(1, 4)).sum().backward()
             run.step()
+            if trains is not None and context.rank == 0:
+                trains.touch()
 
 
 @pytest.mark.parametrize("victim", ["server 1", "worker 1"])
 @pytest.mark.parametrize("is_synchronous", [True, False])
-def test_whoever_is_lost_ends_the_training_with_its_name(victim: str, is_synchronous: bool) -> None:
+def test_whoever_is_lost_ends_the_training_with_its_name(victim: str, is_synchronous: bool, tmp_path: Path) -> None:
+    trains = tmp_path / "trains"
     with pytest.raises(PeerLost, match=f"must stay until the training ends: got exit code -9 for {victim}"):
         launch(
-            train_on_and_on,
+            partial(train_on_and_on, trains),
             n_workers=2,
             n_servers=2,
             is_synchronous=is_synchronous,
-            at_start=partial(die, victim=victim),
+            at_start=partial(die, victim=victim, trains=trains),
         )
 
 
 def fail(context: Context) -> None:
     if context.rank == 1:
         raise ZeroDivisionError("in the script")
-    train_on_and_on(context)
+    train_on_and_on(None, context)
 
 
 def test_an_error_in_the_script_is_shown() -> None:
