@@ -1,0 +1,135 @@
+"""What the source may have no more of than today.
+
+`exceptions.json` lists what there is: kind -> subject -> file -> number. The tests fail where a subject has more in all
+files together than is listed, so that code can move between files. Entries that are no longer true do no harm; they go
+when the list is made again:
+
+    python -m tests.architecture.ratchets
+
+which refuses if a number would grow.
+"""
+
+import ast
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from tests.architecture.source import PACKAGE
+
+EXCEPTIONS = Path(__file__).with_name("exceptions.json")
+N_LINES_MAX = 600
+#: Metaphors where schedulers or PyTorch have a word of their own; no identifier has them as a part.
+METAPHORS = {
+    "agenda", "bury", "crew", "despair", "door", "errand", "leash", "menu", "mourn", "muster", "nursery", "pledge",
+    "roster", "voice", "wish",
+}  # fmt: skip
+#: Words that say nothing of what they stand for; no identifier consists of one alone.
+PRONOUNS = {"found", "mine", "one", "other_one", "ours", "theirs", "whole", "yours"}
+
+#: Kind -> subject -> file -> number.
+Counts = dict[str, dict[str, dict[str, int]]]
+#: File, relative to the package -> its text.
+Sources = Mapping[str, str]
+
+
+def sources(package: Path = PACKAGE) -> dict[str, str]:
+    """All files of the package."""
+    return {str(path.relative_to(package)): path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+
+
+def counted(texts: Sources) -> Counts:
+    """What there is, of each kind."""
+    trees = {file: ast.parse(text, file) for file, text in texts.items()}
+    return {
+        "lines above 600": _by_file(lambda file: {file: max(texts[file].count("\n") - N_LINES_MAX, 0)}, texts),
+        "classes of one name": _repeated(_by_file(lambda file: _classes(trees[file]), texts)),
+        "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
+        "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(trees[file]))), texts),
+        "print": _by_file(lambda file: {"print": sum(map(_is_print, ast.walk(trees[file])))}, texts),
+    }
+
+
+def grown(now: Counts, before: Counts) -> list[str]:
+    """What there is more of than before."""
+    return [
+        f"{kind}: {subject}: {sum(files.values())}, and {sum(old.values())} are allowed; more in {_more(files, old)}"
+        for kind, subjects in now.items()
+        for subject, files in subjects.items()
+        if sum(files.values()) > sum((old := before.get(kind, {}).get(subject, {})).values())
+    ]
+
+
+def listed() -> Counts:
+    """What is allowed."""
+    counts: Counts = json.loads(EXCEPTIONS.read_text(encoding="utf-8"))
+    return counts
+
+
+def is_forbidden(name: str) -> bool:
+    """Whether an identifier is or has a word that says too little."""
+    words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+    return name.strip("_") in PRONOUNS or any(_stem(word) in METAPHORS for word in words)
+
+
+def bound_names(tree: ast.AST) -> Iterator[str]:
+    """The identifiers that a file gives to things, one for each place where it does."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.alias(asname=str(name)) | ast.MatchAs(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield name
+
+
+def _stem(word: str) -> str:
+    """The singular of a noun, or the infinitive of a verb, as far as `METAPHORS` needs it."""
+    for ending, instead in (("ies", "y"), ("ied", "y"), ("es", ""), ("ed", ""), ("s", "")):
+        if word.endswith(ending) and (stem := word.removesuffix(ending) + instead) in METAPHORS:
+            return stem
+    return word
+
+
+def _classes(tree: ast.Module) -> Iterable[str]:
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def _is_print(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+
+
+def _by_file(
+    count: Callable[[str], Mapping[str, int] | Iterable[str]], files: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    subjects: dict[str, dict[str, int]] = defaultdict(dict)
+    for file in files:
+        for subject, number in Counter(count(file)).items():
+            if number:
+                subjects[subject][file] = number
+    return dict(subjects)
+
+
+def _repeated(subjects: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    return {subject: files for subject, files in subjects.items() if sum(files.values()) > 1}
+
+
+def _more(files: Mapping[str, int], old: Mapping[str, int]) -> str:
+    return ", ".join(file for file, number in sorted(files.items()) if number > old.get(file, 0))
+
+
+def main() -> int:
+    """Write the list anew, unless there is more of something; the exit status."""
+    now = counted(sources())
+    if EXCEPTIONS.exists() and (more := grown(now, listed())):
+        print("The list stays as it is, because it would grow:", *more, sep="\n  ")
+        return 1
+    EXCEPTIONS.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
