@@ -23,7 +23,7 @@ from punctual import registry
 
 OURS = "promises-first"
 #: With exact knowledge of all speeds nothing need be held back for errors.
-OURS_OUTSIDE = "promises-first:caution=0"
+OURS_OUTSIDE = "promises-first:risk_sigmas=0"
 #: Not for jobs that are made of workers, or slower than a study can wait for.
 LEFT_OUT = {"proportional"}
 #: Rigid policies also with the smallest number of workers, so that they are not judged by their size alone.

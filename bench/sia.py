@@ -22,7 +22,7 @@ COUNTS = (1, 2, 4, 8, 16)
 #: Mean completion time and makespan that Sia's simulator prints for its own policy and for Gavel's, and CPU seconds.
 PRINTED = {"Sia, with batch adaptation": (2_092.0, 44_856.0, 729.0), "Gavel's in it": (6_473.0, 98_172.0, 99.0)}
 POLICIES = (
-    "promises-first:caution=0", "promises-first", "greedy", "max-min", "optimus", "elastic-mip", "elasticflow",
+    "promises-first:risk_sigmas=0", "promises-first", "greedy", "max-min", "optimus", "elastic-mip", "elasticflow",
     "shortest-remaining:size=smallest",
 )  # fmt: skip
 OURS = POLICIES[0]

@@ -4,12 +4,16 @@ The file ``decor_pi.py`` of the family ``controllers`` holds the class ``DecorPi
 Nothing is imported before it is asked for.
 """
 
+import ast
+import inspect
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 
 from punctual.core.errors import InvalidSpec
 
@@ -31,15 +35,30 @@ def load(family: str, name: str) -> type:
     Raises
     ------
     InvalidSpec
-        The family or the name is unknown, or the plug-in of another distribution cannot be imported.
+        The family or the name is unknown, a library that it needs is not installed, or the plug-in of another
+        distribution cannot be imported.
     """
     if name in _own_names(family):
-        module = import_module(f"punctual.{family}.{name.replace('-', '_')}")
-        return _class_in(module, class_name(name))
+        return _class_in(_own_module(family, name), class_name(name))
     entry_point = _foreign(family).get(name)
     if entry_point is None:
         raise _unknown(family, name)
     return _load_foreign(family, entry_point)
+
+
+def summary(family: str, name: str) -> str:
+    """The first paragraph of the docstring, on one line. A plug-in of ours is read, not imported: it may need an extra."""
+    if name in _own_names(family):
+        spec = find_spec(f"punctual.{family}.{name.replace('-', '_')}")
+        tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+        own = class_name(name)
+        docstrings = (
+            ast.get_docstring(node) for node in tree.body if isinstance(node, ast.ClassDef) and node.name == own
+        )
+        docstring = next(docstrings, None)
+    else:
+        docstring = inspect.getdoc(load(family, name))
+    return " ".join((docstring or "").partition("\n\n")[0].split())
 
 
 def class_name(name: str) -> str:
@@ -69,6 +88,18 @@ def _package(family: str) -> ModuleSpec | None:
 
 def _foreign(family: str) -> dict[str, EntryPoint]:
     return {entry_point.name: entry_point for entry_point in entry_points(group=f"punctual.{family}")}
+
+
+def _own_module(family: str, name: str) -> ModuleType:
+    try:
+        return import_module(f"punctual.{family}.{name.replace('-', '_')}")
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] == "punctual":
+            raise
+        raise InvalidSpec(
+            f"the plug-in needs {error.name.partition('.')[0]}", "an installation without it",
+            f"'{name}' of punctual.{family}", "Install it with `pip install 'punctual[sim]'`.",
+        ) from error  # fmt: skip
 
 
 def _class_in(module: object, name: str) -> type:

@@ -21,7 +21,7 @@ def elastic(name: str, steps: float, **spec: object) -> JobView:
 
 #: Every device may be promised; and speeds are taken as they are declared.
 ALL = PromisesFirst(promised_frac=1.0)
-SURE = PromisesFirst(promised_frac=1.0, caution=0)
+SURE = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
 
 
 def promised(plan: Plan) -> set[str]:
@@ -54,10 +54,10 @@ def test_without_promises_worth_decides() -> None:
 
 def test_the_second_of_two_that_exclude_each_other_is_declined_if_wished() -> None:
     jobs = [elastic("one", 235.0, deadline_s=100.0), elastic("two", 235.0, deadline_s=100.0)]
-    plan = decide(PromisesFirst(admission="decline", caution=0), jobs, {"a": 4})
+    plan = decide(PromisesFirst(admission="decline", risk_sigmas=0), jobs, {"a": 4})
     assert promised(plan) == {"one"}
     assert set(plan.declines) == {"two"}
-    assert not decide(PromisesFirst(caution=0), jobs, {"a": 4}).declines
+    assert not decide(PromisesFirst(risk_sigmas=0), jobs, {"a": 4}).declines
 
 
 def test_what_cannot_be_done_at_full_speed_is_not_promised() -> None:
@@ -104,7 +104,7 @@ def test_short_jobs_are_worth_more() -> None:
         job("long", 4, steps=40_000.0, preemptible=True, on={"a": 4}),
         job("short", 4, steps=400.0, preemptible=True, at=1.0),
     ]
-    plan = decide(PromisesFirst(welcome=0), jobs, {"a": 4})
+    plan = decide(PromisesFirst(new_job_bonus_frac=0), jobs, {"a": 4})
     assert counts(plan, jobs) == {"short": 4}
     assert codes(plan) == {"long": "paused", "short": "starts"}
 
@@ -112,7 +112,7 @@ def test_short_jobs_are_worth_more() -> None:
 def test_a_change_that_costs_more_than_it_gains_is_not_made() -> None:
     jobs = [job("long", 4, steps=4_000.0, preemptible=True, on={"a": 4}, startup_s=300.0)]
     jobs.append(job("short", 4, steps=3_000.0, preemptible=True, at=1.0, startup_s=300.0))
-    assert counts(decide(PromisesFirst(welcome=0), jobs, {"a": 4}), jobs) == {"long": 4}
+    assert counts(decide(PromisesFirst(new_job_bonus_frac=0), jobs, {"a": 4}), jobs) == {"long": 4}
 
 
 def test_of_jobs_without_a_known_end_the_least_served_goes_first() -> None:
@@ -124,7 +124,7 @@ def test_of_jobs_without_a_known_end_the_least_served_goes_first() -> None:
 def test_a_job_that_waited_too_long_is_served() -> None:
     busy = job("busy", 4, steps=1e5, preemptible=True, on={"a": 4}, weight=1e6, at=9.0)
     waiting = job("waiting", 4, steps=400.0, preemptible=True)
-    parameters = PromisesFirst(patience_s=50.0, welcome=0)
+    parameters = PromisesFirst(max_wait_s=50.0, new_job_bonus_frac=0)
     assert counts(decide(parameters, [waiting, busy], {"a": 4}, at=100.0), [waiting, busy]) == {"busy": 4}
     late = decide(parameters, [waiting, busy], {"a": 4}, at=5000.0)
     assert isinstance(late.carry, dict)
@@ -163,7 +163,7 @@ def test_each_job_goes_to_the_kind_that_suits_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"admission": "maybe"}, {"caution": -1.0}, {"lasting_s": float("nan")}, {"promised_frac": 1.5}]
+    "wrong", [{"admission": "maybe"}, {"risk_sigmas": -1.0}, {"amortisation_s": float("nan")}, {"promised_frac": 1.5}]
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidSpec, match="promises-first"):

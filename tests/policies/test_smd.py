@@ -20,13 +20,11 @@ from punctual.core.protocols import Policy
 from punctual.core.resources import Resources, total
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.utility import Sigmoid
-from punctual.policies import _extra
-from punctual.policies._hardware import hardware_of
-from punctual.policies._interval import place_pair
-from punctual.policies._menu import undominated
-from punctual.policies._pairs import _utilities, formula_of, pairs_of, utility_of
+from punctual.policies._hardware import Hardware
+from punctual.policies._starting_round import place_pair
+from punctual.policies._worker_server_pairs import _utilities, formula_of, pairs_of, utility_of
 from punctual.policies.smd import Smd
-from punctual.policies.smd_exact import SmdExact
+from punctual.policies.smd_exact import SmdExact, undominated
 
 POLICIES: list[Policy] = [Smd(), SmdExact()]
 WORKER, SERVER = Resources(cores=2.0, gpus=1), Resources(cores=1.0)
@@ -304,7 +302,7 @@ def test_the_formula_is_found_again_and_speaks_for_pairs_that_were_not_asked_for
     kind: str, theta: tuple[float, ...]
 ) -> None:
     one = served("a", Resources(cores=200.0, gpus=60), theta)
-    hardware = hardware_of((Node(NodeId("n"), Resources(cores=200.0, gpus=60)),))
+    hardware = Hardware((Node(NodeId("n"), Resources(cores=200.0, gpus=60)),))
     pairs = pairs_of(hardware, one, "")
     assert pairs is not None
     assert len(pairs.workers) > 1000
@@ -342,10 +340,3 @@ def test_refuses_what_makes_no_sense(wrong: dict[str, Any]) -> None:
 def test_refuses_a_gap_below_zero() -> None:
     with pytest.raises(InvalidSpec, match="gap_limit"):
         SmdExact(gap_limit=-0.1)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_tells_what_to_install(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_extra, "find_spec", lambda name: None if name == "scipy" else object())
-    with pytest.raises(InvalidSpec, match="scipy"):
-        decide(policy, [job("a", 1)], {"n": 1})

@@ -1,7 +1,5 @@
 """`punctual controllers` and `punctual policies`: what can be chosen, one line each."""
 
-import inspect
-
 import typer
 
 from punctual import registry
@@ -21,9 +19,4 @@ def _list(family: str) -> None:
     names = registry.names(family)
     width = max(map(len, names), default=0)
     for name in names:
-        typer.echo(f"{name:<{width}}  {_summary(registry.load(family, name))}")
-
-
-def _summary(plug_in: type) -> str:
-    """The first paragraph of the docstring, on one line."""
-    return " ".join((inspect.getdoc(plug_in) or "").partition("\n\n")[0].split())
+        typer.echo(f"{name:<{width}}  {registry.summary(family, name)}")

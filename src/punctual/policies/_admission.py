@@ -12,8 +12,8 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
 from punctual.optim.timeline import Levels, Timeline
-from punctual.policies._base import Size, span_text
-from punctual.policies._draft import Draft
+from punctual.policies._jobs import Size, span_text
+from punctual.policies._plan_builder import PlanBuilder
 
 #: A finish this much behind the deadline is rounding: of instants, which are large numbers.
 _ROUNDING_S = 1e-6
@@ -36,21 +36,21 @@ class Admission:
     A job without a deadline, or of which size or speed is not known, is let in and not counted with.
     """
 
-    def __init__(self, draft: Draft, size: Size) -> None:
-        self._draft, self._size = draft, size
-        carry = draft.snapshot.carry
+    def __init__(self, builder: PlanBuilder, size: Size) -> None:
+        self._builder, self._size = builder, size
+        carry = builder.snapshot.carry
         carried = carry.get("admitted") if isinstance(carry, dict) else None
         self._admitted = set(carried) if isinstance(carried, list) else set()
         self._declines: dict[JobId, Reason] = {}
-        new = [view for view in draft.snapshot.waiting if self._is_new(view)]
+        new = [view for view in builder.snapshot.waiting if self._is_new(view)]
         if new:
             self._judge(new)
-        known = {view.spec.id for view in draft.snapshot.waiting if view.started_at is None}
+        known = {view.spec.id for view in builder.snapshot.waiting if view.started_at is None}
         self._remembered = sorted(known - self._declines.keys())
 
     def snapshot(self) -> Snapshot:
         """The picture without the jobs that are declined."""
-        picture = self._draft.snapshot
+        picture = self._builder.snapshot
         return replace(picture, waiting=tuple(one for one in picture.waiting if one.spec.id not in self._declines))
 
     def stamped(self, plan: Plan) -> Plan:
@@ -62,7 +62,10 @@ class Admission:
         return view.status == "queued" and view.started_at is None and view.spec.id not in self._admitted
 
     def _judge(self, new: Iterable[JobView]) -> None:
-        known = (*self._draft.snapshot.holding, *(one for one in self._draft.snapshot.waiting if not self._is_new(one)))
+        known = (
+            *self._builder.snapshot.holding,
+            *(one for one in self._builder.snapshot.waiting if not self._is_new(one)),
+        )
         claims = [claim for view in known if (claim := self._claim(view)) is not None]
         late = self._late(claims)
         for view in new:
@@ -76,21 +79,21 @@ class Admission:
                 self._declines[view.spec.id] = _refusal(claim, late_then - late)
 
     def _claim(self, view: JobView) -> _Claim | None:
-        draft, request = self._draft, self._draft.hardware.request(view, self._size)
+        builder, request = self._builder, self._builder.hardware.request(view, self._size)
         if view.deadline_at is None or request is None or view.status == "stopping":
             return None
-        held = draft.held(view)
-        kinds = [draft.hardware.kind_of[node] for node in held if node in draft.hardware.kind_of]
-        kind = next(iter(kinds or draft.kinds_for(view, request.amount)), None)
+        held = builder.held(view)
+        kinds = [builder.hardware.kind_of[node] for node in held if node in builder.hardware.kind_of]
+        kind = next(iter(kinds or builder.kinds_for(view, request.amount)), None)
         if kind is None:
             return None
-        rate_sps = draft.hardware.speed(view).rate_sps(request.n, request.amount.cores, kind)
-        steps = view.remaining_steps(draft.snapshot.at)
+        rate_sps = builder.hardware.speed(view).rate_sps(request.n, request.amount.cores, kind)
+        steps = view.remaining_steps(builder.snapshot.at)
         if rate_sps <= 0 or not steps:
             return None
         amount = float(request.amount.gpus or request.amount.cores)
         levels = Levels(np.array([0.0, amount]), np.array([0.0, rate_sps]))
-        return _Claim(view, kind, levels, steps, view.deadline_at - draft.snapshot.at)
+        return _Claim(view, kind, levels, steps, view.deadline_at - builder.snapshot.at)
 
     def _late(self, claims: Iterable[_Claim]) -> set[JobId]:
         """Who is late if each job in the order of deadlines runs as soon as its devices are free."""
@@ -106,7 +109,7 @@ class Admission:
         return late
 
     def _n_devices(self, kind: str, has_gpus: bool) -> float:
-        hardware = self._draft.hardware
+        hardware = self._builder.hardware
         rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
         return float(sum(room.gpus if has_gpus else room.cores for room in rooms))
 

@@ -1,128 +1,45 @@
-"""What all policies agree on: the order of jobs, the least a job may hold, and how parameters are checked."""
+"""What every policy has: its name, checks of its parameters, and a memory of the hardware it decides about."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from math import inf, isfinite
-from typing import Literal
+import re
+from dataclasses import dataclass, field
+from math import isfinite
 
+from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobView
-from punctual.core.resources import Resources, total
-from punctual.core.story import Reason
-from punctual.optim.placement import n_fitting
-
-#: Which of its allowed counts a job gets from a policy that does not resize.
-Size = Literal["largest", "smallest"]
-
-#: A job without workers holds at least this much while it runs: holding nothing would pause it.
-LEAST_CORES = 0.01
+from punctual.policies._hardware import HardwareMemory
+from punctual.policies._plan_builder import PlanBuilder
 
 
-def seniority(view: JobView) -> tuple[float, JobId]:
-    """Jobs submitted first come first; those submitted at the same instant by name."""
-    return view.submitted_at, view.spec.id
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBase:
+    """Base of the policies. Its memory spares work and changes no decision; each policy object has its own."""
 
+    _memory: HardwareMemory = field(default_factory=HardwareMemory, init=False, repr=False, compare=False)
 
-def is_protected(view: JobView) -> bool:
-    """Whether the job runs and may not be paused."""
-    return not view.spec.preemptible and view.status != "stopping"
+    def _builder(self, snapshot: Snapshot) -> PlanBuilder:
+        """An empty plan for `snapshot`."""
+        return PlanBuilder(snapshot, self._memory.hardware_of(snapshot.nodes))
 
+    def _check_choice(self, parameter: str, *choices: str) -> None:
+        """Raise `InvalidSpec` unless the parameter is one of `choices`."""
+        value = getattr(self, parameter)
+        if value not in choices:
+            raise self._wrong(f"`{parameter}` must be one of {', '.join(choices)}", f"'{value}'", "Choose one of them.")
 
-def may_pause(view: JobView) -> bool:
-    """Whether the job runs and may be paused; one that is still starting up is left alone until it does."""
-    return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
+    def _check_not_negative(self, parameter: str, unit: str = "") -> None:
+        """Raise `InvalidSpec` unless the parameter is finite and zero or more."""
+        value = getattr(self, parameter)
+        if not (isfinite(value) and value >= 0):
+            must, got = f"`{parameter}` must be finite and not negative", f"{value} {unit}".strip()
+            raise self._wrong(must, got, "Give zero or a positive number.")
 
+    def _check_positive(self, parameter: str, unit: str = "") -> None:
+        """Raise `InvalidSpec` unless the parameter is above zero (infinite is), or None."""
+        value = getattr(self, parameter)
+        if value is not None and not value > 0:
+            must, got = f"`{parameter}` must be above zero", f"{value} {unit}".strip()
+            raise self._wrong(must, got, "Give a positive number, or leave it out.")
 
-def unit_of(spec: JobSpec) -> Resources | None:
-    """What a job made of workers is counted by: a worker, and a server beside it if the job has servers.
-
-    Only a policy that weighs workers against servers gives a job more of one than of the other.
-    """
-    return spec.worker if spec.worker is None or spec.server is None else spec.worker + spec.server
-
-
-def n_workers(spec: JobSpec, allocation: Allocation) -> int:
-    """How many workers `allocation` has room for; 1 for a job without workers that holds something."""
-    unit = unit_of(spec)
-    if unit is None:
-        return int(bool(allocation))
-    return n_fitting(unit, total(allocation.values())) if allocation else 0
-
-
-def same_amount(one: Resources, other: Resources) -> bool:
-    """Whether two amounts are equal but for rounding."""
-    return one.fits_in(other) and other.fits_in(one)
-
-
-def least(spec: JobSpec, least_cores: float = LEAST_CORES) -> Resources:
-    """The least that a job without workers may be given: its floor, but not nothing."""
-    floor = replace(spec.floor, cores=min(max(spec.floor.cores, least_cores), spec.ceiling.cores))
-    return floor or spec.ceiling
-
-
-def seconds_for(steps: float | None, rate_sps: float) -> float:
-    """Time for so many steps; infinite where the steps or the rate are not known."""
-    if steps is None or rate_sps <= 0:
-        return 0.0 if steps == 0 else inf
-    return steps / rate_sps
-
-
-def check_choice(policy: str, parameter: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise `InvalidSpec` unless `value` is one of `choices`."""
-    if value not in choices:
-        raise InvalidSpec(
-            f"`{parameter}` must be one of {', '.join(choices)}", f"'{value}'", f"policy '{policy}'",
-            "Choose one of them.",
-        )  # fmt: skip
-
-
-def check_not_negative(policy: str, parameter: str, value: float, unit: str = "") -> None:
-    """Raise `InvalidSpec` unless `value` is finite and zero or more."""
-    if not (isfinite(value) and value >= 0):
-        raise InvalidSpec(
-            f"`{parameter}` must be finite and not negative", f"{value} {unit}".strip(), f"policy '{policy}'",
-            "Give zero or a positive number.",
-        )  # fmt: skip
-
-
-def span_text(seconds: float) -> str:
-    """A duration for people: ``"11 min"``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def amount_text(view: JobView, allocation: Allocation) -> str:
-    """What a job gets, for people: ``"8 workers on 2 nodes"``."""
-    n_nodes = len(allocation)
-    where = f"node '{next(iter(allocation))}'" if n_nodes == 1 else f"{n_nodes} nodes"
-    if view.spec.worker is None:
-        return f"{total(allocation.values())} on {where}"
-    n = n_workers(view.spec, allocation)
-    return f"{n} worker{'s' * (n != 1)} on {where}"
-
-
-def starts(view: JobView, allocation: Allocation) -> Reason:
-    """Why a job that held nothing gets something."""
-    facts = {"n_workers": float(n_workers(view.spec, allocation)), "n_nodes": float(len(allocation))}
-    verb = "starts" if view.started_at is None else "goes on"
-    return Reason("starts", f"{verb} with {amount_text(view, allocation)}", facts)
-
-
-def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
-    """Why a job gets nothing yet."""
-    if wanted.gpus:
-        n_free = sum([amount.gpus for amount in free.values()])
-        facts = {"wanted_gpus": float(wanted.gpus), "free_gpus": float(n_free)}
-        return Reason("waits", f"waits for {wanted.gpus} GPUs: {n_free} are free", facts)
-    free_cores = sum([amount.cores for amount in free.values()])
-    facts = {"wanted_cores": wanted.cores, "free_cores": free_cores}
-    return Reason("waits", f"waits for {wanted}: {free_cores:g} cores are free, on {len(free)} nodes", facts)
-
-
-def never_fits(view: JobView) -> Reason:
-    """Why a job gets nothing ever."""
-    unit = unit_of(view.spec)
-    least_amount = unit * view.spec.worker_counts()[0] if unit else least(view.spec)
-    return Reason("never-fits", f"the nodes of no kind have the {least_amount} that it needs at least, even if empty")
+    def _wrong(self, must: str, got: str, remedy: str) -> InvalidSpec:
+        name = re.sub("(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+        return InvalidSpec(must, got, f"policy '{name}'", remedy)

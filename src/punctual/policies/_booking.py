@@ -10,9 +10,8 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.optim.timeline import Levels, Share, Timeline
-from punctual.policies._draft import Draft
-from punctual.policies._elastic import worker_rungs
-from punctual.policies._hardware import Hardware, Remembered, Speed
+from punctual.policies._hardware import Hardware, Speed
+from punctual.policies._plan_builder import PlanBuilder
 
 #: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
 Pool = tuple[str, bool]
@@ -85,10 +84,10 @@ class Claim:
         return self.work / float(self.ladder.levels.rates[-1]) if self.ladder.known else inf
 
 
-def claim_of(draft: Draft, view: JobView, kind: str, n_before: int, *, held: bool) -> Claim | None:
+def claim_of(builder: PlanBuilder, view: JobView, kind: str, n_before: int, *, held: bool) -> Claim | None:
     """The claim of a job on the nodes of `kind`; None if they cannot hold it."""
-    spec, at = view.spec, draft.snapshot.at
-    ladder = _ladder(draft.hardware, view, kind, n_before)
+    spec, at = view.spec, builder.snapshot.at
+    ladder = _ladder(builder.hardware, view, kind, n_before)
     if ladder is None or spec.worker is None:
         return None
     steps = view.remaining_steps(at)
@@ -99,17 +98,10 @@ def claim_of(draft: Draft, view: JobView, kind: str, n_before: int, *, held: boo
     return Claim(view, (kind, spec.worker.gpus > 0), ladder, n_before, least, work, at, until_s)
 
 
-#: Ladders of each speed, by kind of nodes, how many counts there are and the count the job has.
-_LADDERS = Remembered[Speed, dict[tuple[str, int, int], Ladder | None]](lambda _: {})
-
-
 def _ladder(hardware: Hardware, view: JobView, kind: str, n_before: int) -> Ladder | None:
-    n_rungs, speed = len(worker_rungs(hardware, view)), hardware.speed(view)
-    known = _LADDERS(speed)
-    key = kind, n_rungs, n_before
-    if key not in known:
-        known[key] = _new_ladder(view, speed, kind, hardware.counts(view.spec)[:n_rungs], n_before)
-    return known[key]
+    n_rungs, speed = len(hardware.counts_wanted(view)), hardware.speed(view)
+    counts = hardware.counts(view.spec)[:n_rungs]
+    return speed.derived(("ladder", kind, n_rungs, n_before), lambda: _new_ladder(view, speed, kind, counts, n_before))
 
 
 def _new_ladder(view: JobView, speed: Speed, kind: str, counts: tuple[int, ...], n_before: int) -> Ladder | None:

@@ -7,7 +7,6 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Literal
 
-from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
@@ -15,11 +14,11 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.optim.buddy import Block, moves_for
 from punctual.optim.timeline import Share, Timeline
-from punctual.policies._base import n_workers, never_fits, seniority, span_text, starts, waits
 from punctual.policies._booking import Book, Claim, Pool, Steps, claim_of
-from punctual.policies._draft import Draft
-from punctual.policies._elastic import lay_out
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import n_workers, never_fits, seniority, span_text, starts, waits
+from punctual.policies._layout import lay_out
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import apply_demands, repair
 
 #: Who gets what is spare: whose marginal return is greatest, or least.
 SpareTo = Literal["saving", "costly"]
@@ -30,34 +29,34 @@ _TOLERANCE = 1e-6
 _SOONEST_S = 0.1
 
 
-def planned(snapshot: Snapshot, *, admission: bool, spare_to: SpareTo, slot_s: float, margin_s: float) -> Plan:
+def planned(builder: PlanBuilder, *, admission: bool, spare_to: SpareTo, slot_s: float, margin_s: float) -> Plan:
     """The plan; for the arguments see `punctual.policies.elasticflow`."""
-    draft = Draft(snapshot)
-    idle = settle(draft)
-    follow_demands(draft)
+    snapshot = builder.snapshot
+    idle = repair(builder)
+    apply_demands(builder)
     waiting = [view for view in sorted((*snapshot.waiting, *idle), key=seniority) if view.status != "stopping"]
-    _start_wholes(draft, [view for view in waiting if view.spec.worker is None])
-    promises = _Promises(draft, margin_s=margin_s, admission=admission)
+    _start_wholes(builder, [view for view in waiting if view.spec.worker is None])
+    promises = _Promises(builder, margin_s=margin_s, admission=admission)
     promises.take([view for view in waiting if view.spec.worker is not None])
     sharing = [_Sharing(book, promises.free_takers[pool], spare_to, slot_s) for pool, book in promises.books.items()]
     runners = [runner for one in sharing for runner in one.share_out()]
-    _lay_out(draft, runners)
-    _explain_waiting(draft, runners, promises)
+    _lay_out(builder, runners)
+    _explain_waiting(builder, runners, promises)
     # A job that is late all the same can wait for the next event.
     rises_at_s = min((runner.rises_at_s() for runner in runners if not runner.is_late), default=inf)
-    plan = draft.plan(shares=promises.remembered())
+    plan = builder.build(shares=promises.remembered())
     at = None if rises_at_s == inf else snapshot.at + max(rises_at_s, _SOONEST_S)
     return replace(plan, declines=promises.declines, ask_again_at=at)
 
 
-def _start_wholes(draft: Draft, views: Iterable[JobView]) -> None:
+def _start_wholes(builder: PlanBuilder, views: Iterable[JobView]) -> None:
     """Jobs without workers get what they demand, in order of submission, as long as there is room."""
     for view in views:
-        allocation = draft.fit(view)
+        allocation = builder.fit(view)
         if allocation is None:
-            draft.explain(view, waits(view.spec.floor or view.spec.ceiling, draft.free))
+            builder.explain(view, waits(view.spec.floor or view.spec.ceiling, builder.free))
             return
-        draft.put(view, allocation, starts(view, allocation))
+        builder.put(view, allocation, starts(view, allocation))
 
 
 class _Promises:
@@ -71,15 +70,15 @@ class _Promises:
         For each pool, the jobs without: no deadline, or nothing known of their speed. They take what is spare.
     """
 
-    def __init__(self, draft: Draft, *, margin_s: float, admission: bool) -> None:
-        self._draft = draft
+    def __init__(self, builder: PlanBuilder, *, margin_s: float, admission: bool) -> None:
+        self._builder = builder
         self._admission = admission
         #: What the last plan promised: kind of nodes, and what the job is to hold from when on.
-        self._last = _carried(draft.snapshot.carry)
+        self._last = _carried(builder.snapshot.carry)
         self.declines: dict[JobId, Reason] = {}
         self.free_takers: dict[Pool, list[Claim]] = defaultdict(list)
         claims = self._running()
-        timelines = _timelines(draft, [claim for own in claims.values() for claim in own])
+        timelines = _timelines(builder, [claim for own in claims.values() for claim in own])
         self._margin_s, self._timelines = margin_s, timelines
         self._held = {pool: [claim for claim in claims[pool] if claim.has_goal] for pool in timelines}
         self.books: dict[Pool, Book] = {}
@@ -89,7 +88,7 @@ class _Promises:
         found = [(view, self._offers(view)) for view in waiting]
         for view, offers in found:
             if not offers:
-                self._draft.explain(view, never_fits(view))
+                self._builder.explain(view, never_fits(view))
             elif not offers[0].has_goal:
                 self.free_takers[offers[0].pool].append(offers[0])
         promisable = [(view, offers) for view, offers in found if offers and offers[0].has_goal]
@@ -107,7 +106,7 @@ class _Promises:
         return {
             id: {"kind": kind, "steps": [list(step) for step in steps]}
             for (kind, _), book in self.books.items()
-            for id, steps in book.steps(self._draft.snapshot.at).items()
+            for id, steps in book.steps(self._builder.snapshot.at).items()
         }
 
     def _is_old(self, view: JobView) -> bool:
@@ -115,12 +114,12 @@ class _Promises:
 
     def _running(self) -> dict[Pool, list[Claim]]:
         claims: dict[Pool, list[Claim]] = defaultdict(list)
-        for view in sorted(self._draft.snapshot.holding, key=seniority):
-            held = self._draft.held(view)
+        for view in sorted(self._builder.snapshot.holding, key=seniority):
+            held = self._builder.held(view)
             if not held or view.spec.worker is None or view.status == "stopping":
                 continue
-            kind = self._draft.hardware.kind_of[next(iter(held))]
-            claim = claim_of(self._draft, view, kind, n_workers(view.spec, held), held=True)
+            kind = self._builder.hardware.kind_of[next(iter(held))]
+            claim = claim_of(self._builder, view, kind, n_workers(view.spec, held), held=True)
             if claim is not None:
                 claims[claim.pool].append(claim)
                 if not claim.has_goal:
@@ -129,11 +128,11 @@ class _Promises:
 
     def _offers(self, view: JobView) -> list[Claim]:
         """What the job could claim, the fastest kind of nodes first."""
-        amounts = self._draft.hardware.worker_amounts(view.spec)
+        amounts = self._builder.hardware.worker_amounts(view.spec)
         if not amounts:
             return []
-        kinds = self._draft.kinds_for(view, amounts[0])
-        return [claim for kind in kinds if (claim := claim_of(self._draft, view, kind, 0, held=False)) is not None]
+        kinds = self._builder.kinds_for(view, amounts[0])
+        return [claim for kind in kinds if (claim := claim_of(self._builder, view, kind, 0, held=False)) is not None]
 
     def _keep(self, old: list[tuple[JobView, list[Claim]]]) -> None:
         """Open the books with what was promised; a job stays on the kind of nodes where it was promised that."""
@@ -192,12 +191,12 @@ def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
     }
 
 
-def _timelines(draft: Draft, claims: Iterable[Claim]) -> dict[Pool, Timeline]:
+def _timelines(builder: PlanBuilder, claims: Iterable[Claim]) -> dict[Pool, Timeline]:
     """What the jobs made of workers can have: what is free, and what they have; less the least of those not to be paused."""
     amounts: dict[Pool, float] = {}
-    for kind, nodes in draft.hardware.kinds.items():
-        amounts[kind, True] = float(sum([draft.free[node].gpus for node in nodes]))
-        amounts[kind, False] = sum([draft.free[node].cores for node in nodes])
+    for kind, nodes in builder.hardware.kinds.items():
+        amounts[kind, True] = float(sum([builder.free[node].gpus for node in nodes]))
+        amounts[kind, False] = sum([builder.free[node].cores for node in nodes])
     for claim in claims:
         worker, pool = claim.view.spec.worker or Resources(), claim.pool
         amounts[pool] += claim.n_before * (worker.gpus if pool[1] else worker.cores)
@@ -297,73 +296,75 @@ def _promised(claim: Claim, share: Share) -> _Runner:
     return _Runner(claim, share, i, int(amounts.searchsorted(share.amounts.max())))
 
 
-def _lay_out(draft: Draft, runners: list[_Runner]) -> None:
+def _lay_out(builder: PlanBuilder, runners: list[_Runner]) -> None:
     """Find nodes: first what becomes less, then the rest, the largest first, in one piece where that can be."""
     changed = [runner for runner in runners if runner.n != runner.claim.n_before]
     shrinking = [runner for runner in changed if runner.n < runner.claim.n_before]
     for runner in sorted(shrinking, key=lambda one: seniority(one.view)):
         if runner.n:
-            _place(draft, runner)
+            _place(builder, runner)
         else:
-            draft.put(runner.view, {}, _paused(runner))
+            builder.put(runner.view, {}, _paused(runner))
     growing = [runner for runner in changed if runner.n > runner.claim.n_before]
     fixed = {runner.view.spec.id for runner in growing}
     for runner in sorted(growing, key=lambda one: (-float(one.claim.ladder.levels.amounts[one.i]), *one.claim.rank)):
-        _make_room(draft, runner, fixed)
-        _place(draft, runner)
+        _make_room(builder, runner, fixed)
+        _place(builder, runner)
 
 
-def _place(draft: Draft, runner: _Runner) -> None:
+def _place(builder: PlanBuilder, runner: _Runner) -> None:
     view = runner.view
-    lay_out(draft, [(view, runner.claim.n_before, runner.n)])
-    reason = draft.reasons.get(view.spec.id)
-    if reason is not None and draft.held(view):
-        draft.explain(view, _with_promise(reason, runner))
+    lay_out(builder, [(view, runner.claim.n_before, runner.n)])
+    reason = builder.reasons.get(view.spec.id)
+    if reason is not None and builder.held(view):
+        builder.explain(view, _with_promise(reason, runner))
 
 
-def _make_room(draft: Draft, runner: _Runner, fixed: set[JobId]) -> None:
+def _make_room(builder: PlanBuilder, runner: _Runner, fixed: set[JobId]) -> None:
     """Move smaller jobs together where the job would otherwise be split over more nodes than need be."""
     view, worker, kind = runner.view, runner.view.spec.worker, runner.claim.pool[0]
     if worker is None:
         return
-    hardware, held = draft.hardware, draft.held(view)
+    hardware, held = builder.hardware, builder.held(view)
     nodes = hardware.kinds[kind]
-    found = draft.find(view, runner.n, worker, {node: draft.without(view)[node] for node in nodes})
+    found = builder.find(view, runner.n, worker, {node: builder.without(view)[node] for node in nodes})
     if found is not None and len(found) <= hardware.n_nodes(runner.n, worker, kind):
         return
-    free, capacity = ({node: room[node] for node in nodes} for room in (draft.free, hardware.capacity))
-    for block, node in moves_for(runner.n, worker, free, capacity, _movable(draft, fixed), held) or ():
-        draft.put(block.id, {node: block.amount}, Reason("moved", f"moved: '{view.spec.id}' gets a place in one piece"))
+    free, capacity = ({node: room[node] for node in nodes} for room in (builder.free, hardware.capacity))
+    for block, node in moves_for(runner.n, worker, free, capacity, _movable(builder, fixed), held) or ():
+        builder.put(
+            block.id, {node: block.amount}, Reason("moved", f"moved: '{view.spec.id}' gets a place in one piece")
+        )
 
 
-def _movable(draft: Draft, fixed: set[JobId]) -> dict[NodeId, list[Block[JobView]]]:
+def _movable(builder: PlanBuilder, fixed: set[JobId]) -> dict[NodeId, list[Block[JobView]]]:
     """Jobs that lie whole on one node and may be restarted elsewhere, by node.
 
     One that this plan, or the last one, changes is none of them: it would wait for room while others wait for what it
     gives up, and the two may be the same.
     """
     blocks: dict[NodeId, list[Block[JobView]]] = defaultdict(list)
-    for view in sorted(draft.snapshot.holding, key=seniority):
+    for view in sorted(builder.snapshot.holding, key=seniority):
         id, held = view.spec.id, view.planned
-        is_settled = view.status == "running" and view.granted == held and id not in fixed and id not in draft.grants
+        is_settled = view.status == "running" and view.granted == held and id not in fixed and id not in builder.grants
         if is_settled and view.spec.preemptible and view.spec.worker is not None and len(held) == 1:
             node, amount = next(iter(held.items()))
             blocks[node].append(Block(view, node, amount))
     return blocks
 
 
-def _explain_waiting(draft: Draft, runners: Iterable[_Runner], promises: _Promises) -> None:
+def _explain_waiting(builder: PlanBuilder, runners: Iterable[_Runner], promises: _Promises) -> None:
     """Tell new jobs with a promise when they begin, and the first of the others that wait what is missing."""
     idle = [runner for runner in runners if runner.n == 0 and runner.claim.n_before == 0]
     for runner in idle:
         if runner.share is not None and promises.is_new(runner.claim.id):
             wait_s = runner.rises_at_s()
             text = f"promised: it begins within {span_text(wait_s)} and is on time"
-            draft.explain(runner.view, Reason("promised", text, {"wait_s": wait_s, "until_s": runner.claim.until_s}))
+            builder.explain(runner.view, Reason("promised", text, {"wait_s": wait_s, "until_s": runner.claim.until_s}))
     others = [runner.view for runner in idle if runner.share is None]
     if others:
         first = min(others, key=seniority)
-        draft.explain(first, waits(draft.hardware.worker_amounts(first.spec)[0], draft.free))
+        builder.explain(first, waits(builder.hardware.worker_amounts(first.spec)[0], builder.free))
 
 
 def _paused(runner: _Runner) -> Reason:

@@ -1,11 +1,11 @@
 """The hardware there is, and what can be said of a job on it before it runs."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
@@ -13,7 +13,7 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import Shape
 from punctual.optim.placement import n_fitting
-from punctual.policies._base import Size, least, n_workers, seconds_for, unit_of
+from punctual.policies._jobs import Size, least, n_workers, seconds_for, unit_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -69,7 +69,8 @@ class Hardware:
         for node in self.nodes:
             self.kinds.setdefault(node.device, []).append(node.id)
         #: How many nodes of each size there are: mostly one size, so a question about all nodes is about that one.
-        self._room_sizes = {kind: Counter(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
+        self.room_sizes = {kind: Counter(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
+        self.total_of = {kind: total(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
         #: Tells these nodes from nearly all others; the same on every machine, unlike a hash.
         self.checksum = [
             sum(i * room.gpus for i, room in enumerate(self.capacity.values(), 1)),
@@ -109,7 +110,7 @@ class Hardware:
     def n_per_node(self, worker: Resources, kind: str) -> int:
         """How many workers the largest node of a kind holds, if it is empty."""
         # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
-        return max([n_fitting(worker, room) for room in self._room_sizes[kind]], default=0)
+        return max([n_fitting(worker, room) for room in self.room_sizes[kind]], default=0)
 
     def request(self, view: JobView, size: Size) -> Request | None:
         """What a policy that does not resize gives the job; None if that is more than there is."""
@@ -119,9 +120,22 @@ class Hardware:
         """For a job without workers: its demand, or as much of it as one node has; None if not even the floor fits."""
         floor = least(view.spec)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
-        rooms = {room for rooms in self._room_sizes.values() for room in rooms if floor.fits_in(room)}
+        rooms = {room for rooms in self.room_sizes.values() for room in rooms if floor.fits_in(room)}
         offers = [wanted.at_most(room) for room in rooms]
         return max(offers, key=lambda offer: (offer.gpus, offer.cores, offer.memory_bytes), default=None)
+
+    def counts_wanted(self, view: JobView) -> tuple[int, ...]:
+        """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
+        counts, unit = self.counts(view.spec), unit_of(view.spec)
+        if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
+            return counts
+        wanted = tuple(n for n in counts if (unit * n).fits_in(view.demand))
+        return wanted or counts[:1]
+
+    def amounts_wanted(self, view: JobView) -> tuple[Resources, ...]:
+        """What a job made of workers can hold, up to its demand; empty if the nodes cannot hold it."""
+        amounts = self.worker_amounts(view.spec)
+        return amounts if view.spec.controller is None else amounts[: len(self.counts_wanted(view))]
 
     def _is_broken(self, view: JobView) -> bool:
         """Whether the last plan gives the job what it cannot have, or nothing."""
@@ -152,7 +166,7 @@ class Hardware:
         return steps_between(self.worker_amounts(spec))
 
     def _n_of_kind(self, worker: Resources, kind: str) -> int:
-        return sum([n_fitting(worker, room) * n_nodes for room, n_nodes in self._room_sizes[kind].items()])
+        return sum([n_fitting(worker, room) * n_nodes for room, n_nodes in self.room_sizes[kind].items()])
 
     def _largest(self, view: JobView) -> Request | None:
         counts = self.counts(view.spec)
@@ -188,20 +202,19 @@ def _n_planned(view: JobView) -> int:
     return n_workers(view.spec, view.planned)
 
 
-#: Clusters rarely change: one entry is enough, a few serve interleaved simulations.
-_HARDWARE: list[tuple[tuple[Node, ...], Hardware]] = []
-_N_HARDWARE_MAX = 4
+class HardwareMemory:
+    """The hardware of the last snapshot: nodes rarely change, and much is remembered about jobs on them."""
 
+    def __init__(self) -> None:
+        self._nodes: tuple[Node, ...] = ()
+        self._hardware: Hardware | None = None
 
-def hardware_of(nodes: tuple[Node, ...]) -> Hardware:
-    """The hardware of `nodes`, with what is remembered about jobs on it."""
-    for known, hardware in _HARDWARE:
-        if known is nodes:
-            return hardware
-    found = next((hardware for known, hardware in _HARDWARE if known == nodes), None) or Hardware(nodes)
-    del _HARDWARE[_N_HARDWARE_MAX - 1 :]
-    _HARDWARE.insert(0, (nodes, found))
-    return found
+    def hardware_of(self, nodes: tuple[Node, ...]) -> Hardware:
+        """The hardware of `nodes`, with what is remembered about jobs on it."""
+        if self._hardware is None or (nodes is not self._nodes and nodes != self._nodes):
+            self._hardware = Hardware(nodes)
+        self._nodes = nodes
+        return self._hardware
 
 
 class Speed:
@@ -214,6 +227,14 @@ class Speed:
         self._served: dict[tuple[int, int, str], float] = {}
         self._served_together: dict[tuple[str, int, int], Sequence[Sequence[float]] | None] = {}
         self._units_per_node: dict[str, int] = {}
+        #: What was derived from these rates, by whoever derived it.
+        self._derived: dict[Hashable, object] = {}
+
+    def derived(self, key: Hashable, compute: Callable[[], V]) -> V:
+        """What `compute` makes of the rates, computed once; one `key` always means the same computation."""
+        if key not in self._derived:
+            self._derived[key] = compute()
+        return cast(V, self._derived[key])
 
     def rate_sps(self, n: int, cores: float, kind: str | None = None) -> float:
         """Expected steps per second, on the fastest kind if none is named; 0 where nothing is known."""

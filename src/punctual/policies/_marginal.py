@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from punctual.core.job import JobView
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.policies._base import seconds_for, seniority
-from punctual.policies._draft import Draft, Space
+from punctual.policies._jobs import seconds_for, seniority
+from punctual.policies._plan_builder import PlanBuilder, Space
 
 #: Numbers of workers and of servers; a job without servers has none of these at any time.
 Parts = tuple[int, int]
@@ -48,7 +48,7 @@ class Runner:
         "_worker", "age", "before", "kind", "next_steps", "path", "view",
     )  # fmt: skip
 
-    def __init__(self, draft: Draft, view: JobView, kind: str, before: Parts, pressure: float) -> None:
+    def __init__(self, builder: PlanBuilder, view: JobView, kind: str, before: Parts, pressure: float) -> None:
         spec = view.spec
         self.view, self.kind, self.before, self.age = view, kind, before, seniority(view)
         self._pressure = pressure
@@ -56,11 +56,11 @@ class Runner:
         #: Dominant shares of a worker and of a server.
         self._shares = (1.0, 1.0)
         self._limit = spec.ceiling if spec.controller is None else view.demand.at_most(spec.ceiling)
-        self._counts = draft.hardware.worker_counts(spec) if spec.server else draft.hardware.counts(spec)
+        self._counts = builder.hardware.worker_counts(spec) if spec.server else builder.hardware.counts(spec)
         #: Index of the next larger number of workers.
         self._i_after = 1
-        self._speed = draft.hardware.speed(view)
-        self._steps = view.remaining_steps(draft.snapshot.at)
+        self._speed = builder.hardware.speed(view)
+        self._steps = view.remaining_steps(builder.snapshot.at)
         #: All that it had in this race, its least first: what is tried where the last one does not fit on nodes.
         self.path: list[Parts] = [self.least] if self._counts else []
         self._end_s = inf
@@ -176,30 +176,30 @@ class Race:
 
     Parameters
     ----------
-    draft
+    builder
         What is free in it is there to be given.
     pressure
         Factor on a job's gains.
     """
 
-    def __init__(self, draft: Draft, pressure: Callable[[JobView], float]) -> None:
-        hardware = draft.hardware
-        self._draft, self._pressure = draft, pressure
+    def __init__(self, builder: PlanBuilder, pressure: Callable[[JobView], float]) -> None:
+        hardware = builder.hardware
+        self._builder, self._pressure = builder, pressure
         self._wholes = {
             kind: total(hardware.capacity[node] for node in nodes) for kind, nodes in hardware.kinds.items()
         }
-        self._spaces = {kind: Space(draft.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+        self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
         self.runners: dict[str, list[Runner]] = {kind: [] for kind in hardware.kinds}
 
     def resume(self, views: Iterable[JobView], *, keep: bool) -> None:
         """Let jobs that hold something go on: with all of it (`keep`), or with the least, to share the rest anew."""
         for view in views:
-            held = self._draft.held(view)
+            held = self._builder.held(view)
             parts = view.spec.parts_of(total(held.values()))
             if not held or parts is None or view.status == "stopping":
                 continue
-            kind = self._draft.hardware.kind_of[next(iter(held))]
-            runner = Runner(self._draft, view, kind, parts, self._pressure(view))
+            kind = self._builder.hardware.kind_of[next(iter(held))]
+            runner = Runner(self._builder, view, kind, parts, self._pressure(view))
             if keep:
                 runner.keep()
             else:
@@ -213,11 +213,11 @@ class Race:
 
         Nothing: there will never be room for it.
         """
-        runner = Runner(self._draft, view, "", _HOLDS_NOTHING, self._pressure(view))
+        runner = Runner(self._builder, view, "", _HOLDS_NOTHING, self._pressure(view))
         if not runner.path:
             return NOTHING
         least = runner.amount(runner.least)
-        kinds = [kind for kind in self._draft.kinds_for(view, least) if least.fits_in(self._wholes[kind])]
+        kinds = [kind for kind in self._builder.kinds_for(view, least) if least.fits_in(self._wholes[kind])]
         if not kinds or not least.fits_in(view.spec.ceiling):
             return NOTHING
         for kind in kinds:

@@ -8,7 +8,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.optim.solution import IntArray
 from punctual.optim.spans import Ladder, Spans
-from punctual.policies._options import Pool
+from punctual.policies._configurations import Pool
 
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
 _N_SPANS_MAX = 96

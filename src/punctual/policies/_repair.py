@@ -1,19 +1,19 @@
 """What comes before anything is shared: jobs without their place, demands that have changed, jobs without workers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
-from punctual.policies._base import is_protected, least, never_fits, same_amount, seniority, starts
-from punctual.policies._draft import Draft
+from punctual.policies._jobs import is_protected, least, never_fits, same_amount, seniority, starts
+from punctual.policies._plan_builder import PlanBuilder
 
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
 _LESS_THERE = Reason("less-there", "the node has less than it had: the job is at its floor")
 
 
-def settle(draft: Draft) -> list[JobView]:
+def repair(builder: PlanBuilder) -> list[JobView]:
     """Take back what cannot stay as it is.
 
     Returns
@@ -21,53 +21,53 @@ def settle(draft: Draft) -> list[JobView]:
     list of JobView
         The jobs that hold nothing now, in order of submission: those that are being paused, those that lost a node of
         several, and those that no longer fit on a node with less capacity than it had. If one that may not be paused
-        finds no other place the draft is infeasible.
+        finds no other place the builder is infeasible.
     """
-    is_broken = draft.hardware.is_broken
-    displaced = [view for view in draft.snapshot.holding if is_broken(view) and view.status != "stopping"]
+    is_broken = builder.hardware.is_broken
+    displaced = [view for view in builder.snapshot.holding if is_broken(view) and view.status != "stopping"]
     for view in displaced:
         if view.planned:
-            draft.put(view, {}, _DISPLACED)
-    if draft.hardware_changed:
-        displaced += _relieve_nodes(draft)
-    return _rehouse(draft, displaced)
+            builder.put(view, {}, _DISPLACED)
+    if builder.hardware_changed:
+        displaced += _relieve_nodes(builder)
+    return _rehouse(builder, displaced)
 
 
-def _relieve_nodes(draft: Draft) -> list[JobView]:
+def _relieve_nodes(builder: PlanBuilder) -> list[JobView]:
     """Make what is planned fit where nodes have less than they had; the jobs that had to leave."""
-    on_node: dict[NodeId, list[JobView]] = {node: [] for node in sorted(_too_full(draft))}
-    for view in sorted(draft.snapshot.holding, key=_goes_last) if on_node else ():
-        for node in draft.held(view).keys() & on_node.keys():
+    on_node: dict[NodeId, list[JobView]] = {node: [] for node in sorted(_too_full(builder))}
+    for view in sorted(builder.snapshot.holding, key=_goes_last) if on_node else ():
+        for node in builder.held(view).keys() & on_node.keys():
             on_node[node].append(view)
-    return [view for node, views in on_node.items() for view in _relieve(draft, node, views)]
+    return [view for node, views in on_node.items() for view in _relieve(builder, node, views)]
 
 
-def _too_full(draft: Draft) -> list[NodeId]:
+def _too_full(builder: PlanBuilder) -> list[NodeId]:
     """The nodes on which more is planned than they have."""
     held: dict[NodeId, Resources] = {}
-    for view in draft.snapshot.holding:
-        for node, amount in draft.held(view).items():
+    for view in builder.snapshot.holding:
+        for node, amount in builder.held(view).items():
             held[node] = held[node] + amount if node in held else amount
-    capacity = draft.hardware.capacity
+    capacity = builder.hardware.capacity
     return [node for node, amount in held.items() if node in capacity and not amount.fits_in(capacity[node])]
 
 
-def _relieve(draft: Draft, node: NodeId, views: list[JobView]) -> list[JobView]:
+def _relieve(builder: PlanBuilder, node: NodeId, views: list[JobView]) -> list[JobView]:
     """Jobs without workers go down to their floor, then jobs leave; of each the youngest first."""
 
     def is_too_full() -> bool:
-        held = (draft.held(view).get(node, NOTHING) for view in views)
-        return not total(held).fits_in(draft.hardware.capacity[node])
+        held = (builder.held(view).get(node, NOTHING) for view in views)
+        return not total(held).fits_in(builder.hardware.capacity[node])
 
     leaving: list[JobView] = []
     for view in reversed(views):
-        if is_too_full() and view.spec.worker is None and len(draft.held(view)) == 1:
-            draft.put(view, {node: least(view.spec).at_most(draft.held(view)[node])}, _LESS_THERE)
+        if is_too_full() and view.spec.worker is None and len(builder.held(view)) == 1:
+            builder.put(view, {node: least(view.spec).at_most(builder.held(view)[node])}, _LESS_THERE)
     for view in reversed(views):
         if is_too_full() and view.status != "stopping":
-            draft.put(view, {}, _DISPLACED)
+            builder.put(view, {}, _DISPLACED)
             leaving.append(view)
-    draft.recount([node])
+    builder.recount([node])
     return leaving
 
 
@@ -75,56 +75,56 @@ def _goes_last(view: JobView) -> tuple[bool, float, JobId]:
     return view.spec.preemptible, view.submitted_at, view.spec.id
 
 
-def _rehouse(draft: Draft, displaced: Iterable[JobView]) -> list[JobView]:
+def _rehouse(builder: PlanBuilder, displaced: Iterable[JobView]) -> list[JobView]:
     """Find a place for jobs that may not be paused, at the expense of those that may; the jobs that hold nothing."""
     homeless: list[JobView] = []
     for view in sorted(displaced, key=seniority):
         if not is_protected(view):
             homeless.append(view)
             continue
-        allocation = draft.fit(view) or _evict(draft, view, homeless)
+        allocation = builder.fit(view) or _evict(builder, view, homeless)
         if allocation is not None:
-            draft.put(view, allocation, Reason("moved", "a node it was on is gone or has less than it had"))
+            builder.put(view, allocation, Reason("moved", "a node it was on is gone or has less than it had"))
         else:
             homeless.append(view)
-            draft.status = "infeasible" if view.planned else draft.status
+            builder.status = "infeasible" if view.planned else builder.status
     return sorted(homeless, key=seniority)
 
 
-def _evict(draft: Draft, view: JobView, homeless: list[JobView]) -> Allocation | None:
+def _evict(builder: PlanBuilder, view: JobView, homeless: list[JobView]) -> Allocation | None:
     """Pause the youngest jobs that may be paused until `view` fits."""
     candidates = [
         other
-        for other in draft.snapshot.holding
-        if other.spec.preemptible and other.status != "stopping" and draft.held(other)
+        for other in builder.snapshot.holding
+        if other.spec.preemptible and other.status != "stopping" and builder.held(other)
     ]
     for other in sorted(candidates, key=seniority, reverse=True):
         text = f"paused: '{view.spec.id}' lost its place and may not be paused"
-        draft.put(other, {}, Reason("paused", text))
+        builder.put(other, {}, Reason("paused", text))
         homeless.append(other)
-        allocation = draft.fit(view)
+        allocation = builder.fit(view)
         if allocation is not None:
             return allocation
     return None
 
 
-def follow_demands(draft: Draft) -> bool:
+def apply_demands(builder: PlanBuilder) -> bool:
     """Give jobs without workers what their controllers demand now, where they are; whether there are such jobs."""
-    steered = [view for view in draft.snapshot.holding if _is_steered(view) and len(draft.held(view)) == 1]
+    steered = [view for view in builder.snapshot.holding if _is_steered(view) and len(builder.held(view)) == 1]
     wanted = {view.spec.id: view.demand.at_most(view.spec.ceiling).at_least(least(view.spec)) for view in steered}
     for view in sorted(steered, key=seniority):
-        _follow(draft, view, wanted[view.spec.id], may_grow=False)
+        _follow(builder, view, wanted[view.spec.id], may_grow=False)
     for view in sorted(steered, key=seniority):
-        _follow(draft, view, wanted[view.spec.id], may_grow=True)
+        _follow(builder, view, wanted[view.spec.id], may_grow=True)
     return bool(steered)
 
 
-def _follow(draft: Draft, view: JobView, wanted: Resources, *, may_grow: bool) -> None:
-    (node, held), = draft.held(view).items()  # fmt: skip
-    room = draft.free[node] + held if may_grow else held
+def _follow(builder: PlanBuilder, view: JobView, wanted: Resources, *, may_grow: bool) -> None:
+    (node, held), = builder.held(view).items()  # fmt: skip
+    room = builder.free[node] + held if may_grow else held
     amount = wanted.at_most(room)
     if not same_amount(amount, held):
-        draft.put(view, {node: amount}, follows_demand(wanted, amount, node))
+        builder.put(view, {node: amount}, follows_demand(wanted, amount, node))
 
 
 def _is_steered(view: JobView) -> bool:
@@ -139,12 +139,28 @@ def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason
     return Reason("clipped", f"node '{node}' has no more free", facts)
 
 
-def start_wholes(draft: Draft, waiting: Iterable[JobView]) -> None:
+def start_rigid(builder: PlanBuilder, waiting: Iterable[JobView]) -> None:
     """Start jobs that are not made of workers, in the order given, with what there is of their demand."""
     for view in waiting:
         if view.spec.worker is None and view.status != "stopping":
-            allocation = draft.fit(view)
+            allocation = builder.fit(view)
             if allocation is not None:
-                draft.put(view, allocation, starts(view, allocation))
-            elif draft.hardware.amount(view) is None:
-                draft.explain(view, never_fits(view))
+                builder.put(view, allocation, starts(view, allocation))
+            elif builder.hardware.amount(view) is None:
+                builder.explain(view, never_fits(view))
+
+
+def prepare(builder: PlanBuilder) -> Sequence[JobView]:
+    """Put right what cannot stay as it is, and give jobs without workers what they demand, before the others share.
+
+    Returns
+    -------
+    sequence of JobView
+        The jobs that hold nothing or are being paused, in order of submission.
+    """
+    idle = repair(builder)
+    apply_demands(builder)
+    waiting = builder.snapshot.waiting
+    waiting = tuple(sorted((*waiting, *idle), key=seniority)) if idle else waiting
+    start_rigid(builder, waiting)
+    return waiting

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.policies._base import Size, may_pause, n_workers, never_fits, starts, waits
-from punctual.policies._draft import Draft, Space
 from punctual.policies._hardware import Request
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
+from punctual.policies._plan_builder import PlanBuilder, Space
+from punctual.policies._repair import apply_demands, repair
 
 #: (rank, submitted_at, id, view, request): ties never reach the view.
 Ranked = tuple[float, float, str, JobView, Request]
@@ -36,25 +36,25 @@ class Order:
     running: Callable[[JobView], float]
 
 
-def serve(draft: Draft, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
+def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0) -> Plan:
     """Start waiting jobs by rank; where one does not fit, pause jobs that run and rank more than `margin` behind it.
 
     What runs is only looked at when a waiting job could take its place: the plan carries the rank of the last running
     job that may be paused (`last`), and whether something besides starting jobs may be due (`watch`).
     """
-    watch = bool(draft.carry.get("watch", True))
-    if not watch and not draft.snapshot.waiting:
-        return draft.plan(watch=False, last=draft.carry.get("last", _LAST_OF_ALL), first=None)
-    return _Round(draft, order, size, margin).plan(watch=watch)
+    watch = bool(builder.carry.get("watch", True))
+    if not watch and not builder.snapshot.waiting:
+        return builder.build(watch=False, last=builder.carry.get("last", _LAST_OF_ALL), first=None)
+    return _Round(builder, order, size, margin).plan(watch=watch)
 
 
 class _Round:
     """One plan in the making."""
 
-    def __init__(self, draft: Draft, order: Order, size: Size, margin: float) -> None:
-        self._draft, self._order, self._size, self._margin = draft, order, size, margin
-        self._request = draft.hardware.largest if size == "largest" else draft.hardware.smallest
-        last = draft.carry.get("last", _LAST_OF_ALL)
+    def __init__(self, builder: PlanBuilder, order: Order, size: Size, margin: float) -> None:
+        self._builder, self._order, self._size, self._margin = builder, order, size, margin
+        self._request = builder.hardware.largest if size == "largest" else builder.hardware.smallest
+        last = builder.carry.get("last", _LAST_OF_ALL)
         #: No running job that may be paused ranks behind this; nor does one that this plan starts rank behind the other.
         self._last = float(last) if isinstance(last, int | float) else _LAST_OF_ALL
         self._last_started = -_LAST_OF_ALL
@@ -67,16 +67,16 @@ class _Round:
         self._first: str | None = None
 
     def plan(self, *, watch: bool) -> Plan:
-        draft = self._draft
+        builder = self._builder
         idle: list[JobView] = []
         if watch:
-            idle = settle(draft)
-            self._watch = follow_demands(draft)
-        self._serve([view for view in (*draft.snapshot.waiting, *idle) if view.status != "stopping"])
+            idle = repair(builder)
+            self._watch = apply_demands(builder)
+        self._serve([view for view in (*builder.snapshot.waiting, *idle) if view.status != "stopping"])
         # A job that is being paused is not among the waiting ones until it is.
-        self._watch |= any(not draft.held(view) for view in idle)
+        self._watch |= any(not builder.held(view) for view in idle)
         last = min(max(self._last, self._last_started), _LAST_OF_ALL)
-        return draft.plan(watch=self._watch, last=last, first=self._first)
+        return builder.build(watch=self._watch, last=last, first=self._first)
 
     def _serve(self, views: list[JobView]) -> None:
         """Take the jobs in their order; those that are paused on the way join the queue."""
@@ -96,7 +96,7 @@ class _Round:
         for view in views:
             request = request_of(view)
             if request is None:
-                self._draft.explain(view, never_fits(view))
+                self._builder.explain(view, never_fits(view))
             else:
                 # One that is being paused goes on until it is: its last report is old.
                 rank = running(view) if view.rate_sps > 0 else waiting(view, request)
@@ -110,7 +110,7 @@ class _Round:
         may_fit = self._space is None or self._space.may_hold(request.amount)
         allocation = self._place(view, request) if may_fit else None
         if allocation is None and self._space is None:
-            self._space = Space(self._draft.free.values())
+            self._space = Space(self._builder.free.values())
             self._explain_first(view, request)
         if allocation is None and rank + self._margin < self._last:
             allocation = self._make_room(ranked, i_next)
@@ -120,20 +120,20 @@ class _Round:
     def _explain_first(self, view: JobView, request: Request) -> None:
         """Say why the first job that waits does so, once."""
         self._first = view.spec.id
-        if self._draft.carry.get("first") != self._first:
-            self._draft.explain(view, waits(request.amount, self._draft.free))
+        if self._builder.carry.get("first") != self._first:
+            self._builder.explain(view, waits(request.amount, self._builder.free))
 
     def _place(self, view: JobView, request: Request) -> Allocation | None:
         """What it had, if it was paused in this very plan and that is still free; otherwise any place."""
-        free = self._draft.free
-        had = {} if self._draft.hardware.is_broken(view) else view.planned
+        free = self._builder.free
+        had = {} if self._builder.hardware.is_broken(view) else view.planned
         if had and all(amount.fits_in(free[node]) for node, amount in had.items()):
             return had
-        return self._draft.find(view, request.n, request.worker)
+        return self._builder.find(view, request.n, request.worker)
 
     def _start(self, ranked: Ranked, allocation: Allocation) -> None:
         rank, _, _, view, _ = ranked
-        self._draft.put(view, allocation, starts(view, allocation))
+        self._builder.put(view, allocation, starts(view, allocation))
         if self._space is not None:
             for amount in allocation.values():
                 self._space.take(amount)
@@ -158,14 +158,14 @@ class _Round:
         for ranked in self._ranked_running():
             if ranked[0] <= rank:
                 return
-            request = self._request(ranked[3]) if self._draft.held(ranked[3]) else None
+            request = self._request(ranked[3]) if self._builder.held(ranked[3]) else None
             if request is not None:
                 yield (*ranked, request)
 
     def _ranked_running(self) -> list[tuple[float, float, str, JobView]]:
         """All running jobs that may be paused, the last one first; looked at no more than once in a round."""
         if self._running is None:
-            rank_of, holding = self._order.running, self._draft.snapshot.holding
+            rank_of, holding = self._order.running, self._builder.snapshot.holding
             ranks = [(rank_of(view), view) for view in holding if view.spec.preemptible and view.planned]
             # Those that are starting up count here: in the next round they may run.
             self._last = max([rank for rank, _ in ranks], default=-_LAST_OF_ALL)
@@ -177,27 +177,27 @@ class _Round:
         self, victims: Iterable[Ranked], view: JobView, request: Request
     ) -> tuple[list[Ranked], Allocation] | None:
         """Which of the last jobs have to go, and where the request then fits."""
-        draft, free = self._draft, dict(self._draft.free)
+        builder, free = self._builder, dict(self._builder.free)
         space = self._space.copy() if self._space else Space(free.values())
         chosen = []
         for victim in victims:
             chosen.append(victim)
-            for node, amount in draft.held(victim[3]).items():
+            for node, amount in builder.held(victim[3]).items():
                 free[node] = free[node] + amount
                 space.add(amount)
             if space.may_hold(request.amount):
-                allocation = draft.find(view, request.n, request.worker, free)
+                allocation = builder.find(view, request.n, request.worker, free)
                 if allocation is not None:
                     return chosen, allocation
         return None
 
     def _pause(self, victim: JobView, gainer: JobView) -> None:
-        held = self._draft.held(victim)
+        held = self._builder.held(victim)
         reason = Reason(
             "paused", f"paused: '{gainer.spec.id}' comes first and needs the room",
             {"n_workers": float(n_workers(victim.spec, held))},
         )  # fmt: skip
-        self._draft.put(victim, {}, reason)
+        self._builder.put(victim, {}, reason)
         if self._space is not None:
             for amount in held.values():
                 self._space.add(amount)

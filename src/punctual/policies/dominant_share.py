@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.policies._base import LEAST_CORES
-from punctual.policies._draft import Draft
-from punctual.policies._elastic import Claim, Sharing
+from punctual.policies._base import PolicyBase
+from punctual.policies._jobs import LEAST_CORES
+from punctual.policies._sharing import Claim, Sharing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DominantShare:
+class DominantShare(PolicyBase):
     """Equalises what each job holds of the kind of hardware of which it holds most (DRF).
 
     Use it where jobs differ in what they need: some many cores, some memory, some devices. With one kind of hardware it
@@ -38,8 +38,8 @@ class DominantShare:
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        whole = draft.hardware.total
+        builder = self._builder(snapshot)
+        whole = builder.hardware.total
 
         def share(claim: Claim) -> float:
             amount = claim.amount
@@ -50,8 +50,8 @@ class DominantShare:
             )
             return max(shares) / claim.view.spec.weight
 
-        sharing = Sharing(draft, least_cores=LEAST_CORES)
+        sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)
         sharing.lay_out_workers()
         sharing.lay_out_fractions()
-        return draft.plan()
+        return builder.build()

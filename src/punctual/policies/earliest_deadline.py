@@ -6,14 +6,13 @@ from math import inf
 from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.policies._base import Size, check_choice
-from punctual.policies._draft import Draft
-from punctual.policies._extra import check_numpy
+from punctual.policies._base import PolicyBase
+from punctual.policies._jobs import Size
 from punctual.policies._rigid import Order, serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EarliestDeadline:
+class EarliestDeadline(PolicyBase):
     """Runs the jobs with the earliest deadlines, and pauses others for them (EDF).
 
     Use it when there is room for all deadlines: on one machine it then meets all that can be met. Under overload it
@@ -59,7 +58,7 @@ class EarliestDeadline:
     admission: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("earliest-deadline", "size", self.size, ("largest", "smallest"))
+        self._check_choice("size", "largest", "smallest")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         def rank(view: JobView) -> float:
@@ -67,9 +66,9 @@ class EarliestDeadline:
 
         order = Order(waiting=lambda view, _: rank(view), running=rank)
         if not self.admission:
-            return serve(Draft(snapshot), order, size=self.size)
-        check_numpy("earliest-deadline")
+            return serve(self._builder(snapshot), order, size=self.size)
+        # Needs numpy, which the rule itself does without.
         from punctual.policies._admission import Admission
 
-        gate = Admission(Draft(snapshot), self.size)
-        return gate.stamped(serve(Draft(gate.snapshot()), order, size=self.size))
+        gate = Admission(self._builder(snapshot), self.size)
+        return gate.stamped(serve(self._builder(gate.snapshot()), order, size=self.size))

@@ -1,25 +1,43 @@
 """One programme chooses the numbers of workers of all jobs at once."""
 
-from dataclasses import dataclass
-from math import isnan
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 from typing import Literal
 
+import numpy as np
+
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
-from punctual.core.plan import Plan
-from punctual.policies._base import check_choice, check_not_negative
-from punctual.policies._extra import check_numpy
+from punctual.core.ids import NodeId
+from punctual.core.job import JobView
+from punctual.core.plan import Plan, PlanStatus
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, relative_gap
+from punctual.policies._allocation_problem import AllocationProblem, Candidate
+from punctual.policies._base import PolicyBase
+from punctual.policies._configurations import Pool
+from punctual.policies._jobs import same_amount, span_text, unit_of, waits
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import prepare
 
 #: What is maximised: the share of each job's work, or the work itself in devices at their best.
 Objective = Literal["fraction", "throughput"]
 #: What is handed out: devices, or nodes as a whole.
 Unit = Literal["devices", "nodes"]
 
-_NAME = "elastic-mip"
+#: A job of unknown length is taken to need as long again as it has run, and at least this long.
+_UNKNOWN_S = 3600.0
+#: A job whose value is this close to the price lacks devices, not value.
+_SAME_FRAC = 0.995
+#: What a job that ends at once is worth more than one that ends when the interval does.
+_SOONER = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElasticMip:
+class ElasticMip(PolicyBase):
     """Chooses how many workers each job gets so that all together get done as much as possible, with a proven bound.
 
     The allocator of [hu2021], solved as a knapsack. Use it for elastic jobs of known length and speed where short ones
@@ -45,7 +63,7 @@ class ElasticMip:
     Raises
     ------
     InvalidSpec
-        A parameter is outside of its range; or, when it decides, NumPy is missing.
+        A parameter is outside of its range.
 
     Notes
     -----
@@ -84,24 +102,262 @@ class ElasticMip:
     gap_limit: float = 1e-4
 
     def __post_init__(self) -> None:
-        check_choice(_NAME, "objective", self.objective, ("fraction", "throughput"))
-        check_choice(_NAME, "unit", self.unit, ("devices", "nodes"))
-        check_not_negative(_NAME, "interval_s", self.interval_s, "s")
-        check_not_negative(_NAME, "gap_limit", self.gap_limit)
-        self._check_positive("interval_s", self.interval_s, "s")
-        self._check_positive("waiting_s", self.waiting_s, "s")
-        self._check_positive("n_up_max", self.n_up_max)
-        self._check_positive("n_down_max", self.n_down_max)
+        self._check_choice("objective", "fraction", "throughput")
+        self._check_choice("unit", "devices", "nodes")
+        self._check_not_negative("interval_s", "s")
+        self._check_not_negative("gap_limit")
+        self._check_positive("interval_s", "s")
+        self._check_positive("waiting_s", "s")
+        self._check_positive("n_up_max")
+        self._check_positive("n_down_max")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        check_numpy(_NAME)
-        from punctual.policies._elastic_round import Round
+        return _Round(self, self._builder(snapshot)).plan()
 
-        return Round(snapshot, self).plan()
 
-    def _check_positive(self, parameter: str, value: float | None, unit: str = "") -> None:
-        if value is not None and (isnan(value) or value <= 0):
-            raise InvalidSpec(
-                f"`{parameter}` must be above zero", f"{value} {unit}".strip(), f"policy '{_NAME}'",
-                "Give a positive number, or leave it out.",
-            )  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """Where each job stands; all of shape (n_jobs,).
+
+    Attributes
+    ----------
+    weights
+        Factor of its value.
+    left
+        What is left of it in the unit of its rates, seconds apart; infinite: nobody knows.
+    change_s
+        What it loses when it gets another number of workers than it has, seconds.
+    columns
+        That of the number it has; -1 where there is none.
+    best
+        Its highest rate for one unit of what is handed out.
+    """
+
+    weights: FloatArray
+    left: FloatArray
+    change_s: FloatArray
+    columns: IntArray
+    best: FloatArray
+
+
+class _Round:
+    """The plan for one snapshot."""
+
+    def __init__(self, policy: ElasticMip, builder: PlanBuilder) -> None:
+        self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
+        waiting = prepare(builder)
+        self._nodes = _WholeNodes(builder) if policy.unit == "nodes" else None
+        self._problem = AllocationProblem.of(builder, waiting, self._takes_part)
+        self._candidates = self._problem.candidates
+        if self._nodes is not None:
+            self._problem.capacities = self._nodes.capacities(self._problem)
+
+    def plan(self) -> Plan:
+        """Choose, then find nodes, then say why."""
+        if not self._candidates:
+            return self._builder.build()
+        table, policy = self._problem.table, self._policy
+        costs = table.amounts if self._nodes is None else self._nodes.costs(self._problem)
+        values = values_of(self._standing(costs, table.rates), table.rates, policy.objective, policy.interval_s)
+        carried = self._builder.carry.get("price")
+        price = carried if isinstance(carried, float) and 0 <= carried < inf else None
+        found = self._problem.solve(values, self._allowed(), policy.gap_limit, price=price, costs=costs)
+        if found.status == "infeasible":
+            return self._builder.build()
+        self._problem.lay_out(found.choices, None if self._nodes is None else self._nodes.room)
+        columns = self._problem.columns_given()
+        prices = dict(zip(self._problem.pools, found.multipliers.tolist(), strict=True))
+        self._explain(values, costs, columns, prices)
+        return self._finished(found, float(values[np.arange(len(columns)), columns].sum()))
+
+    def _takes_part(self, candidate: Candidate) -> bool:
+        """A job that runs as nobody expected, or beside others on a node, stays as it is."""
+        if not candidate.n:
+            return True
+        owns = self._nodes is None or self._nodes.owns(candidate.view)
+        return candidate.kind in candidate.options.kinds and owns
+
+    def _standing(self, costs: IntArray, rates: FloatArray) -> Standing:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            best = np.where(costs > 0, rates / costs, 0.0).max(axis=1)
+        specs = [(candidate.n, candidate.view.spec) for candidate in self._candidates]
+        return Standing(
+            weights=np.array([self._weight(candidate) for candidate in self._candidates]),
+            left=np.array([self._left(candidate) for candidate in self._candidates]),
+            change_s=np.array([spec.resize_cost_s if n else spec.startup_s for n, spec in specs]),
+            columns=np.array([candidate.held_column for candidate in self._candidates], dtype=np.int64),
+            best=np.where(best > 0, best, 1.0),
+        )
+
+    def _weight(self, candidate: Candidate) -> float:
+        view = candidate.view
+        if candidate.n:
+            return view.spec.weight
+        since = view.submitted_at if view.started_at is None else view.granted_at
+        return view.spec.weight * (1.0 + max(0.0, self._at - since) / self._policy.waiting_s)
+
+    def _left(self, candidate: Candidate) -> float:
+        """What is left in the unit of the rates: steps, or seconds of one worker if nothing is known of the speed."""
+        if candidate.remaining is not None:
+            return candidate.remaining
+        left = candidate.view.remaining_steps(self._at)
+        if left is not None and candidate.n and candidate.view.rate_sps > 0:
+            return left * candidate.n / candidate.view.rate_sps
+        if self._policy.objective == "throughput":
+            return inf
+        since = candidate.view.started_at
+        ran_s = 0.0 if since is None else self._at - since
+        return float(candidate.options.rates[max(1, candidate.column)]) * max(ran_s, _UNKNOWN_S)
+
+    def _allowed(self) -> BoolArray:
+        """Running jobs keep something, on their kind of nodes, within the steps up and down that are allowed."""
+        allowed = self._problem.table.allowed.copy()
+        allowed[:, 0] = [not candidate.n for candidate in self._candidates]
+        policy, n_kinds = self._policy, len(self._builder.hardware.kinds)
+        if n_kinds > 1 or policy.n_up_max is not None or policy.n_down_max is not None:
+            for i, candidate in enumerate(self._candidates):
+                if candidate.n:
+                    allowed[i] &= self._reachable(candidate, allowed.shape[1])
+        return allowed
+
+    def _reachable(self, candidate: Candidate, width: int) -> BoolArray:
+        """The columns of its kind, from so many below to so many above the number that the job has."""
+        own = [i for i, kind in enumerate(candidate.options.kinds) if i and kind == candidate.kind]
+        now = max(0, bisect_right([candidate.options.counts[i] for i in own], candidate.n) - 1)
+        up, down = self._policy.n_up_max, self._policy.n_down_max
+        reachable = np.zeros(width, dtype=bool)
+        reachable[own[0 if down is None else max(0, now - down) : None if up is None else now + up + 1]] = True
+        return reachable
+
+    def _explain(self, values: FloatArray, costs: IntArray, columns: IntArray, prices: Mapping[Pool, float]) -> None:
+        """Say what each change is worth, and to the first job that waits what it waits for."""
+        first = None
+        for i, (candidate, k) in enumerate(zip(self._candidates, columns.tolist(), strict=True)):
+            if candidate.id in self._builder.grants:
+                self._explain_change(candidate, values[i, max(0, candidate.column)], values[i, k])
+            elif not candidate.n and first is None:
+                first = i
+        if first is not None and self._candidates[first].id not in self._builder.reasons:
+            self._explain_waiting(self._candidates[first], values[first], costs[first], prices)
+
+    def _explain_change(self, candidate: Candidate, before: float, after: float) -> None:
+        reason, p = self._builder.reasons[candidate.id], self._policy
+        weight = self._weight(candidate)
+        before, after = before / weight, after / weight
+        facts = {**reason.facts, "value_before": before, "value": after, "interval_s": p.interval_s}
+        if p.objective == "fraction":
+            text = f"{after:.1%} of what is left in the next {span_text(p.interval_s)}"
+        else:
+            text = f"work of {after:.1f} {p.unit} at their best"
+        self._builder.explain(candidate.view, Reason(reason.code, f"{reason.text}; {text}", facts))
+
+    def _explain_waiting(
+        self, candidate: Candidate, values: FloatArray, costs: IntArray, prices: Mapping[Pool, float]
+    ) -> None:
+        """What it could start with is not there, or would bring less with it than others do."""
+        width = len(candidate.options.counts)
+        worth = float((values[1:width] / costs[1:width]).max())
+        price = min(prices[pool] for pool in candidate.options.pools)
+        unit = unit_of(candidate.view.spec)
+        if unit is not None and worth >= _SAME_FRAC * price:
+            self._builder.explain(candidate.view, waits(unit * min(candidate.options.counts[1:]), self._builder.free))
+            return
+        each = "node" if self._nodes is not None else "device" if candidate.options.uses_gpus else "share of a core"
+        text = f"waits: a {each} is worth {worth / price:.0%} of the least that others gain by it"
+        facts = {"value_each": worth, "price_each": price}
+        self._builder.explain(candidate.view, Reason("waits", text, facts))
+
+    def _finished(self, found: Solution, objective: float) -> Plan:
+        prices = found.multipliers.tolist()
+        carry = {"price": prices[0]} if len(prices) == 1 and isfinite(prices[0]) else {}
+        plan = self._builder.build(**carry)
+        # Where there is enough for all, time alone changes nothing.
+        again_at = self._at + self._policy.interval_s if any(prices) else None
+        status: PlanStatus = "optimal" if relative_gap(objective, found.bound) == 0 else "feasible"
+        return replace(
+            plan, bound=found.bound, objective=objective, ask_again_at=again_at,
+            status=plan.status if plan.status == "infeasible" else status,
+        )  # fmt: skip
+
+
+class _WholeNodes:
+    """Which nodes can be given as a whole: those that are empty, and those that one job has to itself."""
+
+    def __init__(self, builder: PlanBuilder) -> None:
+        self._builder = builder
+        held = [builder.held(view) for view in builder.snapshot.holding]
+        self._n_on = Counter(node for allocation in held for node in allocation)
+
+    def is_empty(self, node: NodeId) -> bool:
+        free, whole = self._builder.free[node], self._builder.hardware.capacity[node]
+        return free.gpus == whole.gpus and same_amount(free, whole)
+
+    def owns(self, view: JobView) -> bool:
+        return all(self._n_on[node] == 1 for node in self._builder.held(view))
+
+    def capacities(self, problem: AllocationProblem) -> dict[Pool, int]:
+        """How many nodes the candidates may share: empty ones, and those they have."""
+        nodes_of = self._builder.hardware.kinds
+        has = {pool: sum(self.is_empty(node) for node in nodes_of[pool[0]]) for pool in problem.pools}
+        for candidate in problem.candidates:
+            if candidate.n:
+                has[candidate.pool] += len(self._builder.held(candidate.view))
+        return has
+
+    def costs(self, problem: AllocationProblem) -> IntArray:
+        """How many nodes each column takes, as if they were empty; shape (n, m)."""
+        n_per_node, costs = self._builder.hardware.n_per_node, np.zeros_like(problem.table.amounts)
+        for i, candidate in enumerate(problem.candidates):
+            options, unit = candidate.options, unit_of(candidate.view.spec)
+            n_on_one = {kind: n_per_node(unit, kind) for kind, _ in options.pools} if unit else {}
+            n_of = [n_on_one[kind] for kind in options.kinds[1:]]
+            costs[i, 1 : len(n_of) + 1] = -(-np.array(options.counts[1:]) // np.array(n_of))
+        return costs
+
+    def room(self, view: JobView) -> dict[NodeId, Resources]:
+        """What is free for the job: empty nodes, and its own."""
+        own, free = self._builder.held(view), self._builder.without(view)
+        return {node: free[node] for node in free if node in own or self.is_empty(node)}
+
+
+def values_of(
+    standing: Standing, rates: FloatArray, objective: Literal["fraction", "throughput"], interval_s: float
+) -> FloatArray:
+    """The weighted value of each number of workers, shape (n_jobs, n_columns), 0 in column 0.
+
+    Parameters
+    ----------
+    rates
+        Shape (n_jobs, n_columns), 0 where there is no such number.
+    interval_s
+        Until the next decision, above zero.
+    """
+    lost_s = np.where(_changes(standing.columns, rates.shape[1]), standing.change_s[:, None], 0.0)
+    value = _fraction if objective == "fraction" else _throughput
+    table = np.asarray(standing.weights[:, None] * value(standing, rates, lost_s, interval_s))
+    table[:, 0] = 0.0
+    return table
+
+
+def _fraction(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
+    """The share of what is left that gets done, if progress were even over the time to the end.
+
+    What ends within the interval is worth a little more the sooner it does: where there is enough for all it would
+    otherwise have to do with the fewest workers, beside idle ones.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        end_s = standing.left[:, None] / rates + lost_s
+        share = interval_s / end_s
+    # What ends at once and what cannot run at all both divide by zero.
+    sooner = _SOONER * np.fmax(0.0, 1.0 - end_s / interval_s)
+    return np.where(rates > 0, np.fmin(1.0, share) + sooner, 0.0)
+
+
+def _throughput(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
+    """The work that gets done, in units of what is handed out, each used as well as the job can use one."""
+    done = np.minimum(rates * np.maximum(0.0, interval_s - lost_s), standing.left[:, None])
+    return np.asarray(done / (standing.best[:, None] * interval_s))
+
+
+def _changes(columns: IntArray, width: int) -> BoolArray:
+    return np.not_equal(columns[:, None], np.arange(width))

@@ -5,15 +5,15 @@ from typing import Literal
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.policies._base import check_choice, check_not_negative
-from punctual.policies._extra import check_numpy
+from punctual.policies._base import PolicyBase
+from punctual.policies._deadline_shares import planned
 
 #: Who gets what is spare.
 SpareTo = Literal["saving", "costly"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elasticflow:
+class Elasticflow(PolicyBase):
     """Promises deadlines: each job gets the fewest devices that meet its own, and one that none can meet is declined.
 
     Use it where a deadline is a promise and an early "no" is better than a late result. Under overload it declines much:
@@ -63,14 +63,12 @@ class Elasticflow:
     margin_s: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("elasticflow", "spare_to", self.spare_to, ("saving", "costly"))
-        check_not_negative("elasticflow", "slot_s", self.slot_s, "s")
-        check_not_negative("elasticflow", "margin_s", self.margin_s, "s")
+        self._check_choice("spare_to", "saving", "costly")
+        self._check_not_negative("slot_s", "s")
+        self._check_not_negative("margin_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        check_numpy("elasticflow")
-        from punctual.policies._deadline_shares import planned
-
         return planned(
-            snapshot, admission=self.admission, spare_to=self.spare_to, slot_s=self.slot_s, margin_s=self.margin_s
+            self._builder(snapshot), admission=self.admission, spare_to=self.spare_to, slot_s=self.slot_s,
+            margin_s=self.margin_s,
         )  # fmt: skip

@@ -9,14 +9,15 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.policies._base import Size, amount_text, check_choice, never_fits, seniority, starts, waits
-from punctual.policies._draft import Draft, Space
+from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Request, end_at
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import Size, amount_text, never_fits, seniority, starts, waits
+from punctual.policies._plan_builder import PlanBuilder, Space
+from punctual.policies._repair import apply_demands, repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fifo:
+class Fifo(PolicyBase):
     """Starts jobs in order of submission, each whole; the first that does not fit holds up the rest.
 
     Use it as the baseline that everybody knows, and where no job may be favoured. It never pauses or resizes a job, so
@@ -58,54 +59,54 @@ class Fifo:
     backfill: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("fifo", "size", self.size, ("largest", "smallest"))
+        self._check_choice("size", "largest", "smallest")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        watch = bool(draft.carry.get("watch", True))
-        idle = settle(draft) if watch else []
-        watch = watch and follow_demands(draft)
-        queue = self._queue(draft, idle)
+        builder = self._builder(snapshot)
+        watch = bool(builder.carry.get("watch", True))
+        idle = repair(builder) if watch else []
+        watch = watch and apply_demands(builder)
+        queue = self._queue(builder, idle)
         first = None
         started = []
         for view, request in queue:
-            if not _start(draft, view, request):
+            if not _start(builder, view, request):
                 first = view, request
                 break
             started.append(request)
             watch |= _is_steered(view)
         if first is not None:
-            _explain(draft, *first)
+            _explain(builder, *first)
             if self.backfill:
-                watch |= _backfill(draft, first[1], started, queue)
-        watch |= any(not draft.held(view) for view in idle)
-        return draft.plan(watch=watch, first=first[0].spec.id if first else None)
+                watch |= _backfill(builder, first[1], started, queue)
+        watch |= any(not builder.held(view) for view in idle)
+        return builder.build(watch=watch, first=first[0].spec.id if first else None)
 
-    def _queue(self, draft: Draft, idle: list[JobView]) -> Iterator[tuple[JobView, Request]]:
+    def _queue(self, builder: PlanBuilder, idle: list[JobView]) -> Iterator[tuple[JobView, Request]]:
         """The waiting jobs and what they ask for, one by one: mostly only the first is looked at."""
-        waiting: Iterable[JobView] = draft.snapshot.waiting
+        waiting: Iterable[JobView] = builder.snapshot.waiting
         if idle:
             waiting = sorted((*waiting, *idle), key=seniority)
         for view in waiting:
-            request = draft.hardware.request(view, self.size)
+            request = builder.hardware.request(view, self.size)
             if request is None:
-                draft.explain(view, never_fits(view))
+                builder.explain(view, never_fits(view))
             elif view.status != "stopping":
                 yield view, request
 
 
-def _start(draft: Draft, view: JobView, request: Request) -> bool:
+def _start(builder: PlanBuilder, view: JobView, request: Request) -> bool:
     """Start the job if it fits."""
-    allocation = draft.find(view, request.n, request.worker)
+    allocation = builder.find(view, request.n, request.worker)
     if allocation is not None:
-        draft.put(view, allocation, starts(view, allocation))
+        builder.put(view, allocation, starts(view, allocation))
     return allocation is not None
 
 
-def _explain(draft: Draft, first: JobView, request: Request) -> None:
+def _explain(builder: PlanBuilder, first: JobView, request: Request) -> None:
     """Say why the first job waits, once."""
-    if draft.carry.get("first") != first.spec.id:
-        draft.explain(first, waits(request.amount, draft.free))
+    if builder.carry.get("first") != first.spec.id:
+        builder.explain(first, waits(request.amount, builder.free))
 
 
 def _is_steered(view: JobView) -> bool:
@@ -113,37 +114,37 @@ def _is_steered(view: JobView) -> bool:
 
 
 def _backfill(
-    draft: Draft, first: Request, started: Iterable[Request], queue: Iterable[tuple[JobView, Request]]
+    builder: PlanBuilder, first: Request, started: Iterable[Request], queue: Iterable[tuple[JobView, Request]]
 ) -> bool:
     """Start those of the queue that do not delay the first job; whether one of them has a controller."""
-    in_s, spare = _reservation(draft, first.amount, started)
-    space = Space(draft.free.values())
+    in_s, spare = _reservation(builder, first.amount, started)
+    space = Space(builder.free.values())
     watch = False
     for view, request in queue:
         size, ends_before = _size(request.amount, first.amount), request.remaining_s <= in_s < inf
-        if (ends_before or size <= spare) and space.may_hold(request.amount) and _pass(draft, view, request):
+        if (ends_before or size <= spare) and space.may_hold(request.amount) and _pass(builder, view, request):
             space.take(request.amount)
             spare -= 0.0 if ends_before else size
             watch |= _is_steered(view)
     return watch
 
 
-def _pass(draft: Draft, view: JobView, request: Request) -> bool:
+def _pass(builder: PlanBuilder, view: JobView, request: Request) -> bool:
     """Start a job before its turn if it fits."""
-    allocation = draft.find(view, request.n, request.worker)
+    allocation = builder.find(view, request.n, request.worker)
     if allocation is not None:
         text = f"passes earlier jobs without delaying them, with {amount_text(view, allocation)}"
-        draft.put(view, allocation, Reason("passes", text))
+        builder.put(view, allocation, Reason("passes", text))
     return allocation is not None
 
 
-def _reservation(draft: Draft, first: Resources, started: Iterable[Request]) -> tuple[float, float]:
+def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[Request]) -> tuple[float, float]:
     """Seconds until the first job is expected to fit, and what is then free beyond it."""
-    at, hardware = draft.snapshot.at, draft.hardware
-    held = [(view, total(draft.held(view).values())) for view in draft.snapshot.holding]
+    at, hardware = builder.snapshot.at, builder.hardware
+    held = [(view, total(builder.held(view).values())) for view in builder.snapshot.holding]
     ends = [(end_at(view, at, hardware) - at, _size(amount, first)) for view, amount in held]
     ends += [(request.remaining_s, _size(request.amount, first)) for request in started]
-    free, needed = sum(_size(amount, first) for amount in draft.free.values()), _size(first, first)
+    free, needed = sum(_size(amount, first) for amount in builder.free.values()), _size(first, first)
     for end_s, size in sorted(ends):
         free += size
         if free >= needed:

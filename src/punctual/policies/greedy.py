@@ -10,15 +10,16 @@ from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.policies._base import n_workers, never_fits, seniority, starts, unit_of, waits
-from punctual.policies._draft import Draft, Space
-from punctual.policies._elastic import lay_out
+from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Speed
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import n_workers, never_fits, seniority, starts, unit_of, waits
+from punctual.policies._layout import lay_out
+from punctual.policies._plan_builder import PlanBuilder, Space
+from punctual.policies._repair import apply_demands, repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Greedy:
+class Greedy(PolicyBase):
     """Starts jobs in order of submission with the least they need and lets the best gain take what is spare.
 
     The policy against which [hu2021] compares. Use it as a baseline for elastic jobs: it is cheap, keeps queues short
@@ -49,28 +50,28 @@ class Greedy:
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        idle = settle(draft)
-        follow_demands(draft)
-        race = _Race(draft)
+        builder = self._builder(snapshot)
+        idle = repair(builder)
+        apply_demands(builder)
+        race = _Race(builder)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
         race.admit(waiting)
         race.hand_out()
-        lay_out(draft, [(runner.view, runner.n_before, runner.n) for runner in race.changed()])
-        return draft.plan()
+        lay_out(builder, [(runner.view, runner.n_before, runner.n) for runner in race.changed()])
+        return builder.build()
 
 
 class _Runner:
     """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each."""
 
-    __slots__ = ("_draft", "_i_before", "_kind", "_speed", "_steps", "counts", "i", "n_before", "view", "worker")
+    __slots__ = ("_builder", "_i_before", "_kind", "_speed", "_steps", "counts", "i", "n_before", "view", "worker")
 
-    def __init__(self, draft: Draft, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
+    def __init__(self, builder: PlanBuilder, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
         self.view, self.worker, self.n_before = view, worker, n_before
-        self.counts = draft.hardware.counts(view.spec)
+        self.counts = builder.hardware.counts(view.spec)
         self._i_before = self.counts.index(n_before) if n_before else -1
         self.i = max(0, self._i_before)
-        self._draft, self._kind = draft, kind
+        self._builder, self._kind = builder, kind
         self._speed: Speed | None = None  # asked for only when it is this job's turn to gain or lose
         self._steps: float | None = None
 
@@ -97,8 +98,8 @@ class _Runner:
 
     def _rate_sps(self, n: int) -> float:
         if self._speed is None:
-            self._speed = self._draft.hardware.speed(self.view)
-            self._steps = self.view.remaining_steps(self._draft.snapshot.at)
+            self._speed = self._builder.hardware.speed(self.view)
+            self._steps = self.view.remaining_steps(self._builder.snapshot.at)
         cores = self.worker.cores * n
         rate_sps = self._speed.rate_sps(n, cores, self._kind)
         if rate_sps <= 0 and self.n_before and self._speed.is_unknown(n, cores, self._kind):
@@ -109,15 +110,15 @@ class _Runner:
 class _Race:
     """Who gets how many workers, counted for each kind of device as if it were one large node."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        hardware = draft.hardware
-        self._spaces = {kind: Space(draft.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
+    def __init__(self, builder: PlanBuilder) -> None:
+        self._builder = builder
+        hardware = builder.hardware
+        self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
         self._runners: dict[str, list[_Runner]] = {kind: [] for kind in hardware.kinds}
         #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
         self._slack: dict[str, Space] = {}
         self._losses: dict[str, list[tuple[tuple[int, float], float, str, _Runner]]] = {}
-        for view in draft.snapshot.holding:
+        for view in builder.snapshot.holding:
             self._continue(view)
 
     def admit(self, waiting: Iterable[JobView]) -> None:
@@ -127,9 +128,9 @@ class _Race:
                 continue
             least = self._least(view)
             if least is None:
-                self._draft.explain(view, never_fits(view))
+                self._builder.explain(view, never_fits(view))
             elif not (self._admit_whole(view) if view.spec.worker is None else self._admit_workers(view, least)):
-                self._draft.explain(view, waits(least, self._draft.free))
+                self._builder.explain(view, waits(least, self._builder.free))
                 return
 
     def hand_out(self) -> None:
@@ -142,43 +143,43 @@ class _Race:
 
     def _continue(self, view: JobView) -> None:
         """A job made of workers goes on with what it has."""
-        held, hardware = self._draft.held(view), self._draft.hardware
+        held, hardware = self._builder.held(view), self._builder.hardware
         if not held or view.spec.worker is None or view.status == "stopping":
             return
         n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         if n in hardware.counts(view.spec):
             kind = hardware.kind_of[next(iter(held))]
-            self._runners[kind].append(_Runner(self._draft, view, _unit(view), n, kind))
+            self._runners[kind].append(_Runner(self._builder, view, _unit(view), n, kind))
 
     def _least(self, view: JobView) -> Resources | None:
         """The least the job can start with; None if the nodes cannot hold it."""
         if view.spec.worker is None:
-            return self._draft.hardware.amount(view)
-        return next(iter(self._draft.hardware.worker_amounts(view.spec)), None)
+            return self._builder.hardware.amount(view)
+        return next(iter(self._builder.hardware.worker_amounts(view.spec)), None)
 
     def _admit_whole(self, view: JobView) -> bool:
         """Start a job without workers."""
-        allocation = self._draft.fit(view)
+        allocation = self._builder.fit(view)
         if allocation is None:
             return False
         node, amount = next(iter(allocation.items()))
-        space = self._spaces[self._draft.hardware.kind_of[node]]
+        space = self._spaces[self._builder.hardware.kind_of[node]]
         if not space.may_hold(amount):
             return False
         space.take(amount)
-        self._draft.put(view, allocation, starts(view, allocation))
+        self._builder.put(view, allocation, starts(view, allocation))
         return True
 
     def _admit_workers(self, view: JobView, least: Resources) -> bool:
         """Start a job made of workers with its smallest number, where there is room for it or room can be made."""
-        kinds = self._draft.kinds_for(view, least)
+        kinds = self._builder.kinds_for(view, least)
         roomy = (kind for kind in kinds if self._spaces[kind].may_hold(least))
         made_roomy = (kind for kind in kinds if self._make_room(kind, least))
         kind = next(chain(roomy, made_roomy), None)
         if kind is None:
             return False
         self._spaces[kind].take(least)
-        self._runners[kind].append(_Runner(self._draft, view, _unit(view), 0, kind))
+        self._runners[kind].append(_Runner(self._builder, view, _unit(view), 0, kind))
         return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:

@@ -6,14 +6,14 @@ from math import inf
 from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.policies._base import Size, check_choice, check_not_negative
-from punctual.policies._draft import Draft
+from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import end_at
+from punctual.policies._jobs import Size
 from punctual.policies._rigid import Order, serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeastLaxity:
+class LeastLaxity(PolicyBase):
     """Runs the jobs with the least time to spare before their deadlines, and pauses others for them (LLF).
 
     Use it where jobs with equal deadlines differ much in length and remaining times are known: it starts the long ones
@@ -58,17 +58,17 @@ class LeastLaxity:
     margin_s: float = 60.0
 
     def __post_init__(self) -> None:
-        check_choice("least-laxity", "size", self.size, ("largest", "smallest"))
-        check_not_negative("least-laxity", "margin_s", self.margin_s, "s")
+        self._check_choice("size", "largest", "smallest")
+        self._check_not_negative("margin_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
+        builder = self._builder(snapshot)
 
         def laxity_s(view: JobView, end_at: float) -> float:
             return inf if view.deadline_at is None or end_at == inf else view.deadline_at - end_at
 
         order = Order(
             waiting=lambda view, request: laxity_s(view, snapshot.at + request.remaining_s),
-            running=lambda view: laxity_s(view, end_at(view, snapshot.at, draft.hardware)),
+            running=lambda view: laxity_s(view, end_at(view, snapshot.at, builder.hardware)),
         )
-        return serve(draft, order, size=self.size, margin=self.margin_s)
+        return serve(builder, order, size=self.size, margin=self.margin_s)

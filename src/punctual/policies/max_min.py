@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.policies._base import LEAST_CORES
-from punctual.policies._draft import Draft
-from punctual.policies._elastic import Claim, Sharing
+from punctual.policies._base import PolicyBase
+from punctual.policies._jobs import LEAST_CORES
+from punctual.policies._sharing import Claim, Sharing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaxMin:
+class MaxMin(PolicyBase):
     """Makes the smallest share as large as possible, then the next, and so on (weighted max-min fairness).
 
     Use it for elastic jobs of equal standing. It looks neither at deadlines nor at how much a job gains by growing, so
@@ -38,8 +38,8 @@ class MaxMin:
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        whole = draft.hardware.total
+        builder = self._builder(snapshot)
+        whole = builder.hardware.total
 
         def share(claim: Claim) -> float:
             amount, weight = claim.amount, claim.view.spec.weight
@@ -47,8 +47,8 @@ class MaxMin:
                 return amount.gpus / (whole.gpus * weight)
             return amount.cores / ((whole.cores or 1.0) * weight)
 
-        sharing = Sharing(draft, least_cores=LEAST_CORES)
+        sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)
         sharing.lay_out_workers()
         sharing.lay_out_fractions()
-        return draft.plan()
+        return builder.build()

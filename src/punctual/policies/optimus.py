@@ -4,21 +4,19 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.policies._base import check_not_negative, never_fits, seniority, waits
-from punctual.policies._draft import Draft
-from punctual.policies._even_seats import Seats
+from punctual.policies._balanced_placement import BalancedPlacement
+from punctual.policies._base import PolicyBase
+from punctual.policies._jobs import never_fits, seniority, waits
 from punctual.policies._marginal import Race
-from punctual.policies._repair import follow_demands, settle, start_wholes
-
-_NAME = "optimus"
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import apply_demands, repair, start_rigid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Optimus:
+class Optimus(PolicyBase):
     """Gives every job the least it needs, and what is left, piece by piece, to the largest gain of time.
 
     Use it for elastic jobs with parameter servers, where more workers or more servers is a question of the job's speed; it
@@ -69,45 +67,43 @@ class Optimus:
     young_factor: float = 0.95
 
     def __post_init__(self) -> None:
-        check_not_negative(_NAME, "interval_s", self.interval_s, "s")
+        self._check_not_negative("interval_s", "s")
         for parameter in ("young_frac", "young_factor"):
             share = getattr(self, parameter)
             if not 0 <= share <= 1 or (parameter == "young_factor" and share == 0):
-                raise InvalidSpec(
-                    f"`{parameter}` must be a share", str(share), f"policy '{_NAME}'",
-                    "Give a number up to 1, above zero for `young_factor`.",
-                )  # fmt: skip
+                must, remedy = f"`{parameter}` must be a share", "Give a number up to 1, above zero for `young_factor`."
+                raise self._wrong(must, str(share), remedy)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        next_at = _instant(draft.carry.get("next_at"))
+        builder = self._builder(snapshot)
+        next_at = _instant(builder.carry.get("next_at"))
         is_due = next_at is None or snapshot.at >= next_at
         if is_due or next_at is None:
             next_at = snapshot.at + self.interval_s
-        idle = settle(draft)
-        follow_demands(draft)
+        idle = repair(builder)
+        apply_demands(builder)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority)
-        start_wholes(draft, waiting)
-        race = self._race(draft, [view for view in waiting if view.spec.worker is not None], is_due=is_due)
+        start_rigid(builder, waiting)
+        race = self._race(builder, [view for view in waiting if view.spec.worker is not None], is_due=is_due)
         for kind, runners in race.runners.items():
-            Seats(draft, kind).seat(runners)
+            BalancedPlacement(builder, kind).seat(runners)
         has_runners = any(race.runners.values())
         again_at = next_at if self.interval_s and has_runners else None
-        return replace(draft.plan(next_at=next_at), ask_again_at=again_at)
+        return replace(builder.build(next_at=next_at), ask_again_at=again_at)
 
-    def _race(self, draft: Draft, waiting: list[JobView], *, is_due: bool) -> Race:
+    def _race(self, builder: PlanBuilder, waiting: list[JobView], *, is_due: bool) -> Race:
         """What each job made of workers is to have."""
-        race = Race(draft, self._pressure)
-        race.resume(sorted(draft.snapshot.holding, key=seniority), keep=not is_due)
+        race = Race(builder, self._pressure)
+        race.resume(sorted(builder.snapshot.holding, key=seniority), keep=not is_due)
         told = False
         for view in waiting:
             if view.status == "stopping":
                 continue
             lacking = race.admit(view)
             if lacking == Resources():
-                draft.explain(view, never_fits(view))
+                builder.explain(view, never_fits(view))
             elif lacking is not None and not told:
-                draft.explain(view, waits(lacking, draft.free))
+                builder.explain(view, waits(lacking, builder.free))
                 told = True
         if is_due:
             race.run()

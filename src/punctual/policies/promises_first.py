@@ -1,13 +1,27 @@
 """Promised deadlines first; what is left goes where a device-second is worth most."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, nan
 from typing import Literal
 
+import numpy as np
+
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.policies._base import check_choice, check_not_negative
-from punctual.policies._extra import check_numpy
+from punctual.core.resources import total
+from punctual.core.story import Reason
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.policies._admission_control import AdmissionControl, amounts_in
+from punctual.policies._allocation_problem import AllocationProblem, Candidate
+from punctual.policies._base import PolicyBase
+from punctual.policies._configurations import ChoiceTable, Pool
+from punctual.policies._jobs import is_protected, n_workers, seconds_for, span_text
+from punctual.policies._packing import Move, Packing
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import prepare
 
 #: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.
@@ -19,15 +33,27 @@ _PROMISED_FRAC = 0.2
 #: When the plan of the promises has work done, as far as there is a choice.
 Work = Literal["late", "early"]
 
-_NAME = "promises-first"
-_AMOUNTS = {
-    "volume_power": "", "urgency": "", "urgency_power": "", "caution": "standard deviations", "lasting_s": "s",
-    "steadiness": "", "welcome": "", "patience_s": "s", "prior_s": "s",
+#: Parameters that must not be negative, with their units.
+_UNITS = {
+    "volume_power": "", "urgency": "", "urgency_power": "", "risk_sigmas": "standard deviations", "amortisation_s": "s",
+    "hysteresis_frac": "", "new_job_bonus_frac": "", "max_wait_s": "s", "prior_s": "s",
 }  # fmt: skip
+
+#: Proven gap at which the knapsack stops: of one pool, and of several.
+_GAP, _GAP_SEVERAL = 1e-3, 1e-2
+#: Least time between two looks at an unchanged cluster.
+_LOOK_S = 1.0
+#: A job is moved to make room if that costs at most this share of the time it still needs.
+_MOVE_FRAC = 0.05
+#: The unit in which volumes are compared, device-seconds; smaller ones than `_LEAST_VOLUME_S` count as that.
+_UNIT_S = 3600.0
+_LEAST_VOLUME_S = 60.0
+#: Also what is nearly done lasts so long.
+_LEAST_LASTS_S = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PromisesFirst:
+class PromisesFirst(PolicyBase):
     """Promises every deadline that can be kept beside those already promised, and shares the rest by worth.
 
     Use it where jobs can be resized and paused, with deadlines or without: it is meant to be good at completion times,
@@ -50,16 +76,16 @@ class PromisesFirst:
         of the device-seconds left that falls.
     promised_frac
         Share of the devices that promises may take. None: 0.2; or all, if jobs without a promise are turned away.
-    caution
+    risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
-    lasting_s
+    amortisation_s
         For so long an allocation is taken to last when the cost of a change is weighed against its gain.
-    steadiness
+    hysteresis_frac
         Share by which what a job has is worth more to it than what it could have.
-    welcome
+    new_job_bonus_frac
         How much of the price of its smallest number of workers a job is given that never ran; from 1 on, new jobs start
         at once as long as anything can be taken from somebody.
-    patience_s
+    max_wait_s
         A job may hold nothing for this time and ten times as long as it would run; then it is promised an end of its
         waiting, before others are promised anything. 0: no such promises.
     prior_s
@@ -93,23 +119,21 @@ class PromisesFirst:
     urgency: float = 8.0
     urgency_power: float = 0.5
     promised_frac: float | None = None
-    caution: float = 1.0
-    lasting_s: float = 600.0
-    steadiness: float = 0.02
-    welcome: float = 1.0
-    patience_s: float = 14_400.0
+    risk_sigmas: float = 1.0
+    amortisation_s: float = 600.0
+    hysteresis_frac: float = 0.02
+    new_job_bonus_frac: float = 1.0
+    max_wait_s: float = 14_400.0
     prior_s: float = 600.0
 
     def __post_init__(self) -> None:
-        check_choice(_NAME, "admission", self.admission, ("best-effort", "decline", "none"))
-        check_choice(_NAME, "work", self.work, ("late", "early"))
+        self._check_choice("admission", "best-effort", "decline", "none")
+        self._check_choice("work", "late", "early")
         if self.promised_frac is not None and not 0 <= self.promised_frac <= 1:
-            raise InvalidSpec(
-                "`promised_frac` must be from 0 to 1", repr(self.promised_frac), f"the policy '{_NAME}'",
-                "Give a share of the devices, as 0.4.",
-            )  # fmt: skip
-        for name, unit in _AMOUNTS.items():
-            check_not_negative(_NAME, name, getattr(self, name), unit)
+            must = "`promised_frac` must be from 0 to 1"
+            raise self._wrong(must, repr(self.promised_frac), "Give a share of the devices, as 0.4.")
+        for name, unit in _UNITS.items():
+            self._check_not_negative(name, unit)
 
     @property
     def offered_frac(self) -> float:
@@ -119,7 +143,291 @@ class PromisesFirst:
         return 1.0 if self.admission == "decline" else _PROMISED_FRAC
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        check_numpy(_NAME)
-        from punctual.policies._round import Round
+        return _Round(self, self._builder(snapshot)).plan()
 
-        return Round(snapshot, self).plan()
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobFeatures:
+    """What the worth of n jobs depends on, one entry each.
+
+    Attributes
+    ----------
+    weights
+        Declared.
+    remaining
+        Steps left; NaN: nobody knows.
+    attained_s
+        Device-seconds held so far.
+    best, fastest
+        Steps per second: per device where that is most, and at most.
+    left_s
+        Seconds to the deadline; infinite without candidate.
+    promised
+        Whether the deadline is promised.
+    startup_s, resize_s
+        Training time that a start and a change cost.
+    columns
+        Column of what each has now; 0: nothing.
+    is_new
+        Whether it has never run.
+    """
+
+    weights: FloatArray
+    remaining: FloatArray
+    attained_s: FloatArray
+    best: FloatArray
+    fastest: FloatArray
+    left_s: FloatArray
+    promised: BoolArray
+    startup_s: FloatArray
+    resize_s: FloatArray
+    columns: IntArray
+    is_new: BoolArray
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, ...]]) -> "JobFeatures":
+        """From one row for each job, in the order of the attributes."""
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
+        whole = {"columns": np.int64, "promised": np.bool_, "is_new": np.bool_}
+        named = zip(cls.__dataclass_fields__, table, strict=True)
+        return cls(**{name: column.astype(whole.get(name, np.float64)) for name, column in named})
+
+
+class UtilityModel:
+    """What is worth how much, by the parameters of the policy."""
+
+    def __init__(self, policy: PromisesFirst) -> None:
+        self._policy = policy
+
+    def volumes_s(self, features: JobFeatures) -> FloatArray:
+        """Least device-seconds left; where the end is not known, as many as were held already."""
+        known = features.remaining / features.best
+        guess = np.maximum(max(self._policy.prior_s, 1.0), features.attained_s)
+        return np.maximum(_LEAST_VOLUME_S, np.where(np.isnan(known), guess, known))
+
+    def of_steps(self, features: JobFeatures) -> FloatArray:
+        """Worth of one step of each job."""
+        volume = self.volumes_s(features) / _UNIT_S
+        plain = features.weights / features.best * volume**-self._policy.volume_power
+        return plain * (
+            1.0 + self._policy.urgency * self.tightness(features) ** 2 * volume**-self._policy.urgency_power
+        )
+
+    def tightness(self, features: JobFeatures) -> FloatArray:
+        """Share of the time to the deadline that the job needs at its fastest; 0 without candidate, if promised, if late."""
+        room_s = features.left_s - features.startup_s
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tight = np.nan_to_num(features.remaining / (features.fastest * room_s), nan=0.0, posinf=0.0)
+        return np.where((room_s > 0) & (tight <= 1.0) & ~features.promised, tight, 0.0)
+
+    def values(self, features: JobFeatures, rates: FloatArray) -> FloatArray:
+        """Worth per second of every column, shape of `rates`: steps, less those that a change loses."""
+        by_step, amortisation_s = self.of_steps(features), max(self._policy.amortisation_s, 1e-3)
+        rows = np.arange(len(rates))
+        now = rates[rows, features.columns]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lasts_s = np.nan_to_num(features.remaining[:, None] / rates, nan=amortisation_s, posinf=amortisation_s)
+        holds = features.columns > 0
+        lost_s = np.where(holds, features.resize_s, features.startup_s)[:, None]
+        kept_frac = 1.0 - lost_s / (np.clip(lasts_s, _LEAST_LASTS_S, amortisation_s) + lost_s)
+        value = by_step[:, None] * rates * kept_frac
+        value[:, 0] = -by_step * now * np.minimum(1.0, features.startup_s / amortisation_s)
+        value[rows, features.columns] = by_step * now * (1.0 + self._policy.hysteresis_frac)
+        return value
+
+
+class _Round:
+    """The plan for one snapshot."""
+
+    def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:
+        self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
+        self._problem = AllocationProblem.of(builder, prepare(builder))
+        self._candidates, self._pools = self._problem.candidates, self._problem.pools
+        carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
+        self._admission = AdmissionControl(
+            self._at, carry, self._problem, admission=policy.admission, late=policy.work == "late",
+            offered_frac=policy.offered_frac, risk_sigmas=policy.risk_sigmas, max_wait_s=policy.max_wait_s,
+            prior_s=policy.prior_s,
+        )  # fmt: skip
+        #: Of a unit of each pool, in the last round.
+        self._prices = {str(pool): price for pool, price in amounts_in(carry.get("prices")).items()}
+
+    def plan(self) -> Plan:
+        """Promises, then the knapsack, then nodes."""
+        found = self._shared() if self._candidates else None
+        if found is None:
+            return self._finished(None, {}, n_parted=0)
+        moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, found.choices, strict=True)]
+        packing = Packing(self._builder, moves)
+        packing.run()
+        held = {
+            candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
+            for candidate, move in zip(self._candidates, moves, strict=True)
+        }
+        return self._finished(found, held, n_parted=packing.n_parted)
+
+    # The knapsack.
+
+    def _shared(self) -> Solution | None:
+        """The column of each candidate; None: there is no choice that keeps what must be kept."""
+        table = self._problem.table
+        features = self._features()
+        values = UtilityModel(self._policy).values(features, table.rates)
+        allowed = self._allowed(table)
+        found = self._solve(table, self._with_bonus(values, features, self._prices), allowed)
+        if found is not None and (features.is_new & (found.choices == 0)).any():
+            # The last round's price was too low for all that came at once.
+            found = self._solve(table, self._with_bonus(values, features, self._prices_of(found)), allowed)
+        return found
+
+    def _features(self) -> JobFeatures:
+        return JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
+
+    def _features_of(self, candidate: Candidate) -> tuple[float, ...]:
+        view, options, spec = candidate.view, candidate.options, candidate.view.spec
+        return (
+            spec.weight, nan if candidate.remaining is None else candidate.remaining, self._attained_s(view),
+            options.best, options.fastest, candidate.left_s, self._admission.is_promised(candidate), spec.startup_s,
+            spec.resize_cost_s, candidate.column, view.started_at is None,
+        )  # fmt: skip
+
+    def _attained_s(self, view: JobView) -> float:
+        held = total(view.granted.values())
+        since_s = max(0.0, self._at - view.accrued_at)
+        return view.granted_gpu_s + held.gpus * since_s or view.granted_core_s + held.cores * since_s
+
+    def _with_bonus(self, values: FloatArray, features: JobFeatures, prices: Mapping[str, float]) -> FloatArray:
+        """Jobs that never ran get the price of their smallest number on top: they start, small, if anyone does."""
+        price = self._policy.new_job_bonus_frac * max(
+            (prices.get(_text(pool), 0.0) for pool in self._pools), default=0.0
+        )
+        raised = values.copy()
+        for i in np.flatnonzero(features.is_new & (features.columns == 0)) if price else ():
+            options = self._candidates[i].options
+            raised[i, 1 : len(options.counts)] += price * int(options.amounts[1:].min())
+        return raised
+
+    def _allowed(self, table: ChoiceTable) -> BoolArray:
+        """The columns with which nobody is paused that may not be, and every promise is kept."""
+        allowed = self._protecting(table)
+        for i, (candidate, need) in enumerate(zip(self._candidates, self._admission.needs(), strict=True)):
+            if need is not None:
+                allowed[i] &= _keeping(candidate, need, table.rates[i], table.amounts[i])
+        return allowed
+
+    def _protecting(self, table: ChoiceTable) -> BoolArray:
+        allowed = table.allowed.copy()
+        allowed[:, 0] = [not (candidate.n and is_protected(candidate.view)) for candidate in self._candidates]
+        return allowed
+
+    def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
+        """With all promises; where they cannot all be kept any more, without."""
+        price = self._prices.get(_text(self._pools[0]))
+        gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
+        for permitted in (allowed, self._protecting(table)):
+            found = self._problem.solve(values, permitted, gap_limit, price=price)
+            if found.status != "infeasible":
+                return found
+        return None
+
+    # Nodes, and what is handed on.
+
+    def _move(self, candidate: Candidate, column: int) -> Move:
+        options, promise = candidate.options, self._admission.book.promises.get(candidate.id)
+        is_promised = promise is not None and len(promise.amounts) > 0 and promise.amounts[0] > 0
+        kind, n = options.kinds[column], options.counts[column]
+        smaller = {
+            count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
+        }
+        return Move(
+            view=candidate.view, worker=candidate.view.spec.worker or candidate.view.spec.ceiling, n_before=candidate.n, kind_before=candidate.kind,
+            n=n, kind=kind, fallbacks=tuple(sorted(smaller, reverse=True)), stays=self._stays(candidate),
+            reason=_why(candidate, column, is_promised=is_promised),
+        )  # fmt: skip
+
+    def _stays(self, candidate: Candidate) -> bool:
+        """Whether the job is not to be moved: it may not be paused, or it would lose too much by it."""
+        if is_protected(candidate.view) or candidate.view.status == "starting":
+            return candidate.n > 0
+        rate_sps = float(candidate.options.rates[candidate.column])
+        left_s = (
+            self._policy.amortisation_s if candidate.remaining is None else seconds_for(candidate.remaining, rate_sps)
+        )
+        return candidate.n > 0 and candidate.view.spec.startup_s > _MOVE_FRAC * left_s
+
+    def _amount(self, candidate: Candidate) -> int:
+        return n_workers(candidate.view.spec, self._builder.held(candidate.view)) * candidate.options.per_worker
+
+    def _prices_of(self, found: Solution | None) -> dict[str, float]:
+        if found is None:
+            return {}
+        return {_text(pool): float(price) for pool, price in zip(self._pools, found.multipliers, strict=True)}
+
+    def _finished(self, found: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_parted: int) -> Plan:
+        present = {view.spec.id for view in (*self._builder.snapshot.holding, *self._builder.snapshot.waiting)}
+        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(found))
+        next_s = _LOOK_S if n_parted else self._admission.book.needed_at(held)
+        return replace(
+            plan,
+            declines=self._admission.declines,
+            bound=found.bound if found is not None else None,
+            objective=found.value if found is not None else None,
+            ask_again_at=None if next_s is None else self._at + max(next_s, _LOOK_S),
+        )
+
+
+def _keeping(candidate: Candidate, need: tuple[Pool, int], rates: FloatArray, amounts: IntArray) -> BoolArray:
+    """The columns with which a promise is kept."""
+    (kind, _), least = need
+    if not least and not candidate.restarts_s:
+        return np.ones(len(rates), dtype=bool)
+    on_kind = np.zeros(len(rates), dtype=bool)
+    on_kind[: len(candidate.options.kinds)] = [each == kind for each in candidate.options.kinds]
+    enough = on_kind & (amounts >= least)
+    if not least:
+        enough[0] = True
+    if candidate.restarts_s and candidate.remaining is not None:
+        # A change costs time: only to what it can stay with, or to what the plan says.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            alone = candidate.remaining / rates + candidate.restarts_s <= candidate.left_s
+        stays = np.arange(len(rates)) == candidate.column
+        enough &= alone | stays | (amounts == least)
+    kept: BoolArray = enough
+    return kept
+
+
+def _text(pool: Pool) -> str:
+    return f"{pool[0]}:{'gpus' if pool[1] else 'cores'}"
+
+
+def _why(candidate: Candidate, column: int, *, is_promised: bool) -> Reason:
+    """The reason of going to `column`; `is_promised`: a promise asks for workers at this moment."""
+    options, n = candidate.options, candidate.options.counts[column]
+    facts = {"n_workers_before": float(candidate.n), "n_workers": float(n)}
+    if n == 0:
+        return Reason("paused", f"{candidate.n} -> 0 workers: what it had is worth more to others for now", facts)
+    after_s = None if candidate.remaining is None else candidate.remaining / float(options.rates[column])
+    due = _due(candidate, after_s, facts, is_promised=is_promised) if isfinite(candidate.left_s) else ""
+    if not candidate.n:
+        verb = "starts" if candidate.view.started_at is None else "goes on"
+        return Reason("starts", f"{verb} with {n} worker{'s' * (n != 1)}{due}", facts)
+    code = "grows" if n > candidate.n else "shrinks" if n < candidate.n else "moves"
+    change = f"{candidate.n} -> {n} workers"
+    if candidate.remaining is None or after_s is None or not candidate.column:
+        return Reason(code, f"{change}{due}", facts)
+    sooner_s = candidate.remaining / float(options.rates[candidate.column]) - after_s
+    facts["sooner_s"] = sooner_s
+    gain = "earlier, worth more per device than elsewhere"
+    loss = "later, the devices are worth more elsewhere"
+    return Reason(code, f"{change}: finishes {span_text(abs(sooner_s))} {gain if sooner_s >= 0 else loss}{due}", facts)
+
+
+def _due(candidate: Candidate, after_s: float | None, facts: dict[str, float], *, is_promised: bool) -> str:
+    """How far the deadline is from the end; notes it in `facts` too."""
+    facts["left_s"] = candidate.left_s
+    if after_s is None:
+        return ""
+    slack_s = candidate.left_s - after_s
+    facts["slack_s"] = slack_s
+    word = "promised deadline" if is_promised else "deadline"
+    return f"; {word} {span_text(abs(slack_s))} {'behind' if slack_s >= 0 else 'before'} its end"

@@ -6,16 +6,15 @@ from math import inf, isfinite
 from typing import Literal
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.optim.water_filling import fill
-from punctual.policies._base import LEAST_CORES, check_choice, seniority
-from punctual.policies._draft import Draft
-from punctual.policies._elastic import Claim, Sharing
+from punctual.policies._base import PolicyBase
+from punctual.policies._jobs import LEAST_CORES, seniority
+from punctual.policies._sharing import Claim, Sharing
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
 
@@ -27,7 +26,7 @@ _NO_HURRY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proportional:
+class Proportional(PolicyBase):
     """Grants each job its demand; where demands do not fit, scales them all by the same factor.
 
     Use it where controllers demand no more than their job needs: then demands fit nearly always, and where they do
@@ -72,16 +71,14 @@ class Proportional:
     shortage: Shortage = "scale"
 
     def __post_init__(self) -> None:
-        check_choice("proportional", "shortage", self.shortage, ("scale", "earliest-deadline", "deadline-weighted"))
+        self._check_choice("shortage", "scale", "earliest-deadline", "deadline-weighted")
         if not (isfinite(self.least_cores) and self.least_cores > 0):
-            raise InvalidSpec(
-                "`least_cores` must be finite and above zero", f"{self.least_cores} cores", "policy 'proportional'",
-                "Give a small number, as 0.01.",
-            )  # fmt: skip
+            got, remedy = f"{self.least_cores} cores", "Give a small number, as 0.01."
+            raise self._wrong("`least_cores` must be finite and above zero", got, remedy)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        sharing = Sharing(draft, least_cores=self.least_cores)
+        builder = self._builder(snapshot)
+        sharing = Sharing(builder, least_cores=self.least_cores)
         sharing.grow(sharing.workers, lambda claim: self._rank(claim, snapshot.at))
         sharing.lay_out_workers()
         on_node: dict[NodeId, list[Claim]] = {}
@@ -89,7 +86,7 @@ class Proportional:
             on_node.setdefault(sharing.node_of(claim), []).append(claim)
         for node, claims in on_node.items():
             self._share(sharing, node, claims)
-        return draft.plan()
+        return builder.build()
 
     def _rank(self, claim: Claim, at: float) -> float:
         """Of jobs made of workers the one with the lowest rank grows first."""
@@ -100,17 +97,17 @@ class Proportional:
 
     def _share(self, sharing: Sharing, node: NodeId, claims: Sequence[Claim]) -> None:
         """Raise the jobs on a node from their floors: cores by the rule, GPUs and memory in order of submission."""
-        free, at = sharing.draft.free[node], sharing.draft.snapshot.at
+        free, at = sharing.builder.free[node], sharing.builder.snapshot.at
         floors = [claim.rungs[0].cores for claim in claims]
         demands = [claim.rungs[-1].cores for claim in claims]
         capacity_cores = free.cores + sum(floors)
         cores = self._cores([claim.view for claim in claims], demands, floors, capacity_cores, at)
         for claim, amount in zip(claims, cores, strict=True):
-            extra = _whole_extra(claim, sharing.draft.free[node])
+            extra = _whole_extra(claim, sharing.builder.free[node])
             grant = Resources(
                 amount, claim.rungs[0].gpus + extra.gpus, claim.rungs[0].memory_bytes + extra.memory_bytes
             )
-            sharing.give(claim, grant, _reason(claim, grant, sharing.draft.hardware.capacity[node], node))
+            sharing.give(claim, grant, _reason(claim, grant, sharing.builder.hardware.capacity[node], node))
 
     def _cores(
         self, views: Sequence[JobView], demands: Sequence[float], floors: Sequence[float], capacity: float, at: float

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.policies._base import Size, check_choice, check_not_negative
-from punctual.policies._draft import Draft
+from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import end_at
+from punctual.policies._jobs import Size
 from punctual.policies._rigid import Order, serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShortestRemaining:
+class ShortestRemaining(PolicyBase):
     """Runs the jobs with the least remaining time, and pauses longer ones for them (SRTF).
 
     Use it for short mean completion times when remaining times are known fairly well and jobs may be paused. It does
@@ -55,13 +55,13 @@ class ShortestRemaining:
     margin_s: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("shortest-remaining", "size", self.size, ("largest", "smallest"))
-        check_not_negative("shortest-remaining", "margin_s", self.margin_s, "s")
+        self._check_choice("size", "largest", "smallest")
+        self._check_not_negative("margin_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
+        builder = self._builder(snapshot)
         order = Order(
             waiting=lambda _, request: snapshot.at + request.remaining_s,
-            running=lambda view: end_at(view, snapshot.at, draft.hardware),
+            running=lambda view: end_at(view, snapshot.at, builder.hardware),
         )
-        return serve(draft, order, size=self.size, margin=self.margin_s)
+        return serve(builder, order, size=self.size, margin=self.margin_s)

@@ -3,22 +3,31 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.policies._base import check_choice, check_not_negative
-from punctual.policies._extra import check_libraries
+from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
+from punctual.optim.solution import FloatArray
+from punctual.optim.sum_of_ratios import PairChoice, PairProblem, approximate_pair, fastest_pair, pairs
+from punctual.policies._base import PolicyBase
+from punctual.policies._starting_round import Offer, StartingRound, Wish
+from punctual.policies._worker_server_pairs import formula_of, limit_of, vector
 
 #: How a job gets its numbers: the published way, exactly, or as many servers as workers.
 Pairing = Literal["rounded", "exact", "equal"]
 Admission = Literal["frieze-clarke", "exact"]
 
-_NAME = "smd"
+#: With more jobs than this a linear programme for each would take seconds.
+_N_SUBSETS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smd:
+class Smd(PolicyBase):
     """Gives each waiting job the numbers of workers and servers that are best for it alone, then admits the most useful.
 
     The scheduler of [smd2021] as published. Use `smd-exact` instead, which solves the same problem better; this one is
@@ -43,7 +52,7 @@ class Smd:
     Raises
     ------
     InvalidSpec
-        A parameter is outside of its range; or, when it decides, NumPy or SciPy is missing.
+        A parameter is outside of its range.
 
     Notes
     -----
@@ -76,22 +85,26 @@ class Smd:
     subset_size: int = 1
 
     def __post_init__(self) -> None:
-        check_choice(_NAME, "pairing", self.pairing, ("rounded", "exact", "equal"))
-        check_choice(_NAME, "admission", self.admission, ("frieze-clarke", "exact"))
-        check_not_negative(_NAME, "subset_size", self.subset_size, "jobs")
+        self._check_choice("pairing", "rounded", "exact", "equal")
+        self._check_choice("admission", "frieze-clarke", "exact")
+        self._check_not_negative("subset_size", "jobs")
         for name in ("epsilon", "scale", "n_tries"):
-            if not getattr(self, name) > 0:
-                raise InvalidSpec(
-                    f"`{name}` must be above zero", f"{getattr(self, name)}", f"policy '{_NAME}'",
-                    "Leave it out for the default.",
-                )  # fmt: skip
+            self._check_positive(name)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Admit waiting jobs."""
-        check_libraries(_NAME, "numpy", "scipy")
-        from punctual.policies._smd_round import decide
-
-        return decide(snapshot, self)
+        start = StartingRound(self._builder(snapshot))
+        wishes = [
+            Wish(offers[0], self._index(start, offers[0])) for view in start.waiting if (offers := start.offers(view))
+        ]
+        if not wishes:
+            return start.plan()
+        costs = np.stack([_charge(start, wish.offer.view.spec, wish.offer.kind) for wish in wishes])
+        taken = [_charge(start, view.spec, start.kind_of(start.builder.held(view))) for view in start.running]
+        left = np.maximum(start.capacity() - sum(taken, np.zeros(costs.shape[1])), 0.0)
+        admitted = self.admit([wish.worth for wish in wishes], costs, left)
+        started = start.start([wish for wish, yes in zip(wishes, admitted, strict=True) if yes])
+        return start.plan(objective=started)
 
     def pair(
         self, kind: Literal["sync", "async"], theta: Sequence[float], *, per_worker: Sequence[float],
@@ -106,18 +119,47 @@ class Smd:
         seed
             Of the rounding.
         """
-        check_libraries(_NAME, "numpy", "scipy")
-        from punctual.optim.sum_of_ratios import PairProblem
-        from punctual.policies._smd_round import choose_pair
-
-        choice = choose_pair(self, PairProblem.of(kind, theta, per_worker, per_server, limits), seed)
+        choice = self._pair(PairProblem.of(kind, theta, per_worker, per_server, limits), seed)
         return choice.workers, choice.servers, choice.value
 
-    def admit(
-        self, profits: Sequence[float], costs: Sequence[Sequence[float]], capacities: Sequence[float]
-    ) -> list[bool]:
+    def admit(self, profits: Sequence[float], costs: ArrayLike, capacities: ArrayLike) -> list[bool]:
         """Which jobs are admitted, given what each is worth and charged for of each resource."""
-        check_libraries(_NAME, "numpy", "scipy")
-        from punctual.policies._smd_round import admit
+        if self.admission == "exact":
+            return [bool(yes) for yes in exact_packing(profits, costs, capacities).admitted]
+        size = self.subset_size if len(profits) <= _N_SUBSETS_MAX else 0
+        return [bool(yes) for yes in frieze_clarke(profits, costs, capacities, subset_size=size).admitted]
 
-        return [bool(yes) for yes in admit(self, profits, costs, capacities)]
+    def _index(self, start: StartingRound, offer: Offer) -> int:
+        """The pair that the job gets if it is admitted."""
+        spec, offered = offer.view.spec, offer.pairs
+        if spec.worker is None or spec.server is None or self.pairing == "exact":
+            return int(offered.step_s.argmin())
+        kind, theta = formula_of(offered)
+        limits = vector(limit_of(start.builder.hardware, spec, offer.kind))
+        problem = PairProblem.of(kind, theta, vector(spec.worker), vector(spec.server), limits)
+        choice = self._pair(problem, crc32(f"{start.builder.snapshot.seed} {spec.id}".encode()))
+        return offered.index(choice.workers, choice.servers)
+
+    def _pair(self, problem: PairProblem, seed: int) -> PairChoice:
+        """The pair of one job, by itself."""
+        if self.pairing == "exact":
+            return fastest_pair(problem)
+        if self.pairing == "equal":
+            return _fastest_equal(problem)
+        return approximate_pair(problem, epsilon=self.epsilon, seed=seed, n_tries=self.n_tries, scale=self.scale)
+
+
+def _charge(start: StartingRound, spec: JobSpec, kind: str) -> FloatArray:
+    """What the job is charged for: its limit."""
+    return start.on_kind(kind, vector(limit_of(start.builder.hardware, spec, kind)))
+
+
+def _fastest_equal(problem: PairProblem) -> PairChoice:
+    """The best of the pairs with as many servers as workers."""
+    workers, servers, times = pairs(problem)
+    equal = workers == servers
+    if not equal.any():
+        return fastest_pair(problem)  # infeasible
+    i = int(np.where(equal, times, np.inf).argmin())
+    value = float(times[i])
+    return PairChoice(status="feasible", value=value, bound=0.0, workers=int(workers[i]), servers=int(servers[i]))

@@ -4,16 +4,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
-from punctual.policies._base import check_not_negative
-from punctual.policies._extra import check_libraries
+from punctual.optim.solution import FloatArray, IntArray, Solution
+from punctual.optim.sum_of_ratios import PairProblem, pairs
+from punctual.optim.vector_knapsack import solve_vector_knapsack
+from punctual.policies._base import PolicyBase
+from punctual.policies._starting_round import Offer, StartingRound, Wish
 
-_NAME = "smd-exact"
+#: Rows of a table are padded to the longest list of ways.
+_NOT_THERE = -np.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SmdExact:
+class SmdExact(PolicyBase):
     """Chooses which waiting jobs start, and with how many workers and servers, so that they are worth most together.
 
     The problem of [smd2021], with three changes that make it worth more: a job is charged for what it uses, it may get
@@ -28,7 +34,7 @@ class SmdExact:
     Raises
     ------
     InvalidSpec
-        `gap_limit` is negative; or, when it decides, NumPy or SciPy is missing.
+        `gap_limit` is negative.
 
     Notes
     -----
@@ -54,14 +60,19 @@ class SmdExact:
     gap_limit: float = 0.01
 
     def __post_init__(self) -> None:
-        check_not_negative(_NAME, "gap_limit", self.gap_limit)
+        self._check_not_negative("gap_limit")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Start waiting jobs."""
-        check_libraries(_NAME, "numpy", "scipy")
-        from punctual.policies._smd_exact_round import decide
-
-        return decide(snapshot, gap_limit=self.gap_limit)
+        start = StartingRound(self._builder(snapshot))
+        jobs = [_Ways(start, offers) for view in start.waiting if (offers := start.offers(view))]
+        if not jobs:
+            return start.plan()
+        uses, utilities = [job.uses for job in jobs], [job.utilities for job in jobs]
+        found = fill(uses, utilities, start.free(), gap_limit=self.gap_limit)
+        wishes = [job.wish(int(way) - 1) for job, way in zip(jobs, found.choices, strict=True) if way]
+        started = start.start(wishes)
+        return start.plan(objective=started, bound=max(found.bound, started))
 
     def choose(
         self, kind: Literal["sync", "async"], theta: Sequence[Sequence[float]], *,
@@ -79,10 +90,81 @@ class SmdExact:
         capacity
             Of each resource.
         """
-        check_libraries(_NAME, "numpy", "scipy")
-        from punctual.optim.sum_of_ratios import PairProblem
-        from punctual.policies._menu import choose
+        given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
+        jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]
+        filled = fill(
+            [uses for _, uses, _ in jobs], [worths for _, _, worths in jobs], np.asarray(capacity, dtype=np.float64),
+            gap_limit=self.gap_limit,
+        )  # fmt: skip
+        chosen = [ways[int(way) - 1] if way else (0, 0) for (ways, _, _), way in zip(jobs, filled.choices, strict=True)]
+        return chosen, filled.value, filled.bound
 
-        given = zip(theta, per_worker, per_server, limits, strict=True)
-        problems = [PairProblem.of(kind, *one) for one in given]
-        return choose(problems, utilities, capacity, gap_limit=self.gap_limit)
+
+class _Ways:
+    """The ways in which one job can run that no other way beats, on all kinds of nodes."""
+
+    def __init__(self, start: StartingRound, offers: list[Offer]) -> None:
+        self._offers = offers
+        kept = [undominated(offer.pairs.amounts, offer.worths) for offer in offers]
+        self._of_offer: IntArray = np.concatenate([np.full(len(ways), i) for i, ways in enumerate(kept)])
+        self._of_pair: IntArray = np.concatenate(kept)
+        parts = [start.on_kind(offer.kind, offer.pairs.amounts[ways]) for offer, ways in zip(offers, kept, strict=True)]
+        self.uses: FloatArray = np.concatenate(parts)
+        self.utilities: FloatArray = np.concatenate(
+            [offer.worths[ways] for offer, ways in zip(offers, kept, strict=True)]
+        )
+
+    def wish(self, way: int) -> Wish:
+        return Wish(self._offers[int(self._of_offer[way])], int(self._of_pair[way]))
+
+
+def undominated(uses: FloatArray, utilities: FloatArray) -> IntArray:
+    """Indices of the ways that no other beats: as useful, for no more of anything; the most useful first.
+
+    Parameters
+    ----------
+    uses
+        Shape (k, R).
+    utilities
+        Shape (k,); those of zero or below are left out.
+    """
+    # Of equally useful ways the smallest comes first, so that it is the one that stays.
+    order = np.lexsort((uses.sum(axis=1), -utilities))
+    kept: list[int] = []
+    for i in order[utilities[order] > 0].tolist():
+        if not kept or not (uses[kept] <= uses[i]).all(axis=1).any():
+            kept.append(i)
+    return np.array(kept, dtype=np.int64)
+
+
+def fill(
+    uses: Sequence[FloatArray], utilities: Sequence[FloatArray], capacity: FloatArray, *, gap_limit: float
+) -> Solution:
+    """Choose a way for each job, or none; `choices` counts ways from 1, and 0 is none.
+
+    Parameters
+    ----------
+    uses, utilities
+        Of each job shapes (k, R) and (k,), k may differ.
+    capacity
+        Shape (R,).
+    """
+    n_ways = max((len(one) for one in utilities), default=0)
+    costs = np.zeros((len(uses), n_ways + 1, len(capacity)))
+    values = np.full((len(uses), n_ways + 1), _NOT_THERE)
+    values[:, 0] = 0.0
+    for i, (use, utility) in enumerate(zip(uses, utilities, strict=True)):
+        costs[i, 1 : len(use) + 1], values[i, 1 : len(utility) + 1] = use, utility
+    return solve_vector_knapsack(costs, values, capacity, gap_limit=gap_limit)
+
+
+def _ways(
+    problem: PairProblem, utility: Callable[[float], float]
+) -> tuple[list[tuple[int, int]], FloatArray, FloatArray]:
+    """The pairs of one job that no other beats, their uses (k, R) and utilities (k,)."""
+    workers, servers, times = pairs(problem)
+    uses = workers[:, None] * problem.per_worker + servers[:, None] * problem.per_server
+    worths = np.array([utility(time) for time in times.tolist()], dtype=np.float64)
+    kept = undominated(uses, worths)
+    ways = list(zip(workers[kept].tolist(), servers[kept].tolist(), strict=True))
+    return ways, uses[kept], worths[kept]

@@ -10,14 +10,15 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
-from punctual.policies._base import Size, check_choice, check_not_negative, never_fits, seniority, starts, waits
-from punctual.policies._draft import Draft, Space
+from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Request
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import Size, never_fits, seniority, starts, waits
+from punctual.policies._plan_builder import PlanBuilder, Space
+from punctual.policies._repair import apply_demands, repair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tetris:
+class Tetris(PolicyBase):
     """Packs several kinds of hardware tightly and favours short jobs a little.
 
     Use it where jobs need cores, memory and devices in different proportions: it puts jobs side by side that complement
@@ -57,42 +58,44 @@ class Tetris:
     shortness: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("tetris", "size", self.size, ("largest", "smallest"))
-        check_not_negative("tetris", "shortness", self.shortness)
+        self._check_choice("size", "largest", "smallest")
+        self._check_not_negative("shortness")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        draft = Draft(snapshot)
-        watch = bool(draft.carry.get("watch", True))
-        idle = settle(draft) if watch else []
-        watch = watch and follow_demands(draft)
-        waiting = self._requests(draft, [*snapshot.waiting, *idle])
+        builder = self._builder(snapshot)
+        watch = bool(builder.carry.get("watch", True))
+        idle = repair(builder) if watch else []
+        watch = watch and apply_demands(builder)
+        waiting = self._requests(builder, [*snapshot.waiting, *idle])
         while waiting:
-            chosen = self._best(draft, waiting)
+            chosen = self._best(builder, waiting)
             if chosen is None:
                 break
             view, allocation = chosen
-            draft.put(view, allocation, starts(view, allocation))
+            builder.put(view, allocation, starts(view, allocation))
             watch |= view.spec.worker is None and view.spec.controller is not None
             waiting = [pair for pair in waiting if pair[0] is not view]
         if waiting:
-            draft.explain(waiting[0][0], waits(waiting[0][1].amount, draft.free))
-        return draft.plan(watch=watch or any(not draft.held(view) for view in idle))
+            builder.explain(waiting[0][0], waits(waiting[0][1].amount, builder.free))
+        return builder.build(watch=watch or any(not builder.held(view) for view in idle))
 
-    def _requests(self, draft: Draft, views: Sequence[JobView]) -> list[tuple[JobView, Request]]:
+    def _requests(self, builder: PlanBuilder, views: Sequence[JobView]) -> list[tuple[JobView, Request]]:
         """What the waiting jobs ask for, in order of submission."""
         requests = []
         for view in sorted(views, key=seniority):
-            request = draft.hardware.request(view, self.size)
+            request = builder.hardware.request(view, self.size)
             if request is None:
-                draft.explain(view, never_fits(view))
+                builder.explain(view, never_fits(view))
             elif view.status != "stopping":
                 requests.append((view, request))
         return requests
 
-    def _best(self, draft: Draft, waiting: Sequence[tuple[JobView, Request]]) -> tuple[JobView, Allocation] | None:
+    def _best(
+        self, builder: PlanBuilder, waiting: Sequence[tuple[JobView, Request]]
+    ) -> tuple[JobView, Allocation] | None:
         """The job to start next, and where."""
-        space = Space(draft.free.values())
-        packer = _Packer(draft)
+        space = Space(builder.free.values())
+        packer = _Packer(builder)
         fitting = [
             (view, request, allocation)
             for view, request in waiting
@@ -112,23 +115,23 @@ class Tetris:
 class _Packer:
     """Where jobs fit and how well, with what is free now; nodes with the same free amounts are looked at once."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
+    def __init__(self, builder: PlanBuilder) -> None:
+        self._builder = builder
         self._like: dict[tuple[Resources, Resources, str], NodeId] = {}
-        hardware = draft.hardware
-        for node in sorted(draft.free, reverse=True):
-            self._like[draft.free[node], hardware.capacity[node], hardware.kind_of[node]] = node
+        hardware = builder.hardware
+        for node in sorted(builder.free, reverse=True):
+            self._like[builder.free[node], hardware.capacity[node], hardware.kind_of[node]] = node
 
     def find(self, view: JobView, request: Request) -> Allocation | None:
         """The one node with the best alignment, otherwise the fewest."""
-        kinds = self._draft.kinds_for(view, request.amount)
+        kinds = self._builder.kinds_for(view, request.amount)
         nodes = [
             node
             for (free, _, kind), node in self._like.items()
             if kind in kinds and n_fitting(request.worker, free) >= request.n
         ]
         if not nodes:
-            return self._draft.find(view, request.n, request.worker)
+            return self._builder.find(view, request.n, request.worker)
         best = max(sorted(nodes), key=lambda node: self._alignment(request.amount, node))
         return {best: request.amount}
 
@@ -137,10 +140,10 @@ class _Packer:
 
     def work(self, request: Request) -> float:
         """Share of all there is, times the time it will be held."""
-        return fsum(_parts(request.amount, self._draft.hardware.total)) * request.remaining_s
+        return fsum(_parts(request.amount, self._builder.hardware.total)) * request.remaining_s
 
     def _alignment(self, amount: Resources, node: NodeId) -> float:
-        capacity, free = self._draft.hardware.capacity[node], self._draft.free[node]
+        capacity, free = self._builder.hardware.capacity[node], self._builder.free[node]
         return fsum(a * b for a, b in zip(_parts(amount, capacity), _parts(free, capacity), strict=True))
 
 

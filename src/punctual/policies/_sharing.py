@@ -1,29 +1,18 @@
-"""Sharing the nodes among jobs that can do with more or less: who gets how much first, then where it lies."""
+"""Sharing the nodes among jobs that can do with more or less: how much each gets."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from math import inf
 
 from punctual.core.ids import NodeId
-from punctual.core.job import Allocation, JobView
+from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.policies._base import (
-    least,
-    n_workers,
-    never_fits,
-    same_amount,
-    seconds_for,
-    seniority,
-    span_text,
-    starts,
-    unit_of,
-    waits,
-)
-from punctual.policies._draft import Draft, Space
-from punctual.policies._hardware import Hardware, steps_between
-from punctual.policies._repair import follows_demand, settle
+from punctual.policies._hardware import steps_between
+from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, unit_of, waits
+from punctual.policies._layout import lay_out
+from punctual.policies._plan_builder import PlanBuilder, Space
+from punctual.policies._repair import follows_demand, repair
 
 #: Between its floor and its demand a job without workers grows in so many equal parts.
 _N_PARTS = 16
@@ -71,23 +60,23 @@ class Sharing:
     if it were one large node; what then does not fit on nodes is not given.
     """
 
-    def __init__(self, draft: Draft, *, least_cores: float) -> None:
-        self.draft = draft
+    def __init__(self, builder: PlanBuilder, *, least_cores: float) -> None:
+        self.builder = builder
         self._least_cores = least_cores
         self.workers: list[Claim] = []
         self.fractions: list[Claim] = []
         self._n_waiting = 0
-        idle = settle(draft)
-        running = [view for view in draft.snapshot.holding if draft.held(view) and view.status != "stopping"]
+        idle = repair(builder)
+        running = [view for view in builder.snapshot.holding if builder.held(view) and view.status != "stopping"]
         self._lower([view for view in running if view.spec.worker is None])
-        hardware, free = draft.hardware, draft.free
+        hardware, free = builder.hardware, builder.free
         self.spaces = {kind: Space(free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
         self._node_spaces: dict[NodeId, Space] = {}
         #: What jobs without workers demand beyond their floors.
         self._wanted_cores: dict[NodeId, float] = {}
         for view in running:
             self._continue(view)
-        waiting = sorted((*draft.snapshot.waiting, *idle), key=seniority) if idle else draft.snapshot.waiting
+        waiting = sorted((*builder.snapshot.waiting, *idle), key=seniority) if idle else builder.snapshot.waiting
         for view in waiting:
             if view.status != "stopping":
                 self._admit(view)
@@ -105,7 +94,7 @@ class Sharing:
 
     def lay_out_workers(self) -> None:
         """Find nodes for what was decided."""
-        lay_out(self.draft, [(claim.view, claim.n_before, _n(claim)) for claim in self.workers])
+        lay_out(self.builder, [(claim.view, claim.n_before, _n(claim)) for claim in self.workers])
 
     def lay_out_fractions(self) -> None:
         """Give jobs without workers what was decided, as far as their node still has it; those that came first, first."""
@@ -114,7 +103,7 @@ class Sharing:
 
     def node_of(self, claim: Claim) -> NodeId:
         """Where a job without workers is."""
-        return next(iter(self.draft.held(claim.view)))
+        return next(iter(self.builder.held(claim.view)))
 
     def give(self, claim: Claim, amount: Resources, reason: Reason | None = None) -> None:
         """Raise a job without workers from its floor to `amount`, as far as its node has it.
@@ -122,36 +111,36 @@ class Sharing:
         The reason is kept also if the job has as much already: it may be less than it demands.
         """
         view, node = claim.view, self.node_of(claim)
-        room = self.draft.free[node] + claim.rungs[0]
+        room = self.builder.free[node] + claim.rungs[0]
         given = amount if amount.fits_in(room) else amount.at_most(room)
         allocation = {node: given}
         if node in view.planned and same_amount(given, total(view.planned.values())):
             allocation = view.planned
         if reason is None:
             reason = follows_demand(claim.rungs[-1], given, node) if view.planned else starts(view, allocation)
-        self.draft.put(view, allocation, reason)
-        self.draft.explain(view, reason)
+        self.builder.put(view, allocation, reason)
+        self.builder.explain(view, reason)
 
     # Who takes part.
 
     def _lower(self, views: Iterable[JobView]) -> None:
         """Bring running jobs without workers down to their floor: they grow again after all have their least."""
         for view in views:
-            held = self.draft.held(view)
+            held = self.builder.held(view)
             if len(held) == 1:
                 node, amount = next(iter(held.items()))
-                self.draft.put(view, {node: least(view.spec, self._least_cores).at_most(amount)}, _FLOOR)
+                self.builder.put(view, {node: least(view.spec, self._least_cores).at_most(amount)}, _FLOOR)
 
     def _continue(self, view: JobView) -> None:
         """A job that runs goes on with its least amount."""
-        draft, held = self.draft, self.draft.held(view)
-        space = self.spaces[draft.hardware.kind_of[next(iter(held))]]
+        builder, held = self.builder, self.builder.held(view)
+        space = self.spaces[builder.hardware.kind_of[next(iter(held))]]
         if view.spec.worker is None:
             if len(held) == 1:  # over several nodes it was put by somebody else, who knows why
                 self.fractions.append(self._fraction(view, space))
             return
-        n_before = draft.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
-        rungs = worker_rungs(draft.hardware, view)
+        n_before = builder.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
+        rungs = builder.hardware.amounts_wanted(view)
         if rungs:
             space.add(unit_of(view.spec) or rungs[0], n_before)
             space.take(rungs[0])
@@ -161,11 +150,11 @@ class Sharing:
         if view.spec.worker is None:
             self._admit_fraction(view)
             return
-        rungs = worker_rungs(self.draft.hardware, view)
+        rungs = self.builder.hardware.amounts_wanted(view)
         if not rungs:
-            self.draft.explain(view, never_fits(view))
+            self.builder.explain(view, never_fits(view))
             return
-        for kind in self.draft.kinds_for(view, rungs[0]):
+        for kind in self.builder.kinds_for(view, rungs[0]):
             if self.spaces[kind].may_hold(rungs[0]):
                 self.spaces[kind].take(rungs[0])
                 self.workers.append(self._claim(view, rungs, self.spaces[kind], 0))
@@ -173,56 +162,41 @@ class Sharing:
         self._leave_out(view, rungs[0])
 
     def _claim(self, view: JobView, rungs: tuple[Resources, ...], space: Space, n_before: int) -> Claim:
-        return Claim(view, rungs, self.draft.hardware.worker_steps(view.spec), (space,), n_before)
+        return Claim(view, rungs, self.builder.hardware.worker_steps(view.spec), (space,), n_before)
 
     def _leave_out(self, view: JobView, amount: Resources) -> None:
         """Say why for the first job that waits; the others wait for the same."""
         self._n_waiting += 1
         if self._n_waiting == 1:
-            self.draft.explain(view, waits(amount, self.draft.free))
+            self.builder.explain(view, waits(amount, self.builder.free))
 
     def _admit_fraction(self, view: JobView) -> None:
         floor = least(view.spec, self._least_cores)
         node = self._roomiest(floor)
-        space = None if node is None else self.spaces[self.draft.hardware.kind_of[node]]
+        space = None if node is None else self.spaces[self.builder.hardware.kind_of[node]]
         if node is None or space is None or not space.may_hold(floor):
             self._leave_out(view, floor)
             return
         space.take(floor)
         if node in self._node_spaces:
             self._node_spaces[node].take(floor)
-        self.draft.put(view, {node: floor}, _FLOOR)
+        self.builder.put(view, {node: floor}, _FLOOR)
         self.fractions.append(self._fraction(view, space))
 
     def _roomiest(self, floor: Resources) -> NodeId | None:
         """The node on which the demands of the jobs without workers leave the most cores, of those with room."""
-        free, wanted = self.draft.free, self._wanted_cores
+        free, wanted = self.builder.free, self._wanted_cores
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         return min(nodes, key=lambda node: (round(wanted.get(node, 0.0) - free[node].cores, 9), node), default=None)
 
     def _fraction(self, view: JobView, space: Space) -> Claim:
-        (node, floor), = self.draft.held(view).items()  # fmt: skip
-        on_node = self._node_spaces.setdefault(node, Space([self.draft.free[node]]))
+        (node, floor), = self.builder.held(view).items()  # fmt: skip
+        on_node = self._node_spaces.setdefault(node, Space([self.builder.free[node]]))
         rungs = fraction_rungs(view, floor)
         claim = Claim(view, rungs, steps_between(rungs), (space, on_node))
         self._wanted_cores[node] = self._wanted_cores.get(node, 0.0) + claim.rungs[-1].cores - floor.cores
         return claim
-
-
-def worker_rungs(hardware: Hardware, view: JobView) -> tuple[Resources, ...]:
-    """What a job made of workers can hold, up to its demand; empty if the nodes cannot hold it."""
-    rungs = hardware.worker_amounts(view.spec)
-    return rungs if view.spec.controller is None else rungs[: len(counts_wanted(hardware, view))]
-
-
-def counts_wanted(hardware: Hardware, view: JobView) -> tuple[int, ...]:
-    """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
-    counts, unit = hardware.counts(view.spec), unit_of(view.spec)
-    if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
-        return counts
-    wanted = tuple(n for n in counts if (unit * n).fits_in(view.demand))
-    return wanted or counts[:1]
 
 
 def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
@@ -235,81 +209,3 @@ def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
 
 def _n(claim: Claim) -> int:
     return n_workers(claim.view.spec, {NodeId(""): claim.amount})
-
-
-#: A job, the number of workers it has, and the number it is to have.
-Change = tuple[JobView, int, int]
-
-
-def lay_out(
-    draft: Draft, changes: Iterable[Change], room: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
-) -> None:
-    """Find nodes for changed numbers of workers; where they do not fit, for the largest allowed number that does.
-
-    What shrinks goes first, then what starts, then what grows, of each the largest first, since a large job finds room
-    only while there are large gaps. A job whose number stays keeps its nodes. `room` says where a job may go; without
-    it, wherever something would be free if the job held nothing.
-    """
-    room = room or draft.without
-    changed = [change for change in changes if change[1] != change[2]]
-    changed.sort(key=lambda change: (_turn(change), -change[2], *seniority(change[0])))
-    for view, n_before, n_after in changed:
-        allocation = (
-            _shrunk(draft, view, n_after) if n_after < n_before else _found(draft, view, n_before, n_after, room(view))
-        )
-        if allocation is not None:
-            n_given = n_workers(view.spec, allocation)
-            draft.put(view, allocation, _why(draft, view, n_before, n_given, allocation))
-        elif n_before == 0:
-            draft.explain(view, waits(_whole(view, n_after), draft.free))
-
-
-def _turn(change: Change) -> int:
-    _, n_before, n_after = change
-    return 0 if n_after < n_before else 1 if n_before == 0 else 2
-
-
-def _whole(view: JobView, n: int) -> Resources:
-    return (unit_of(view.spec) or view.spec.ceiling) * n
-
-
-def _shrunk(draft: Draft, view: JobView, n_after: int) -> Allocation:
-    """What is left when workers go, first from the nodes that have the fewest of them."""
-    worker, held = _whole(view, 1), draft.held(view)
-    on_nodes = {node: n_workers(view.spec, {node: amount}) for node, amount in held.items()}
-    n_to_go = sum(on_nodes.values()) - n_after
-    for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
-        n_gone = min(n_to_go, on_nodes[node])
-        on_nodes[node] -= n_gone
-        n_to_go -= n_gone
-    return {node: worker * n for node, n in on_nodes.items() if n}
-
-
-def _found(
-    draft: Draft, view: JobView, n_before: int, n_after: int, free: Mapping[NodeId, Resources]
-) -> Allocation | None:
-    """Room for `n_after` workers or the largest smaller number above `n_before`, in `free`."""
-    for n in reversed(draft.hardware.counts(view.spec)):
-        if n_before < n <= n_after:
-            found = draft.find(view, n, _whole(view, 1), free)
-            if found is not None:
-                return found
-    return None
-
-
-def _why(draft: Draft, view: JobView, n_before: int, n_after: int, allocation: Allocation) -> Reason:
-    """Why a job has another number of workers: what it gains or gives up, if that is known."""
-    if n_before == 0:
-        return starts(view, allocation)
-    kind = draft.hardware.kind_of[next(iter(allocation))]
-    steps, speed = view.remaining_steps(draft.snapshot.at), draft.hardware.speed(view)
-    before_s, after_s = (
-        seconds_for(steps, speed.rate_sps(n, _whole(view, n).cores, kind)) for n in (n_before, n_after)
-    )
-    facts = {"n_workers_before": float(n_before), "n_workers": float(n_after)}
-    code, change = ("grows" if n_after > n_before else "shrinks"), f"{n_before} -> {n_after} workers"
-    if not (before_s < inf and after_s < inf):
-        return Reason(code, f"{change}; its speed is not known and taken as proportional to them", facts)
-    sooner_s = before_s - after_s
-    effect = f"finishes {span_text(abs(sooner_s))} {'earlier' if sooner_s >= 0 else 'later'}"
-    return Reason(code, f"{change}: {effect}", facts | {"sooner_s": sooner_s})

@@ -9,8 +9,8 @@ from punctual.core.plan import Plan, PlanStatus
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
-from punctual.policies._base import least, n_workers, unit_of
-from punctual.policies._hardware import hardware_of
+from punctual.policies._hardware import Hardware
+from punctual.policies._jobs import least, n_workers, unit_of
 
 
 class Space:
@@ -43,12 +43,12 @@ class Space:
         )
 
 
-class Draft:
+class PlanBuilder:
     """A plan in the making: the changes so far, and what they leave free."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, hardware: Hardware) -> None:
         self.snapshot = snapshot
-        self.hardware = hardware_of(snapshot.nodes)
+        self.hardware = hardware
         self.status: PlanStatus = "feasible"
         self.free: Mapping[NodeId, Resources] = snapshot.free
         self._own_free: dict[NodeId, Resources] | None = None
@@ -61,7 +61,7 @@ class Draft:
         self.carry: dict[str, object] = {} if self.hardware_changed else carry
 
     def held(self, view: JobView) -> Allocation:
-        """What the job has in this draft."""
+        """What the job has in this builder."""
         return self.grants.get(view.spec.id, view.planned)
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
@@ -143,7 +143,7 @@ class Draft:
                 return found
         return None
 
-    def plan(self, **carry: object) -> Plan:
+    def build(self, **carry: object) -> Plan:
         """The changes as a plan; `carry` comes back with the next snapshot."""
         return Plan(
             revision=self.snapshot.revision, grants=self.grants, reasons=self.reasons, status=self.status,

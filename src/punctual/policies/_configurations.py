@@ -1,6 +1,6 @@
 """What each job made of workers may hold, and how fast it would be."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
@@ -8,12 +8,9 @@ import numpy as np
 
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
-from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.placement import n_fitting
-from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.optim.solution import BoolArray, FloatArray, IntArray
 from punctual.optim.spans import Ladder
-from punctual.optim.vector_knapsack import solve_vector_knapsack
-from punctual.policies._elastic import counts_wanted
 from punctual.policies._hardware import Hardware, Speed
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
@@ -27,7 +24,7 @@ Pool = tuple[str, bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class Configurations:
     """The numbers of workers a job may have on each kind of nodes; column 0 is to hold nothing.
 
     Attributes
@@ -46,6 +43,8 @@ class Options:
         What one worker takes of its pool.
     pools
         Those that its columns draw on.
+    columns
+        Of each kind and count.
     best
         Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
     """
@@ -60,15 +59,16 @@ class Options:
     best: float
     per_worker: int
     pools: tuple[Pool, ...]
+    columns: Mapping[tuple[str, int], int]
 
     @property
     def fastest(self) -> float:
         """Most steps per second."""
         return float(self.rates.max())
 
-    def surely_fastest(self, caution: float) -> float:
-        """Most steps per second, less `caution` standard deviations."""
-        return float((self.rates - caution * self.stds).max())
+    def surely_fastest(self, risk_sigmas: float) -> float:
+        """Most steps per second, less `risk_sigmas` standard deviations."""
+        return float((self.rates - risk_sigmas * self.stds).max())
 
     def best_on(self, kind: str) -> float:
         """Most steps per second and unit on a kind."""
@@ -80,39 +80,27 @@ class Options:
 
     def column(self, kind: str, count: int) -> int:
         """The column of `count` workers on `kind`; 0 if there is none."""
-        for i, pair in enumerate(zip(self.kinds, self.counts, strict=True)):
-            if pair == (kind, count):
-                return i if count else 0
-        return 0
+        return self.columns.get((kind, count), 0) if count else 0
 
-    def ladder(self, kind: str, caution: float) -> Ladder:
-        """What a promise may count on: rates less `caution` standard deviations."""
+    def ladder(self, kind: str, risk_sigmas: float) -> Ladder:
+        """What a promise may count on: rates less `risk_sigmas` standard deviations."""
         columns = [i for i, one in enumerate(self.kinds) if one == kind and i]
-        safe = np.maximum(0.0, self.rates - caution * self.stds)
+        safe = np.maximum(0.0, self.rates - risk_sigmas * self.stds)
         return Ladder.of([int(self.amounts[i]) for i in columns], [float(safe[i]) for i in columns])
 
 
-#: Options by what they depend on; of a job they stay the same until more is known of its speed.
-_KNOWN: dict[tuple[int, int], tuple[Speed, "Options | None"]] = {}
-_N_KNOWN_MAX = 1 << 14
-
-
-def options_of(hardware: Hardware, view: JobView) -> Options | None:
-    """The options of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
-    worker, counts = view.spec.worker, counts_wanted(hardware, view)
+def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
+    """The configurations of a job made of workers; None if the nodes cannot hold it or it is known not to run on them."""
+    worker, counts = view.spec.worker, hardware.counts_wanted(view)
     if worker is None or not counts:
         return None
     speed = hardware.speed(view)
-    key = id(speed), len(counts)
-    if key not in _KNOWN:
-        if len(_KNOWN) >= _N_KNOWN_MAX:
-            _KNOWN.clear()
-        # Kept with its speed, so that no other can have its identity.
-        _KNOWN[key] = speed, _options(hardware, speed, worker, counts)
-    return _KNOWN[key][1]
+    return speed.derived(("configurations", len(counts)), lambda: _configurations(hardware, speed, worker, counts))
 
 
-def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]) -> Options | None:
+def _configurations(
+    hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]
+) -> Configurations | None:
     columns: list[tuple[str, int, float, float]] = []
     for kind in hardware.kinds:
         columns += _of_kind(speed, worker, kind, _on_kind(hardware, worker, counts, kind))
@@ -124,7 +112,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
     per_worker = ceil(worker.gpus) or max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
     amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
     rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
-    return Options(
+    return Configurations(
         kinds=("", *(kind for kind, _, _, _ in columns)),
         counts=(0, *(n for _, n, _, _ in columns)),
         amounts=amounts,
@@ -135,6 +123,7 @@ def _options(hardware: Hardware, speed: Speed, worker: Resources, counts: Sequen
         best=float((rates[1:] / amounts[1:]).max()),
         per_worker=per_worker,
         pools=tuple((kind, worker.gpus > 0) for kind in dict.fromkeys(kind for kind, _, _, _ in columns)),
+        columns={(kind, n): i for i, (kind, n, _, _) in enumerate(columns, 1)},
     )
 
 
@@ -180,7 +169,7 @@ def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class ChoiceTable:
     """The options of several jobs as one table, padded with columns that are not allowed.
 
     Attributes
@@ -193,14 +182,14 @@ class Table:
         Shape (n, m), index of the pool of each column.
     """
 
-    options: Sequence[Options]
+    options: Sequence[Configurations]
     amounts: IntArray
     rates: FloatArray
     allowed: BoolArray
     pools: IntArray
 
     @classmethod
-    def of(cls, options: Sequence[Options], pools: Sequence[Pool]) -> "Table":
+    def of(cls, options: Sequence[Configurations], pools: Sequence[Pool]) -> "ChoiceTable":
         widths = np.array([len(one.counts) for one in options], dtype=np.int64)
         allowed = np.arange(widths.max(initial=1)) < widths[:, None]
         amounts, of_pool = np.zeros(allowed.shape, dtype=np.int64), np.zeros(allowed.shape, dtype=np.int64)
@@ -213,21 +202,3 @@ class Table:
             for i, one in enumerate(options):
                 of_pool[i, 1 : widths[i]] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
         return cls(options, amounts, rates, allowed, of_pool)
-
-    def solve(
-        self, costs: IntArray, values: FloatArray, capacities: Sequence[int], allowed: BoolArray, gap_limit: float,
-        price: float | None = None,
-    ) -> Solution:  # fmt: skip
-        """One column for each job, within what each pool has.
-
-        Parameters
-        ----------
-        costs
-            Shape (n, m), what a column takes of its pool.
-        price
-            Of a single pool, to begin the search with.
-        """
-        if len(capacities) == 1:
-            return solve_knapsack(costs, values, capacities[0], allowed=allowed, gap_limit=gap_limit, multiplier=price)
-        split = costs[:, :, None] * (self.pools[:, :, None] == np.arange(len(capacities)))
-        return solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=gap_limit)

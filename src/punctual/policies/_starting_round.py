@@ -6,7 +6,6 @@ from math import inf
 
 import numpy as np
 
-from punctual.core.cluster import Snapshot
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
@@ -14,10 +13,10 @@ from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.optim.solution import FloatArray
-from punctual.policies._base import never_fits, seniority, span_text, waits
-from punctual.policies._draft import Draft
-from punctual.policies._pairs import N_RESOURCES, Pairs, pairs_of, vector, worths
-from punctual.policies._repair import follow_demands, settle
+from punctual.policies._jobs import never_fits, seniority, span_text, waits
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import apply_demands, repair
+from punctual.policies._worker_server_pairs import N_RESOURCES, Pairs, pairs_of, vector, worths
 
 #: Where a pair finds no nodes, so many others are tried.
 _N_FALLBACKS = 6
@@ -49,44 +48,44 @@ class Wish:
         return np.asarray(self.offer.pairs.amounts[self.i])
 
 
-class Interval:
+class StartingRound:
     """The picture after what had to be repaired: who waits, what they may have, what there is."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.draft = Draft(snapshot)
+    def __init__(self, builder: PlanBuilder) -> None:
+        self.builder, snapshot = builder, builder.snapshot
         self._at = snapshot.at
-        idle = settle(self.draft)
-        follow_demands(self.draft)
+        idle = repair(self.builder)
+        apply_demands(self.builder)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority)
         self.waiting = [view for view in waiting if view.status != "stopping"]
-        self._kinds = list(self.draft.hardware.kinds)
+        self._kinds = list(self.builder.hardware.kinds)
 
     @property
     def running(self) -> list[JobView]:
         """The jobs that hold something on nodes that there are."""
-        kind_of = self.draft.hardware.kind_of
-        held = ((view, self.draft.held(view)) for view in self.draft.snapshot.holding)
+        kind_of = self.builder.hardware.kind_of
+        held = ((view, self.builder.held(view)) for view in self.builder.snapshot.holding)
         return [view for view, allocation in held if allocation and next(iter(allocation)) in kind_of]
 
     def offers(self, view: JobView) -> list[Offer]:
         """What a job may have on each kind of nodes where it can run, the fastest kind first; said to it if nothing."""
-        hardware = self.draft.hardware
+        hardware = self.builder.hardware
         found = [(kind, pairs_of(hardware, view, kind)) for kind in self._kinds]
         offers = [Offer(view, kind, pairs, worths(view, pairs, self._at)) for kind, pairs in found if pairs is not None]
         if not offers:
-            self.draft.explain(view, never_fits(view))
+            self.builder.explain(view, never_fits(view))
         return sorted(offers, key=lambda offer: float(offer.pairs.step_s.min()))
 
     def capacity(self) -> FloatArray:
         """Shape (kinds · 3,): what there is of each kind of nodes, used or not."""
-        return self._on_kinds(self.draft.hardware.capacity)
+        return self._on_kinds(self.builder.hardware.capacity)
 
     def free(self) -> FloatArray:
         """Shape (kinds · 3,): what is free."""
-        return self._on_kinds(self.draft.free)
+        return self._on_kinds(self.builder.free)
 
     def _on_kinds(self, rooms: Mapping[NodeId, Resources]) -> FloatArray:
-        nodes_of = self.draft.hardware.kinds
+        nodes_of = self.builder.hardware.kinds
         vectors = [vector(total(rooms[node] for node in nodes_of[kind])) for kind in self._kinds]
         return np.concatenate(vectors) if vectors else np.zeros(0)
 
@@ -99,7 +98,7 @@ class Interval:
 
     def kind_of(self, allocation: Allocation) -> str:
         """The kind of nodes on which something lies."""
-        return self.draft.hardware.kind_of[next(iter(allocation))]
+        return self.builder.hardware.kind_of[next(iter(allocation))]
 
     def start(self, wishes: Sequence[Wish]) -> float:
         """Find nodes for the wishes, the largest first; what the jobs that start are worth together."""
@@ -115,17 +114,17 @@ class Interval:
         for i in _tries(wish):
             allocation = self._place(wish.offer, i)
             if allocation is not None:
-                self.draft.put(wish.offer.view, allocation, self._why(wish.offer, i, allocation))
+                self.builder.put(wish.offer.view, allocation, self._why(wish.offer, i, allocation))
                 return float(wish.offer.worths[i])
         return 0.0
 
     def _place(self, offer: Offer, i: int) -> Allocation | None:
         """Nodes of the kind for one pair: one node for all of it if possible, otherwise the fewest for the workers."""
         view, spec = offer.view, offer.view.spec
-        nodes = self.draft.hardware.kinds[offer.kind]
-        free = self.draft.free if len(self._kinds) == 1 else {node: self.draft.free[node] for node in nodes}
+        nodes = self.builder.hardware.kinds[offer.kind]
+        free = self.builder.free if len(self._kinds) == 1 else {node: self.builder.free[node] for node in nodes}
         if spec.worker is None:
-            return self.draft.fit(view, free)
+            return self.builder.fit(view, free)
         n_workers, n_servers = int(offer.pairs.workers[i]), int(offer.pairs.servers[i])
         return place_pair(n_workers, spec.worker, n_servers, spec.server or NOTHING, free)
 
@@ -152,13 +151,13 @@ class Interval:
         first = next((view for view in self.waiting if not self._decided(view)), None)
         if first is not None:
             wanted = first.spec.worker * first.spec.worker_counts()[0] if first.spec.worker else first.demand
-            self.draft.explain(first, waits(wanted, self.draft.free))
-        return replace(self.draft.plan(), objective=objective, bound=bound)
+            self.builder.explain(first, waits(wanted, self.builder.free))
+        return replace(self.builder.build(), objective=objective, bound=bound)
 
     def _decided(self, view: JobView) -> bool:
         """Whether the job starts, or was told that it never can."""
-        return bool(self.draft.held(view)) or (
-            view.spec.id in self.draft.reasons and self.draft.reasons[view.spec.id].code == "never-fits"
+        return bool(self.builder.held(view)) or (
+            view.spec.id in self.builder.reasons and self.builder.reasons[view.spec.id].code == "never-fits"
         )
 
 

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf
 from typing import Literal
 
@@ -11,13 +10,13 @@ import numpy as np
 from scipy.optimize import nnls
 
 from punctual.core.job import JobSpec, JobView, RateCurve
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, Resources
 from punctual.core.speed import Shape
 from punctual.core.utility import Sigmoid
 from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
-from punctual.policies._base import least
-from punctual.policies._hardware import Hardware, Speed
+from punctual.policies._hardware import Hardware
+from punctual.policies._jobs import least
 
 #: Cores, GPUs and bytes of memory, in this order.
 N_RESOURCES = 3
@@ -64,35 +63,16 @@ class Pairs:
         return int((np.abs(self.workers - workers) + np.abs(self.servers - servers)).argmin())
 
 
-#: By what they depend on: a job's pairs stay the same until more is known of its speed.
-_KNOWN: dict[tuple[int, str], tuple[Speed, Pairs | None]] = {}
-_N_KNOWN_MAX = 1 << 13
-
-
 def pairs_of(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
     """What the job may have on a kind of nodes if they were empty; None if they cannot hold it or it cannot run there."""
     if view.spec.worker is None:
         return _one_amount(hardware, view, kind)
-    speed = hardware.speed(view)
-    key = id(speed), kind
-    if key not in _KNOWN:
-        if len(_KNOWN) >= _N_KNOWN_MAX:
-            _KNOWN.clear()
-        # Kept with its speed, so that no other can have its identity.
-        _KNOWN[key] = speed, _pairs(hardware, view, kind)
-    return _KNOWN[key][1]
+    return hardware.speed(view).derived(("pairs", kind), lambda: _pairs(hardware, view, kind))
 
 
 def limit_of(hardware: Hardware, spec: JobSpec, kind: str) -> Resources:
     """The most the job may take of a kind of nodes: its ceiling, or all that there is."""
-    return spec.ceiling.at_most(_rooms(hardware, kind)[1])
-
-
-@lru_cache(maxsize=64)
-def _rooms(hardware: Hardware, kind: str) -> tuple[Counter[Resources], Resources]:
-    """How many nodes of each size a kind has, and what they have together."""
-    rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
-    return Counter(rooms), total(rooms)
+    return spec.ceiling.at_most(hardware.total_of[kind])
 
 
 def vector(amount: Resources) -> FloatArray:
@@ -161,7 +141,7 @@ def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
     """A job without workers gets what it demands, as far as one node has it."""
     floor = least(view.spec)
     wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
-    rooms, _ = _rooms(hardware, kind)
+    rooms = hardware.room_sizes[kind]
     offers = [wanted.at_most(room).at_least(floor) for room in rooms if floor.fits_in(room)]
     if not offers:
         return None
@@ -194,7 +174,7 @@ def _pairs(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
 
 def _counts(hardware: Hardware, spec: JobSpec, kind: str) -> tuple[IntArray, IntArray]:
     """All pairs of which the nodes of a kind have room for the workers alone and for the servers alone."""
-    rooms, _ = _rooms(hardware, kind)
+    rooms = hardware.room_sizes[kind]
     n_workers = _n_fitting(spec.worker or NOTHING, rooms)
     workers = [n for n in spec.worker_counts() if n <= n_workers]
     servers = range(1)

@@ -8,8 +8,8 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 from punctual.optim.placement import n_fitting, place
-from punctual.policies._base import may_pause, n_workers, seniority, waits
-from punctual.policies._draft import Draft
+from punctual.policies._jobs import may_pause, n_workers, seniority, waits
+from punctual.policies._plan_builder import PlanBuilder
 
 _PARTED = Reason("makes-way", "paused for a moment: jobs change places")
 
@@ -44,7 +44,7 @@ class Move:
         return self.n != self.n_before or (self.kind != self.kind_before and self.n > 0)
 
 
-class Seating:
+class Packing:
     """All jobs made of workers get their nodes anew, the largest first; where one is already counts for it.
 
     A job takes the nodes it has if they are the fewest it can lie on; otherwise the node where it is in the way of the
@@ -53,36 +53,36 @@ class Seating:
     come first.
     """
 
-    def __init__(self, draft: Draft, moves: Iterable[Move]) -> None:
-        self._draft, self._moves = draft, list(moves)
+    def __init__(self, builder: PlanBuilder, moves: Iterable[Move]) -> None:
+        self._builder, self._moves = builder, list(moves)
         #: How many jobs are paused for a moment, so that others can pass.
         self.n_parted = 0
-        self._free: dict[NodeId, Resources] = dict(draft.free)
+        self._free: dict[NodeId, Resources] = dict(builder.free)
         #: Workers' room on each node that is taken now and not yet given to anybody.
         self._sitting: dict[NodeId, Resources] = {}
         for move in self._moves:
-            for node, amount in draft.held(move.view).items():
+            for node, amount in builder.held(move.view).items():
                 self._free[node] = self._free[node] + amount
                 self._sitting[node] = self._sitting.get(node, NOTHING) + amount
 
     def run(self) -> None:
-        """Write the changes into the draft."""
+        """Write the changes into the builder."""
         found = {move.view.spec.id: self._seat(move) for move in sorted(self._moves, key=_turn)}
         self._part(found)
-        changed = [move for move in self._moves if found[move.view.spec.id] != self._draft.held(move.view)]
+        changed = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
         for move in changed:  # all leave before anybody comes
-            if self._draft.held(move.view):
-                self._draft.put(move.view, {}, _PARTED if move.n else move.reason)
+            if self._builder.held(move.view):
+                self._builder.put(move.view, {}, _PARTED if move.n else move.reason)
         for move in changed:
             allocation = found[move.view.spec.id]
             if allocation:
-                self._draft.put(move.view, allocation, self._why(move, allocation))
+                self._builder.put(move.view, allocation, self._why(move, allocation))
         self._explain_waiting(found)
 
     def _part(self, found: dict[JobId, Allocation]) -> None:
         """Where jobs wait for each other's nodes in a circle, pause one of them: while a job moves it holds both places."""
-        free = dict(self._draft.free)
-        waiting = [move for move in self._moves if found[move.view.spec.id] != self._draft.held(move.view)]
+        free = dict(self._builder.free)
+        waiting = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
         while waiting:
             stuck = [move for move in waiting if not self._passes(move, found[move.view.spec.id], free)]
             if len(stuck) == len(waiting):
@@ -98,7 +98,7 @@ class Seating:
 
     def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
         """Let the job change its nodes if what it needs more is free."""
-        held = self._draft.held(move.view)
+        held = self._builder.held(move.view)
         if not all(amount.fits_in(free[node] + held.get(node, NOTHING)) for node, amount in to.items()):
             return False
         for node, amount in held.items():
@@ -109,7 +109,7 @@ class Seating:
 
     def _seat(self, move: Move) -> Allocation:
         """Nodes for one job; nothing if there is no room for any number that will do."""
-        held = self._draft.held(move.view)
+        held = self._builder.held(move.view)
         self._leave(held)
         allocation: Allocation = {}
         if move.n:
@@ -141,11 +141,11 @@ class Seating:
         return place(n, move.worker, {node: free[node] - self._sitting[node] for node in held} if move.stays else free)
 
     def _fewest(self, move: Move, n: int) -> int:
-        return self._draft.hardware.n_nodes(n, move.worker, move.kind)
+        return self._builder.hardware.n_nodes(n, move.worker, move.kind)
 
     def _beside(self, move: Move, n: int) -> Allocation | None:
         """Where it disturbs the fewest others: on one node, or on the fewest."""
-        nodes = self._draft.hardware.kinds[move.kind]
+        nodes = self._builder.hardware.kinds[move.kind]
         one = self._one_node(move.worker, n, nodes)
         if one is not None:
             return {one: move.worker * n}
@@ -157,7 +157,7 @@ class Seating:
 
     def _undisturbing(self, move: Move, n: int) -> Allocation | None:
         """Where nobody sits who has not got a place yet."""
-        nodes = self._draft.hardware.kinds[move.kind]
+        nodes = self._builder.hardware.kinds[move.kind]
         return place(n, move.worker, {node: self._free[node] - self._sitting.get(node, NOTHING) for node in nodes})
 
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
@@ -188,7 +188,7 @@ class Seating:
         """Say why to the first that waits."""
         for move in sorted(self._moves, key=lambda move: seniority(move.view)):
             if not found[move.view.spec.id] and not move.n_before:
-                self._draft.explain(move.view, waits(move.worker * (move.n or 1), self._draft.free))
+                self._builder.explain(move.view, waits(move.worker * (move.n or 1), self._builder.free))
                 return
 
 

@@ -8,12 +8,12 @@ from punctual.core.job import Allocation
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 from punctual.optim.placement import Rooms, place_apart, place_evenly
-from punctual.policies._base import span_text, waits
-from punctual.policies._draft import Draft
+from punctual.policies._jobs import span_text, waits
 from punctual.policies._marginal import Parts, Runner, dominant_share
+from punctual.policies._plan_builder import PlanBuilder
 
 
-class Seats:
+class BalancedPlacement:
     """Finds nodes for the runners of one kind of nodes, one after another.
 
     What shrinks goes first. Then every job that starts gets room for its least, the oldest first; then these and those
@@ -23,11 +23,11 @@ class Seats:
     although it was to have more, or if nothing fits, it stays as it is.
     """
 
-    def __init__(self, draft: Draft, kind: str) -> None:
-        self._draft = draft
-        nodes = draft.hardware.kinds[kind]
-        self._whole = draft.hardware.total
-        self._rooms = Rooms({node: draft.free[node] for node in nodes})
+    def __init__(self, builder: PlanBuilder, kind: str) -> None:
+        self._builder = builder
+        nodes = builder.hardware.kinds[kind]
+        self._whole = builder.hardware.total
+        self._rooms = Rooms({node: builder.free[node] for node in nodes})
 
     def seat(self, runners: Iterable[Runner]) -> None:
         changed = [runner for runner in runners if runner.parts != runner.before and _pays(runner)]
@@ -48,21 +48,21 @@ class Seats:
         """Find room for the least that the job may have."""
         found = self._find(runner, runner.least, {})
         if found is None:
-            self._draft.explain(runner.view, waits(runner.amount(runner.least), self._draft.free))
+            self._builder.explain(runner.view, waits(runner.amount(runner.least), self._builder.free))
             return False
         self._take(found)
-        self._draft.put(runner.view, found, _why(runner, runner.least, found))
+        self._builder.put(runner.view, found, _why(runner, runner.least, found))
         return True
 
     def _seat(self, runner: Runner) -> None:
-        held = self._draft.held(runner.view)
+        held = self._builder.held(runner.view)
         self._free(held)
         parts, found = self._most(runner, held)
         if found is None:
             self._take(held)
         else:
             self._take(found)
-            self._draft.put(runner.view, found, _why(runner, parts, found))
+            self._builder.put(runner.view, found, _why(runner, parts, found))
 
     def _most(self, runner: Runner, held: Allocation) -> tuple[Parts, Allocation | None]:
         """The last step of the race with which the job fits, and where; found by bisection."""

@@ -1,0 +1,204 @@
+"""The numbers of workers of all jobs as one knapsack: who takes part, what there is, and the way back to nodes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
+from punctual.core.resources import TOLERANCE, Resources
+from punctual.core.story import Reason
+from punctual.optim.knapsack import solve_knapsack
+from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
+from punctual.optim.vector_knapsack import solve_vector_knapsack
+from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
+from punctual.policies._jobs import n_workers, never_fits, seniority
+from punctual.policies._layout import Change, lay_out
+from punctual.policies._plan_builder import PlanBuilder
+
+_PAUSED = Reason("paused", "paused: what it had is worth more to others")
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One job: what it has, and what it may have.
+
+    Attributes
+    ----------
+    kind
+        Of the nodes it is on; empty if it holds nothing.
+    n
+        Workers that it holds.
+    column
+        Of `options`, what it holds; 0: nothing, or a number that it may not have.
+    remaining
+        Steps left; None: nobody knows.
+    left_s
+        Seconds to the deadline; infinite without one.
+    """
+
+    view: JobView
+    options: Configurations
+    kind: str
+    n: int
+    column: int
+    remaining: float | None
+    left_s: float
+
+    @property
+    def id(self) -> JobId:
+        return self.view.spec.id
+
+    @property
+    def pool(self) -> Pool:
+        return self.kind, self.options.uses_gpus
+
+    @property
+    def held_column(self) -> int:
+        """The column of what it holds; -1 for a number that it may not have."""
+        return self.column if self.column or not self.n else -1
+
+    @property
+    def restarts_s(self) -> float:
+        """Time that a start, or a change, and one more change would cost."""
+        spec = self.view.spec
+        return spec.resize_cost_s + max(spec.resize_cost_s, 0.0 if self.n else spec.startup_s)
+
+    @property
+    def pools(self) -> list[Pool]:
+        """Where it may run: where it is first, then where it is fastest per device."""
+        options = self.options
+        return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
+
+
+@dataclass(slots=True)
+class AllocationProblem:
+    """Which configuration each job gets, within what each pool has.
+
+    Attributes
+    ----------
+    candidates
+        Jobs made of workers: those that hold something, the oldest first, then those that wait.
+    pools
+        Those that any of them can draw on.
+    capacities
+        What is free in each pool, with what the candidates hold.
+    table
+        The configurations of the candidates.
+    """
+
+    builder: PlanBuilder
+    candidates: list[Candidate]
+    pools: list[Pool] = field(init=False)
+    capacities: dict[Pool, int] = field(init=False)
+    table: ChoiceTable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pools = sorted({pool for candidate in self.candidates for pool in candidate.options.pools})
+        self.capacities = _capacities(self.builder, self.pools, self.candidates)
+        self.table = ChoiceTable.of([candidate.options for candidate in self.candidates], self.pools)
+
+    @classmethod
+    def of(
+        cls, builder: PlanBuilder, waiting: Sequence[JobView], takes_part: Callable[[Candidate], bool] | None = None
+    ) -> "AllocationProblem":
+        """The problem of all jobs that hold something and `waiting` ones; jobs that no node can hold are told so."""
+        holding = [view for view in sorted(builder.snapshot.holding, key=seniority) if builder.held(view)]
+        candidates = [
+            candidate
+            for view in (*holding, *waiting)
+            if view.spec.worker is not None and view.status != "stopping"
+            if (candidate := _candidate(builder, view)) is not None and (takes_part is None or takes_part(candidate))
+        ]
+        return cls(builder, candidates)
+
+    def solve(
+        self, values: FloatArray, allowed: BoolArray, gap_limit: float, *, price: float | None = None,
+        costs: IntArray | None = None,
+    ) -> Solution:  # fmt: skip
+        """One column for each candidate, within all capacities.
+
+        Parameters
+        ----------
+        values, allowed
+            Shape (n, m), as the table.
+        price
+            Of a single pool, to begin the search with.
+        costs
+            Shape (n, m), what a column takes of its pool; its devices if left out.
+        """
+        capacities = [self.capacities[pool] for pool in self.pools]
+        costs = self.table.amounts if costs is None else costs
+        if len(capacities) == 1:
+            return solve_knapsack(costs, values, capacities[0], allowed=allowed, gap_limit=gap_limit, multiplier=price)
+        split = costs[:, :, None] * (self.table.pools[:, :, None] == np.arange(len(capacities)))
+        return solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=gap_limit)
+
+    def lay_out(
+        self, choices: IntArray, free_for: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
+    ) -> None:
+        """Find nodes for every job that changes; one that is to have another kind of nodes leaves those it has first.
+
+        Parameters
+        ----------
+        free_for
+            Where a job may go; without it, wherever something would be free if the job held nothing.
+        """
+        builder, kinds, changes = self.builder, dict[JobId, str](), list[Change]()
+        for candidate, k in zip(self.candidates, choices.tolist(), strict=True):
+            n, kind = candidate.options.counts[k], candidate.options.kinds[k]
+            if k == candidate.held_column:
+                continue
+            leaves = candidate.n > 0 and (not n or kind != candidate.kind)
+            if leaves:
+                builder.put(candidate.view, {}, _PAUSED)
+            if n:
+                kinds[candidate.id] = kind
+                changes.append((candidate.view, 0 if leaves else candidate.n, n))
+
+        def room(view: JobView) -> Mapping[NodeId, Resources]:
+            free, of_kind = (free_for or builder.without)(view), builder.hardware.kinds
+            return free if len(of_kind) == 1 else {node: free[node] for node in of_kind[kinds[view.id]] if node in free}
+
+        lay_out(builder, changes, room)
+
+    def columns_given(self) -> IntArray:
+        """The columns of what the jobs really get: a number for which there are no nodes was reduced."""
+        return np.array([self._column_given(candidate) for candidate in self.candidates], dtype=np.int64)
+
+    def _column_given(self, candidate: Candidate) -> int:
+        held = self.builder.grants.get(candidate.id)
+        if held is None:
+            return candidate.column
+        kind = self.builder.hardware.kind_of[next(iter(held))] if held else ""
+        return candidate.options.column(kind, n_workers(candidate.view.spec, held))
+
+
+def _candidate(builder: PlanBuilder, view: JobView) -> Candidate | None:
+    hardware, held, at = builder.hardware, builder.held(view), builder.snapshot.at
+    options = configurations_of(hardware, view)
+    if options is None:
+        if not held:
+            builder.explain(view, never_fits(view))
+        return None
+    n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
+    kind = hardware.kind_of[next(iter(held))] if held else ""
+    remaining = view.remaining_steps(at) if options.known else None
+    left_s = inf if view.deadline_at is None else view.deadline_at - at
+    return Candidate(view, options, kind, n, options.column(kind, n), remaining, left_s)
+
+
+def _capacities(builder: PlanBuilder, pools: Sequence[Pool], candidates: Sequence[Candidate]) -> dict[Pool, int]:
+    hardware, free = builder.hardware, builder.free
+    has: dict[Pool, float] = {}
+    for kind, uses_gpus in pools:
+        amounts = [free[node] for node in hardware.kinds[kind]]
+        has[kind, uses_gpus] = sum(
+            amount.gpus if uses_gpus else (amount.cores + TOLERANCE) * PARTS_PER_CORE for amount in amounts
+        )
+    for candidate in candidates:
+        if candidate.n and candidate.pool in has:
+            has[candidate.pool] += candidate.n * candidate.options.per_worker
+    return {pool: int(amount) for pool, amount in has.items()}

@@ -1,0 +1,88 @@
+"""From changed numbers of workers to nodes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+
+from punctual.core.ids import NodeId
+from punctual.core.job import Allocation, JobView
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.policies._jobs import n_workers, seconds_for, seniority, span_text, starts, unit_of, waits
+from punctual.policies._plan_builder import PlanBuilder
+
+#: A job, the number of workers it has, and the number it is to have.
+Change = tuple[JobView, int, int]
+
+
+def lay_out(
+    builder: PlanBuilder, changes: Iterable[Change], room: Callable[[JobView], Mapping[NodeId, Resources]] | None = None
+) -> None:
+    """Find nodes for changed numbers of workers; where they do not fit, for the largest allowed number that does.
+
+    What shrinks goes first, then what starts, then what grows, of each the largest first, since a large job finds room
+    only while there are large gaps. A job whose number stays keeps its nodes. `room` says where a job may go; without
+    it, wherever something would be free if the job held nothing.
+    """
+    room = room or builder.without
+    changed = [change for change in changes if change[1] != change[2]]
+    changed.sort(key=lambda change: (_turn(change), -change[2], *seniority(change[0])))
+    for view, n_before, n_after in changed:
+        if n_after < n_before:
+            allocation: Allocation | None = shrunk(view, _whole(view, 1), n_after, builder.held(view))
+        else:
+            allocation = _found(builder, view, n_before, n_after, room(view))
+        if allocation is not None:
+            n_given = n_workers(view.spec, allocation)
+            builder.put(view, allocation, _why(builder, view, n_before, n_given, allocation))
+        elif n_before == 0:
+            builder.explain(view, waits(_whole(view, n_after), builder.free))
+
+
+def _turn(change: Change) -> int:
+    _, n_before, n_after = change
+    return 0 if n_after < n_before else 1 if n_before == 0 else 2
+
+
+def _whole(view: JobView, n: int) -> Resources:
+    return (unit_of(view.spec) or view.spec.ceiling) * n
+
+
+def shrunk(view: JobView, worker: Resources, n_after: int, held: Allocation) -> Allocation:
+    """What is left when workers go, first from the nodes that have the fewest of them."""
+    on_nodes = {node: n_workers(view.spec, {node: amount}) for node, amount in held.items()}
+    n_to_go = sum(on_nodes.values()) - n_after
+    for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
+        n_gone = min(n_to_go, on_nodes[node])
+        on_nodes[node] -= n_gone
+        n_to_go -= n_gone
+    return {node: worker * n for node, n in on_nodes.items() if n}
+
+
+def _found(
+    builder: PlanBuilder, view: JobView, n_before: int, n_after: int, free: Mapping[NodeId, Resources]
+) -> Allocation | None:
+    """Room for `n_after` workers or the largest smaller number above `n_before`, in `free`."""
+    for n in reversed(builder.hardware.counts(view.spec)):
+        if n_before < n <= n_after:
+            found = builder.find(view, n, _whole(view, 1), free)
+            if found is not None:
+                return found
+    return None
+
+
+def _why(builder: PlanBuilder, view: JobView, n_before: int, n_after: int, allocation: Allocation) -> Reason:
+    """Why a job has another number of workers: what it gains or gives up, if that is known."""
+    if n_before == 0:
+        return starts(view, allocation)
+    kind = builder.hardware.kind_of[next(iter(allocation))]
+    steps, speed = view.remaining_steps(builder.snapshot.at), builder.hardware.speed(view)
+    before_s, after_s = (
+        seconds_for(steps, speed.rate_sps(n, _whole(view, n).cores, kind)) for n in (n_before, n_after)
+    )
+    facts = {"n_workers_before": float(n_before), "n_workers": float(n_after)}
+    code, change = ("grows" if n_after > n_before else "shrinks"), f"{n_before} -> {n_after} workers"
+    if not (before_s < inf and after_s < inf):
+        return Reason(code, f"{change}; its speed is not known and taken as proportional to them", facts)
+    sooner_s = before_s - after_s
+    effect = f"finishes {span_text(abs(sooner_s))} {'earlier' if sooner_s >= 0 else 'later'}"
+    return Reason(code, f"{change}: {effect}", facts | {"sooner_s": sooner_s})
