@@ -227,6 +227,20 @@ class SqliteJournal:
             connection.executemany("DELETE FROM message WHERE sequence = ?", rows)
             connection.execute(_SET_FACT, ("thinned_until", until))
 
+    def give_back(self, free_pages: int, n_pages: int) -> bool:
+        """Give `n_pages` back to the file system if more than `free_pages`, and a quarter of all, hold nothing.
+
+        Whether it did, and may have to do it again.
+        """
+        with self._lock:
+            n_free, n_all = _pragma(self._connection, "freelist_count"), _pragma(self._connection, "page_count")
+        if n_free <= max(free_pages, n_all // 4):
+            return False
+        with self.writing() as connection:
+            for _ in range(n_pages):  # Python takes one step of this statement, and a step is a page
+                connection.execute("PRAGMA incremental_vacuum(1)")
+        return True
+
     def _fact(self, name: str) -> Any:
         with self._lock, closing(self._connection.execute(_FACT, (name,))) as cursor:
             row = cursor.fetchone()
