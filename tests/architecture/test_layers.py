@@ -26,7 +26,7 @@ USES = {
     "registry": {"core"},
     "wire": set(),
     "traces": {"core", "registry"},
-    "sim": {"core", "metrics", "registry", "traces"},
+    "sim": {"core", "metrics", "registry", "runtime", "traces"},
     "runtime": {"core", "registry"},
     "executors": {"core", "wire"},
     "store": {"core"},

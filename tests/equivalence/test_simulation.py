@@ -1,34 +1,29 @@
-"""One scenario through the live loop and through the simulation: equal journals.
+"""One scenario through the live engine and through the simulation: equal journals.
 
-The live loop gets a clock that jumps and an executor over the same simulated world; everything else is what runs live.
+The live engine gets a clock that jumps, and its own planner and journal; its executor is the same simulated world.
 Delays and submissions are odd numbers, so that a fact of the world and a timer do not fall on one instant by chance:
-what the two loops do first then is not compared.
+which of them is first then is not compared.
 """
-
-from collections import deque
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
-from punctual.core.events import Event, GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, TimerFired
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message, Sink
+from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.timer import Timer
-from punctual.runtime.engine import Due
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
-from punctual.runtime.timers import Timers
-from punctual.sim.agenda import ARRIVAL, Agenda
+from punctual.sim.event_queue import EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Cores
 from punctual.sim.world import World
 from punctual.store.memory import MemoryJournal
+from punctual.testing.clock import FakeClock
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))
 CONTROLLERS = ("remaining-cost", "decor-pi")
@@ -73,63 +68,27 @@ class Shares:
         return plan
 
 
-class Bridge:
-    """The simulated world as the live loop's executor, and as its time source: that is where its events come from."""
+class Calls(EventQueue):
+    """What is to happen in the world, as calls of a clock."""
 
-    def __init__(self) -> None:
-        self.agenda = Agenda()
-        self.world = World(self.agenda, PHYSICS, SEED)
-        self.left = {job.spec.id for job in jobs()}
-        self._now = jobs()[0].submitted_at
-        self._events: deque[Event] = deque()
-        self._timers = Timers()
-        for job in jobs():
-            self.agenda.enter(job.submitted_at, ARRIVAL, job)
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self.world = World(self, PHYSICS, SEED)
 
-    # As an executor.
+    def enter(self, at: float, priority: int, subject: object, version: int = 0) -> None:
+        def happen() -> None:
+            for event in self.world.due(at, subject, version):
+                self._clock.post(event)
 
-    def perform(self, command: Command, sink: Sink) -> None:
-        assert isinstance(command, LaunchJob | ResizeJob | StopJob)
-        self.world.perform(command)
+        self._clock.call_at(at, happen)
 
-    def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        for event in self.world.report(at, job):
-            sink(event)
+    def submit(self, job: SimJob) -> None:
+        def arrive() -> None:
+            self.world.submit(job)
+            self._clock.post(JobSubmitted(at=job.submitted_at, spec=job.spec))
 
-    # As a time source.
-
-    def now(self) -> float:
-        return self._now
-
-    def post(self, event: Event) -> None:
-        self._events.append(event)
-
-    def set_timer(self, timer: Timer, fire_at: float) -> None:
-        self._timers.set(timer, fire_at)
-
-    def next(self) -> Event | Due:
-        while not self._events:
-            next_at, timer_at = self.agenda.next_at(), self._timers.next_at()
-            if next_at is None or (timer_at is not None and timer_at < next_at):
-                assert timer_at is not None, "the engine waits for nothing"
-                self._now = timer_at
-                return Due(timer_at, self._timers.pop_due(timer_at))
-            self._now = next_at
-            self._events.extend(self._next_events())
-        return self._events.popleft()
-
-    def _next_events(self) -> list[Event]:
-        at, priority, _, subject, version = self.agenda.pop()
-        if priority == ARRIVAL:
-            self.world.submit(subject)
-            return [JobSubmitted(at=at, spec=subject.spec)]
-        return self.world.due(at, subject, version)
-
-    # As a listener.
-
-    def listen(self, message: Message) -> None:
-        if isinstance(message, JobFinished):
-            self.left.discard(message.job)
+        self._clock.call_at(job.submitted_at, arrive)
 
 
 def controllers() -> dict[str, object]:
@@ -137,12 +96,16 @@ def controllers() -> dict[str, object]:
 
 
 def live() -> list[Message]:
-    bridge, journal = Bridge(), MemoryJournal()
+    clock, journal = FakeClock(jobs()[0].submitted_at), MemoryJournal()
+    calls = Calls(clock)
     scheduler = Scheduler(controllers(), strict=True, seed=SEED, periods=PERIODS, n_retries=50)  # type: ignore[arg-type]
-    engine = LiveEngine(scheduler, bridge, InlinePlanner(Shares()), journal, time=bridge, listeners=[bridge.listen])
-    for event in bridge.world.join(bridge.now(), NODE):
+    engine = LiveEngine(scheduler, calls.world, InlinePlanner(Shares()), journal, time=clock)
+    for event in calls.world.join(clock.now(), NODE):
         engine.post(event)
-    engine.run(lambda: not bridge.left)
+    for job in jobs():
+        calls.submit(job)
+    begins_at = jobs()[-1].submitted_at
+    engine.run(lambda: clock.now() >= begins_at and not scheduler.n_active)
     return [message for _, message in journal.read_from(1)]
 
 
@@ -155,7 +118,7 @@ def simulated() -> list[Message]:
     return journal
 
 
-def test_the_live_loop_and_the_simulation_write_the_same_journal() -> None:
+def test_the_live_engine_and_the_simulation_write_the_same_journal() -> None:
     one, other = live(), simulated()
     for i, (message, counterpart) in enumerate(zip(one, other, strict=False)):
         assert message == counterpart, f"message {i}"

@@ -98,4 +98,6 @@ class WarnUser:
     reason: Reason
 
 
-Command = LaunchJob | ResizeJob | StopJob | RequestPlan | SetTimer | RejectJob | WarnUser
+#: What an executor performs.
+JobCommand = LaunchJob | ResizeJob | StopJob
+Command = JobCommand | RequestPlan | SetTimer | RejectJob | WarnUser

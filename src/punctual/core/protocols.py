@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
 from punctual.core.cluster import Snapshot
-from punctual.core.commands import Command
+from punctual.core.commands import Command, JobCommand
 from punctual.core.control import Demand, Reading
 from punctual.core.events import Event
 from punctual.core.ids import JobId
@@ -72,7 +72,7 @@ class ConvergenceModel(Protocol[S]):
 class Executor(Protocol):
     """Has effects on jobs; answers every command through `sink`, never by a return value, also about an unknown job."""
 
-    def perform(self, command: Command, sink: Sink) -> None: ...
+    def perform(self, command: JobCommand, sink: Sink) -> None: ...
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         """Report the latest progress of `job`, if it runs, as events at instant `at`."""

@@ -314,6 +314,11 @@ class Scheduler:
         """The controller's last demand; None before the first."""
         return self._jobs[job].demand
 
+    @property
+    def n_active(self) -> int:
+        """Jobs that are submitted and have not ended."""
+        return len(self._active)
+
     def steps_total(self, job: JobId) -> tuple[float | None, float]:
         """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
         return self._steps_total(self._jobs[job])

@@ -3,7 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
+from punctual.core.commands import (
+    Command,
+    JobCommand,
+    LaunchJob,
+    RejectJob,
+    RequestPlan,
+    ResizeJob,
+    SetTimer,
+    StopJob,
+    WarnUser,
+)
 from punctual.core.events import Event, TimerFired
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
@@ -88,7 +98,7 @@ class Engine:
             WarnUser: _skip,
         }
 
-    def run(self, until: Callable[[], bool]) -> None:
+    def run(self, until: Callable[[], bool] | None = None) -> None:
         """Handle events until `until` holds, which is asked before each, or nothing can come any more.
 
         Raises
@@ -97,7 +107,7 @@ class Engine:
             From the scheduler; the event that led to it is not in the journal.
         """
         time = self._time
-        while not until():
+        while until is None or not until():
             coming = time.next()
             if coming is None:
                 return
@@ -124,7 +134,7 @@ class Engine:
             for command in commands:
                 listener(command)
 
-    def _execute(self, command: LaunchJob | ResizeJob | StopJob) -> None:
+    def _execute(self, command: JobCommand) -> None:
         self._executor.perform(command, self.post)
 
     def _request_plan(self, command: RequestPlan) -> None:

@@ -1,4 +1,4 @@
-"""Searching less often for garbage that is not there."""
+"""Thresholds of the garbage collector during a simulation."""
 
 import gc
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ _N_OBJECTS, _N_SEARCHES = 200_000, 100
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for cycles of garbage less often.
+    """Raise the thresholds of the collector of reference cycles.
 
-    Messages and records make none, but there are millions of them, and each search looks at all jobs: a third of the
-    time.
+    Messages and records contain no cycles, but there are millions of them, and each search looks at all jobs: with the
+    usual thresholds it takes a third of the time.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(_N_OBJECTS if thresholds[0] else 0, thresholds[1], _N_SEARCHES)

@@ -1,49 +1,50 @@
-"""The loop that makes virtual time pass for the scheduler: the live loop's counterpart, in the same order."""
+"""The engine on virtual time, with the simulated world as its executor."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import (
-    Event,
-    JobFailed,
-    JobFinished,
-    JobSubmitted,
-    NodeJoined,
-    NodeLost,
-    PlanProposed,
-    StopRequested,
-    TimerFired,
-)
-from punctual.core.ids import JobId
-from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, Message, PerfModel, Policy
+from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
+from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.timer import Timer
-from punctual.sim.agenda import ARRIVAL, FACT, PLAN, TIMER, Agenda
+from punctual.runtime.engine import Engine, Listener
+from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.virtual_time import VirtualTime
 from punctual.sim.world import World
-
-Listener = Callable[[Message], None]
 
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
 
-#: After which a job may have ended.
-_ENDINGS = (JobFinished, JobFailed, StopRequested)
+
+class SimulatedPlanner:
+    """Runs the policy at once; the plan is proposed after the time that `physics` says it takes.
+
+    What the policy raises ends the simulation.
+    """
+
+    def __init__(self, policy: Policy, queue: EventQueue, physics: Physics) -> None:
+        self._policy = policy
+        self._queue = queue
+        self._physics = physics
+
+    def request(self, snapshot: Snapshot, sink: Sink) -> None:
+        plan = self._policy.allocate(snapshot)
+        n_jobs = len(snapshot.holding) + len(snapshot.waiting)
+        at = snapshot.at + (self._physics.solver_s + self._physics.solver_per_job_s * n_jobs)
+        self._queue.enter(at, PLAN, PlanProposed(at=at, plan=plan, revision=plan.revision))
 
 
 class Simulation:
     """Plays jobs on nodes under a policy, until each job has ended or nothing can happen any more.
 
     At one instant facts of the world come first, then submissions, then timers, then plans; equals in the order in
-    which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are performed, and the listeners
-    get the event and the commands in their order.
+    which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are
+    performed, and the listeners get the event and the commands in their order.
 
     Parameters
     ----------
@@ -94,41 +95,22 @@ class Simulation:
         n_retries: int = 3,
         end_at: float = inf,
     ) -> None:
-        self._physics = physics or Physics()
+        physics = physics or Physics()
         self._jobs = iter(jobs)
         self._nodes = sorted(nodes, key=lambda node: node.id)
-        self._policy = policy
-        self._listeners = tuple(listeners)
-        self._end_at = end_at
+        self._outside = sorted(events, key=lambda event: event.at)
+        #: Submissions and facts from outside that are in the queue.
+        self._n_coming = 0
         self._scheduler = Scheduler(
             controllers or {}, models=models, strict=strict, seed=seed,
-            periods=_periods(periods, self._physics), n_retries=n_retries,
+            periods=_periods(periods, physics), n_retries=n_retries,
         )  # fmt: skip
-        self._agenda = Agenda()
-        self._world = World(self._agenda, self._physics, seed)
-        self._outside = sorted(events, key=lambda event: event.at)
-        #: Submissions and facts from outside that are still to come, and jobs that are submitted and have not ended.
-        self._n_coming = 0
-        self._left: set[JobId] = set()
-        self._is_planning = False
-        #: Version of the timer in force under each key.
-        self._timers: dict[Timer, int] = {}
-        self._n_timers = 0
-        self._takes: dict[int, Callable[[float, Any, int], None]] = {
-            FACT: self._take_fact,
-            ARRIVAL: self._arrive,
-            TIMER: self._fire,
-            PLAN: self._propose,
-        }
-        self._performs: dict[type, Callable[[Any], None]] = {
-            LaunchJob: self._world.perform,
-            ResizeJob: self._world.perform,
-            StopJob: self._world.perform,
-            RequestPlan: self._request_plan,
-            SetTimer: self._set_timer,
-            RejectJob: self._reject,
-            WarnUser: _nothing,  # for listeners only
-        }
+        self._queue = EventQueue()
+        self._world = World(self._queue, physics, seed)
+        happenings = {FACT: self._world.due, ARRIVAL: self._arrive, PLAN: _proposed}
+        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at)
+        planner = SimulatedPlanner(policy, self._queue, physics)
+        self._engine = Engine(self._scheduler, self._world, planner, self._time, listeners=listeners)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -152,57 +134,38 @@ class Simulation:
         """
         with rare_collections():
             self._open()
-            self._play()
+            self._engine.run()
 
-    def _play(self) -> None:
-        agenda = self._agenda
-        while (self._left or self._n_coming) and agenda:
-            at, priority, _, subject, version = agenda.pop()
-            if at > self._end_at or (priority == FACT and self._is_stuck()):
-                break
-            self._takes[priority](at, subject, version)
+    def _goes_on(self) -> bool:
+        return self._scheduler.n_active > 0 or self._n_coming > 0
 
     def _open(self) -> None:
         first = next(self._jobs, None)
+        outside, self._outside = self._outside, []
         starts_at = [first.submitted_at] if first is not None else []
-        starts_at += [event.at for event in self._outside[:1]]
-        if not starts_at:
-            return
-        for node in self._nodes:
+        starts_at += [event.at for event in outside[:1]]
+        for node in self._nodes if starts_at else ():
             for event in self._world.join(min(starts_at), node):
-                self._deliver(event)
-        for event in self._outside:
+                self._time.post(event)
+        for event in outside:
             self._await(event.at, event)
         if first is not None:
             self._await(first.submitted_at, first)
 
     def _await(self, at: float, subject: SimJob | Event) -> None:
         self._n_coming += 1
-        self._agenda.enter(at, ARRIVAL, subject)
+        self._queue.enter(at, ARRIVAL, subject)
 
-    def _is_stuck(self) -> bool:
-        """Whether nodes may come and go for ever without any job going on: a job that fits nowhere, say."""
-        return not (self._n_coming or self._is_planning or self._timers) and self._world.is_quiet()
-
-    # What the agenda holds.
-
-    def _take_fact(self, at: float, subject: object, version: int) -> None:
-        for event in self._world.due(at, subject, version):
-            self._deliver(event)
-
-    def _arrive(self, at: float, subject: SimJob | Event, version: int) -> None:
+    def _arrive(self, at: float, subject: SimJob | Event, _version: int) -> list[Event]:
         self._n_coming -= 1
         if not isinstance(subject, SimJob):
-            for event in self._from_outside(subject):
-                self._deliver(event)
-            return
-        self._left.add(subject.spec.id)
+            return self._from_outside(subject)
         self._world.submit(subject)
-        self._deliver(JobSubmitted(at=at, spec=subject.spec))
         following = next(self._jobs, None)
         if following is not None:
             _check_order(at, following)
             self._await(following.submitted_at, following)
+        return [JobSubmitted(at=at, spec=subject.spec)]
 
     def _from_outside(self, event: Event) -> list[Event]:
         match event:
@@ -212,67 +175,9 @@ class Simulation:
                 return self._world.lose(at, node)
         return [event]
 
-    def _fire(self, at: float, timer: Timer, version: int) -> None:
-        timers = self._due([(timer, version)], at)
-        for due in timers:
-            if due.kind == "tick":  # it decides on a fresh reading
-                for event in self._world.report(at, due.job):
-                    self._deliver(event)
-        for due in timers:
-            self._deliver(TimerFired(at=at, timer=due))
 
-    def _due(self, found: list[tuple[Timer, int]], at: float) -> list[Timer]:
-        """All timers of the instant; those set again are left out, and none is in force any more."""
-        while self._agenda.next_is(at, TIMER):
-            _, _, _, timer, version = self._agenda.pop()
-            found.append((timer, version))
-        timers = [timer for timer, version in found if self._timers.get(timer) == version]
-        for timer in timers:
-            del self._timers[timer]
-        return timers
-
-    def _propose(self, at: float, plan: Plan, version: int) -> None:
-        self._is_planning = False
-        self._deliver(PlanProposed(at=at, plan=plan, revision=plan.revision))
-
-    # Events to the scheduler, its commands to those who perform them.
-
-    def _deliver(self, event: Event) -> None:
-        commands = self._scheduler.handle(event)
-        for command in commands:
-            self._performs[type(command)](command)
-        if isinstance(event, _ENDINGS):
-            self._note_end(event.job)
-        for listener in self._listeners:
-            listener(event)
-            for command in commands:
-                listener(command)
-
-    def _note_end(self, job: JobId) -> None:
-        if self._scheduler.job(job).status in ("finished", "failed"):
-            self._left.discard(job)
-
-    def _request_plan(self, command: RequestPlan) -> None:
-        snapshot = self._scheduler.snapshot(command.at)
-        plan = self._policy.allocate(snapshot)
-        self._is_planning = True
-        self._agenda.enter(command.at + self._decision_s(snapshot), PLAN, plan)
-
-    def _decision_s(self, snapshot: Snapshot) -> float:
-        n_jobs = len(snapshot.holding) + len(snapshot.waiting)
-        return self._physics.solver_s + self._physics.solver_per_job_s * n_jobs
-
-    def _set_timer(self, command: SetTimer) -> None:
-        self._n_timers += 1
-        self._timers[command.timer] = self._n_timers
-        self._agenda.enter(command.fire_at, TIMER, command.timer, self._n_timers)
-
-    def _reject(self, command: RejectJob) -> None:
-        self._left.discard(command.job)
-
-
-def _nothing(command: Command) -> None:
-    pass
+def _proposed(_at: float, plan: PlanProposed, _version: int) -> tuple[Event]:
+    return (plan,)
 
 
 def _periods(periods: Periods | None, physics: Physics) -> Periods:

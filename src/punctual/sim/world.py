@@ -1,14 +1,14 @@
 """What really happens: performs the scheduler's commands and answers with events, late, wrongly or not at all.
 
 The world is an executor whose jobs are numbers. Like any executor it drops a command that is older than one it has
-performed. It never answers at once: what is to happen is entered into the agenda, and `due` makes it happen.
+performed. It never answers at once: what is to happen is entered into an event queue, and `due` makes it happen.
 """
 
 from collections.abc import Iterator
 from math import inf
 
 from punctual.core.cluster import Node
-from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -22,9 +22,10 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, shape_of
+from punctual.core.protocols import Sink
 from punctual.core.resources import total
-from punctual.sim.agenda import FACT, Agenda
 from punctual.sim.chance import log_normal, stream
+from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.life import Life
 from punctual.sim.physics import Physics
@@ -57,12 +58,12 @@ class World:
 
     Parameters
     ----------
-    agenda
+    queue
         Where what is to happen is entered, with priority `FACT`.
     """
 
-    def __init__(self, agenda: Agenda, physics: Physics | None = None, seed: int = 0) -> None:
-        self._agenda = agenda
+    def __init__(self, queue: EventQueue, physics: Physics | None = None, seed: int = 0) -> None:
+        self._queue = queue
         self._physics = physics or Physics()
         self._seed = seed
         self._lives: dict[JobId, Life] = {}
@@ -73,7 +74,7 @@ class World:
         """Know a job, so that it can be launched."""
         self._lives[job.spec.id] = Life(job, self._physics.checkpoint_s)
 
-    def perform(self, command: LaunchJob | ResizeJob | StopJob) -> None:
+    def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have an effect later; the answers come from `due`."""
         life = self._lives.get(command.job)
         if life is None:
@@ -87,30 +88,30 @@ class World:
                 life.stop_at, life.stop_cause = command.at, command.cause
         self._enter(life)
 
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        """Report how far a job is, if it has a process."""
+        for event in self._report(job, at):
+            sink(event)
+
     def due(self, at: float, subject: object, version: int) -> list[Event]:
-        """What happens to an entry of the agenda; nothing if it is out of date."""
+        """What happens to an entry of the queue; nothing if it is out of date."""
         if isinstance(subject, Life):
             return self._advance(subject, at) if subject.version == version else []
         assert isinstance(subject, _Machine)
-        if subject.version != version:
+        if subject.version != version or self._is_stuck():
             return []
         return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
-
-    def report(self, at: float, job: JobId) -> list[Event]:
-        """How far a job is, if it has a process."""
-        life = self._lives.get(job)
-        if life is None or life.phase in ("waiting", "starting"):
-            return []
-        return [self._progress(life, at)]
 
     def holdings(self) -> Iterator[tuple[JobId, Allocation]]:
         """What is really taken from the nodes, job by job."""
         return ((life.id, life.holds) for life in self._lives.values() if life.holds)
 
-    def is_quiet(self) -> bool:
-        """Whether all nodes are there and no job has anything under way."""
-        return all(machine.is_up for machine in self._machines.values()) and all(
-            life.next_at() == inf for life in self._lives.values()
+    def _is_stuck(self) -> bool:
+        """Whether nodes may come and go for ever without any job going on: a job that fits nowhere, say."""
+        return (
+            self._queue.has_only(FACT)
+            and all(machine.is_up for machine in self._machines.values())
+            and all(life.next_at() == inf for life in self._lives.values())
         )
 
     # Nodes.
@@ -130,7 +131,7 @@ class World:
         if self._physics.node_mtbf_s < inf:
             self._enter_next(machine, at, self._physics.node_repair_s)
         hit = [life for life in self._lives.values() if node in life.grant or (life.change and node in life.change)]
-        reports = [event for life in hit for event in self.report(at, life.id)]
+        reports = [event for life in hit for event in self._report(life.id, at)]
         failed = [event for life in hit for event in self._killed(life, at, node)]
         return [*reports, NodeLost(at=at, node=node), *failed]
 
@@ -147,7 +148,7 @@ class World:
             return
         if machine.draw is None:
             machine.draw = stream(self._seed, "node", machine.node.id)
-        self._agenda.enter(at + machine.draw.exponential(mean_s), FACT, machine, machine.version)
+        self._queue.enter(at + machine.draw.exponential(mean_s), FACT, machine, machine.version)
 
     # Commands.
 
@@ -184,7 +185,7 @@ class World:
         life.version += 1
         next_at = life.next_at()
         if next_at < inf:
-            self._agenda.enter(next_at, FACT, life, life.version)
+            self._queue.enter(next_at, FACT, life, life.version)
 
     # What happens to a job, in this order at one instant: an end comes before whatever else was under way.
 
@@ -215,12 +216,12 @@ class World:
         self._train(life, at)
 
     def _stopped(self, life: Life, at: float) -> list[Event]:
-        reports = self.report(at, life.id)
+        reports = self._report(life.id, at)
         del self._lives[life.id]
         return [*reports, JobFailed(at=at, job=life.id, cause=f"stopped: {life.stop_cause}")]
 
     def _crash(self, life: Life, at: float, cause: str) -> list[Event]:
-        reports = self.report(at, life.id)
+        reports = self._report(life.id, at)
         life.die(at)
         life.told_dead = True
         return [*reports, _failed(life, at, cause)]
@@ -284,7 +285,7 @@ class World:
         if life.report_at > at:
             return []
         life.report_at = at + (self._physics.report_s or inf)
-        return self.report(at, life.id)
+        return self._report(life.id, at)
 
     def _train(self, life: Life, at: float) -> None:
         shape = shape_of(life.job.spec, life.grant, self._devices)
@@ -320,6 +321,12 @@ class World:
             used_core_s=life.used_core_s_at(at),
             landed=steps >= life.job.work_steps,
         )
+
+    def _report(self, job: JobId, at: float) -> list[Event]:
+        life = self._lives.get(job)
+        if life is None or life.phase in ("waiting", "starting"):
+            return []
+        return [self._progress(life, at)]
 
     # Chance.
 

@@ -1,6 +1,9 @@
 """A clock that is moved by hand, or by waiting."""
 
 from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 
 from punctual.core.events import Event
 from punctual.core.timer import Timer
@@ -9,7 +12,7 @@ from punctual.runtime.timers import Timers
 
 
 class FakeClock:
-    """A time source that jumps to the next timer when no event waits, so that a minute of a run takes no time.
+    """A time source that jumps to the next timer or call when no event waits: a minute of a run takes no time.
 
     Only for engines whose events come from the engine's own thread: an event from another one may find the clock ahead.
     """
@@ -18,6 +21,8 @@ class FakeClock:
         self._now = now
         self._events: deque[Event] = deque()
         self._timers = Timers()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
 
     def now(self) -> float:
         return self._now
@@ -31,18 +36,32 @@ class FakeClock:
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
 
+    def call_at(self, at: float, call: Callable[[], None]) -> None:
+        """Have `call` called when the clock comes to `at`, before the timers of that instant; it may post events."""
+        heappush(self._calls, (at, next(self._numbers), call))
+
     def next(self) -> Event | Due:
-        """The timers that are due, else the next event, else the jump to the next timer.
+        """The timers that are due, else the next event, else what comes first of calls and timers.
 
         Raises
         ------
         RuntimeError
             There is none of these: a real clock would wait for ever.
         """
-        next_at = self._timers.next_at()
-        if next_at is not None and (next_at <= self._now or not self._events):
-            self._now = max(self._now, next_at)
-            return Due(self._now, self._timers.pop_due(self._now))
-        if not self._events:
+        while True:
+            timer_at = self._timers.next_at()
+            if timer_at is not None and timer_at <= self._now:
+                return Due(self._now, self._timers.pop_due(self._now))
+            if self._events:
+                return self._events.popleft()
+            self._jump(timer_at)
+
+    def _jump(self, timer_at: float | None) -> None:
+        if self._calls and (timer_at is None or self._calls[0][0] <= timer_at):
+            at, _, call = heappop(self._calls)
+            self._now = max(self._now, at)
+            call()
+        elif timer_at is not None:
+            self._now = timer_at
+        else:
             raise RuntimeError("the engine waits, and no timer is set and no event under way")
-        return self._events.popleft()

@@ -1,0 +1,64 @@
+"""The time source of a simulation."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any
+
+from punctual.core.events import Event
+from punctual.core.timer import Timer
+from punctual.runtime.engine import Due
+from punctual.sim.event_queue import TIMER, EventQueue
+
+#: Makes an entry of the queue happen, given its instant, subject and version; what the scheduler hears of it.
+Happening = Callable[[float, Any, int], Iterable[Event]]
+
+
+class VirtualTime:
+    """Jumps from one entry of an event queue to the next.
+
+    All that an entry leads to is handled before the next entry is taken.
+
+    Parameters
+    ----------
+    happenings
+        By priority of the entry; there is none for timers.
+    goes_on
+        Asked before each entry; the simulation ends when it does not hold.
+    end_at
+        The simulation ends before the first entry after this instant.
+    """
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        happenings: Mapping[int, Happening],
+        goes_on: Callable[[], bool],
+        end_at: float = inf,
+    ) -> None:
+        self._queue = queue
+        self._happenings = happenings
+        self._goes_on = goes_on
+        self._end_at = end_at
+        self._now = -inf
+        #: What the last entry led to.
+        self._events: deque[Event] = deque()
+        self.post = self._events.append
+
+    def now(self) -> float:
+        return self._now
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        self._queue.timers.set(timer, fire_at)
+
+    def next(self) -> Event | Due | None:
+        events = self._events
+        while not events:
+            entry = self._queue.pop() if self._goes_on() else None
+            if entry is None or entry[0] > self._end_at:
+                return None
+            self._now, priority, _, subject, version = entry
+            if priority == TIMER:
+                return Due(self._now, subject)
+            events.extend(self._happenings[priority](self._now, subject, version))
+        return events.popleft()
