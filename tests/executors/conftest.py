@@ -47,6 +47,10 @@ class Clock:
         return time.monotonic()
 
 
+#: Which of the options of `Stage.prepare` are the executor's; the others are the program's.
+EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of")
+
+
 class Stage:
     """An executor with one job, and the events about it."""
 
@@ -66,7 +70,7 @@ class Stage:
 
     def prepare(self, code: str, *, on_output: OnOutput = None, **options: Any) -> None:
         """Make the executor for a job that runs `code`; `options` are the executor's and the program's."""
-        given = {name: options.pop(name) for name in ("actuator", "stop_grace_s") if name in options}
+        given = {name: options.pop(name) for name in EXECUTOR_OPTIONS if name in options}
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
             node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), output_of=lambda _: on_output,

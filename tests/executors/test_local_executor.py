@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinish
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local import launch
+from punctual.executors.local.job_run import JobRun
+from punctual.executors.local.keeper_link import read_end
 
 TRAIN = (
     SPIN
@@ -461,3 +464,31 @@ def test_a_stopped_job_saves_without_a_quota(stage: Stage, quota: str, tmp_path:
     assert (group / "cpu.cfs_quota_us").read_text() == "-1\n"
     stage.ended()
     assert (tmp_path / "saved").exists()
+
+
+# The lease of who steers.
+
+
+def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its keeper takes the job for unsteered; the executor, which was only late, steers it again."""
+    regained, restore = threading.Event(), JobRun._restore_grant
+
+    def restored(run: JobRun) -> None:
+        restore(run)
+        regained.set()
+
+    monkeypatch.setattr(JobRun, "_restore_grant", restored)
+    stage.run(SLEEP, cores=0.5, lease_s=0.1)
+    assert regained.wait(PATIENCE_S)
+    assert stage.resized(0.25) == 0.25
+    stage.stop()
+    assert isinstance(stage.ended(), JobFailed)
+
+
+def test_the_end_of_a_job_is_written_down(stage: Stage, tmp_path: Path) -> None:
+    end_file = tmp_path / "end.json"
+    stage.run("exit(3)", end_file_of=lambda _: end_file)
+    stage.ended()
+    last = read_end(end_file)
+    assert last is not None
+    assert last["ended"] == 3

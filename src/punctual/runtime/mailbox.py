@@ -1,6 +1,8 @@
 """Time and events of a live system."""
 
 import time
+from collections.abc import Callable
+from math import inf
 from queue import Empty, SimpleQueue
 
 from punctual.core.events import Event
@@ -23,10 +25,18 @@ class Mailbox(MonotonicClock):
     """Events from any thread, and timers on the monotonic clock.
 
     Timers that are due come before events that wait, because all that a due timer does is to post events.
+
+    Parameters
+    ----------
+    pulse
+        Called by `next` about every `pulse_s` seconds, however long it waits: a loop that hangs or is stopped does not
+        call it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pulse: Callable[[], None] | None = None, pulse_s: float = 1.0) -> None:
         self._timers = Timers()
+        self._pulse, self._pulse_s = pulse, pulse_s
+        self._pulse_at = -inf if pulse is not None else inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
         self._events: SimpleQueue[Event] = SimpleQueue()
 
@@ -40,11 +50,14 @@ class Mailbox(MonotonicClock):
     def next(self) -> Event | Due:
         while True:
             now = self.now()
+            if self._pulse is not None and now >= self._pulse_at:
+                self._pulse_at = now + self._pulse_s
+                self._pulse()
             if due := self._timers.pop_due(now):
                 return Due(now, due)
             fire_at = self._timers.next_at()
-            timeout_s = _WAIT_S_MAX if fire_at is None else min(max(0.0, fire_at - now), _WAIT_S_MAX)
+            wake_at = min(self._pulse_at, inf if fire_at is None else fire_at)
             try:
-                return self._events.get(timeout=timeout_s)
+                return self._events.get(timeout=min(max(0.0, wake_at - now), _WAIT_S_MAX))
             except Empty:
                 continue

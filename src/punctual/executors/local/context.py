@@ -24,5 +24,7 @@ class ExecutorContext:
     stop_grace_s: float
     poller: Poller
     on_kept: Callable[[JobId, int], None]
+    lease_s: float | None
+    end_file_of: Callable[[JobId], Path | None]
     environment_of: Callable[[JobId], Mapping[str, str]]
     output_of: Callable[[JobId], OnOutput]

@@ -61,6 +61,10 @@ class LocalExecutor:
         Actuators to choose from; None: all there are.
     on_kept
         Is told the process that keeps a job, which outlives this one, before the job is started.
+    lease_s
+        A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
+    end_file_of
+        Where the keeper of a job writes down how the job ended. None: nowhere.
     environment_of
         The variables that a job inherits, beside those of its program; the default hands on those of this process.
     output_of
@@ -82,6 +86,8 @@ class LocalExecutor:
         stop_grace_s: float = STOP_GRACE_S,
         candidates: Sequence[Actuator] | None = None,
         on_kept: Callable[[JobId, int], None] = lambda *_: None,
+        lease_s: float | None = None,
+        end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
     ) -> None:
@@ -97,6 +103,8 @@ class LocalExecutor:
             stop_grace_s=stop_grace_s,
             poller=Poller(),
             on_kept=on_kept,
+            lease_s=lease_s,
+            end_file_of=end_file_of,
             environment_of=environment_of,
             output_of=output_of,
         )
@@ -142,6 +150,11 @@ class LocalExecutor:
         run = self._runs.get(job)
         if run is not None:
             run.observe(at, sink)
+
+    def renew(self) -> None:
+        """Tell the keepers of all jobs that these are still steered."""
+        for run in list(self._runs.values()):
+            run.renew()
 
     def actuator_name(self, job: JobId) -> str:
         """What enforces the job's grant."""

@@ -86,6 +86,7 @@ class JobProcess:
         self._relay: Relay | None = None
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
+        self._end_file = context.end_file_of(launch.job)
         self._lock = threading.Lock()
         self._link: KeeperLink | None = None
         self._link_closed = False
@@ -197,6 +198,8 @@ class JobProcess:
             usage_file=None if files.usage_file is None else str(files.usage_file),
             remove_dirs=[str(path) for path in files.remove_dirs],
             remove_files=[str(self._takeover_socket), *([] if page is None else [page])],
+            end_file=None if self._end_file is None else str(self._end_file),
+            lease_s=self._context.lease_s,
             drain_fd=None if self._relay is None else self._relay.read_fd,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
@@ -232,7 +235,7 @@ class JobProcess:
             Another process has taken the job over.
         """
         assert self._link is not None
-        return self._link.await_end(self._takeover_socket, None, on_regained)
+        return self._link.await_end(self._takeover_socket, self._end_file, on_regained)
 
     def renew(self) -> None:
         """Tell the keeper that the job is still steered."""
