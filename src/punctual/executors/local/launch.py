@@ -301,9 +301,11 @@ class JobProcess:
 
     def _receive(self, output: bytes) -> None:
         """What the job has written; in the thread that reads it."""
-        if isinstance(self.progress, OutputProgress):
-            self.progress.receive(output, self.read_usage())
-        (self._on_output or write_through)(output)
+        try:
+            (self._on_output or write_through)(output)
+        finally:
+            if isinstance(self.progress, OutputProgress):
+                self.progress.receive(output, self.read_usage())
 
 
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
