@@ -1,0 +1,140 @@
+"""The file with a job's output, written by its keeper.
+
+The job writes to a pipe or a terminal whose other end the keeper alone reads. So no other process is in the way: the
+process that steers the job may die, or be stopped, or be slow, and the job writes on and every line is kept. Whoever
+wants to see the output follows the file (`punctual.executors.local.output.LogFollower`), and is told by a byte on a
+pipe, the *bell*, that there is more.
+
+Needs nothing but the standard library, and little of that: it is loaded by the keeper.
+"""
+
+import os
+
+#: How much is moved at once, so that the keeper soon looks after other things again.
+_PIECE_BYTES = 65_536
+#: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
+_LINE_BYTES_MAX = 65_536
+
+
+class JobLog:
+    """Moves what a job writes into a file of limited size.
+
+    At its limit the file is renamed (``output.log`` to ``output.log.1``, in place of an earlier one) and begun anew, so
+    that both hold the latest output and at most about twice the limit. If the disk is full, output is dropped, and the
+    next that can be written says how much was.
+
+    Parameters
+    ----------
+    path
+        The file; what is there already stays.
+    source_fd
+        Where the job's output can be read; becomes non-blocking.
+    bell_fd
+        Gets a byte when something was written; becomes non-blocking. None: nobody follows.
+    """
+
+    def __init__(self, path: str, limit_bytes: int, source_fd: int, bell_fd: int | None = None) -> None:
+        self._path = path
+        self._limit_bytes = limit_bytes
+        self._source_fd = source_fd
+        self._bell_fd = bell_fd
+        self._n_dropped = 0
+        self._file_fd: int | None = None
+        self._n_bytes = 0
+        self._open()
+        os.set_blocking(source_fd, False)
+        if bell_fd is not None:
+            os.set_blocking(bell_fd, False)
+
+    def relay(self) -> bool:
+        """Move a piece of what is there; False: nobody can write any more. To be called when there is something."""
+        try:
+            output = os.read(self._source_fd, _PIECE_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError:  # how a pseudo-terminal says that nobody writes any more
+            return False
+        if output:
+            self._keep(output)
+            self._ring()
+        return bool(output)
+
+    def finish(self) -> None:
+        """Move all that is left, once all processes that could write have ended, and close everything."""
+        n_left = 64  # what a pipe can hold at most, and more; a process that got away may write for ever
+        while n_left and self._has_more() and self.relay():
+            n_left -= 1
+        for fd in (self._file_fd, self._source_fd, self._bell_fd):
+            if fd is not None:
+                os.close(fd)
+        self._file_fd = None
+
+    def _has_more(self) -> bool:
+        import select  # the keeper has loaded it anyway
+
+        poll = select.poll()
+        poll.register(self._source_fd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def _keep(self, output: bytes) -> None:
+        end = self._limit_bytes - self._n_bytes
+        if end < len(output):
+            # The line that crosses the limit still goes into the old file.
+            i_line_end = output.find(b"\n", max(end, 0))
+            if i_line_end >= 0 or self._n_bytes + len(output) > self._limit_bytes + _LINE_BYTES_MAX:
+                head, output = output[: i_line_end + 1], output[i_line_end + 1 :]
+                self._write(head)
+                self._rotate()
+        self._write(output)
+
+    def _write(self, output: bytes) -> None:
+        n_output, rest = len(output), memoryview(self._noted(output))
+        while rest:
+            try:
+                n_written = os.write(self._opened(), rest)
+            except OSError:
+                self._n_dropped += min(len(rest), n_output)
+                return
+            self._n_bytes += n_written
+            rest = rest[n_written:]
+            if len(rest) <= n_output:  # the note is written
+                self._n_dropped = 0
+
+    def _noted(self, output: bytes) -> bytes:
+        """`output` with a note before it of what was lost."""
+        if not self._n_dropped or not output:
+            return output
+        return b"\n[%d bytes of output were lost: the disk was full]\n" % self._n_dropped + output
+
+    def _rotate(self) -> None:
+        try:
+            os.replace(self._path, self._path + ".1")
+        except OSError:  # somebody has removed the file: it is made again
+            pass
+        if self._file_fd is not None:
+            os.close(self._file_fd)
+        self._file_fd = None
+        self._open()
+
+    def _opened(self) -> int:
+        if self._file_fd is None:
+            self._open()
+        if self._file_fd is None:
+            raise OSError
+        return self._file_fd
+
+    def _open(self) -> None:
+        try:
+            self._file_fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._n_bytes = os.fstat(self._file_fd).st_size
+        except OSError:  # tried again with the next output
+            self._file_fd = None
+
+    def _ring(self) -> None:
+        """Whoever follows has not answered the bell yet if there is no room for another byte."""
+        if self._bell_fd is None:
+            return
+        try:
+            os.write(self._bell_fd, b"\n")
+        except OSError:
+            pass

@@ -1,0 +1,386 @@
+"""What a job writes is kept, whoever looks, and comes out as it went in."""
+
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import threading
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import dedent
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from punctual.executors.local import job_log
+from punctual.executors.local.job_log import JobLog
+from punctual.executors.local.output import LogFollower
+from punctual.executors.local.progress_text import Count, ProgressText
+
+#: How long a test waits for what must come, in seconds.
+PATIENCE_S = 50.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "output.log"
+
+
+class Job:
+    """Stands for a job and its keeper: what is written is moved into the log at once, in this thread."""
+
+    def __init__(self, path: Path, limit_bytes: int = 1 << 30) -> None:
+        source_fd, self._write_fd = os.pipe()
+        self.bell_fd, keeper_bell_fd = os.pipe()
+        self.log = JobLog(str(path), limit_bytes, source_fd, keeper_bell_fd)
+
+    def write(self, output: bytes) -> None:
+        for start in range(0, len(output), 4096):  # no more than a pipe takes
+            os.write(self._write_fd, output[start : start + 4096])
+            assert self.log.relay()
+
+    def end(self) -> None:
+        os.close(self._write_fd)
+        self.log.finish()
+
+
+@contextmanager
+def job(path: Path, limit_bytes: int = 1 << 30) -> Iterator[Job]:
+    running = Job(path, limit_bytes)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+@contextmanager
+def followed(path: Path, bell_fd: int, receive: Callable[[bytes], None], *, skip: bool = False) -> Iterator[None]:
+    """Follows until the job has ended and all has come."""
+    follower = LogFollower(path, bell_fd, receive, skip=skip)
+    follower.start()
+    yield
+    follower.finish(PATIENCE_S)
+    assert not follower._thread.is_alive()
+
+
+def written(path: Path) -> bytes:
+    earlier = path.with_name(f"{path.name}.1")
+    return (earlier.read_bytes() if earlier.exists() else b"") + path.read_bytes()
+
+
+# The keeper's side.
+
+
+def test_output_is_kept_as_it_came(path: Path) -> None:
+    with job(path) as running:
+        running.write(b"a line\nand \xff\0 half")
+    os.close(running.bell_fd)
+    assert path.read_bytes() == b"a line\nand \xff\0 half"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nobody_has_to_look(path: Path) -> None:
+    """The bell is full long before the job has ended, and nobody has ever answered it."""
+    with job(path) as running:
+        for _ in range(70_000):
+            os.write(running._write_fd, b"line\n")
+            running.log.relay()
+    os.close(running.bell_fd)
+    assert path.stat().st_size == 5 * 70_000
+
+
+def test_what_is_left_when_the_job_has_ended_is_kept(path: Path) -> None:
+    running = Job(path)
+    os.write(running._write_fd, b"x" * 60_000)
+    running.end()
+    os.close(running.bell_fd)
+    assert path.stat().st_size == 60_000
+
+
+def test_a_process_that_got_away_and_writes_on_holds_nothing_up(path: Path) -> None:
+    running = Job(path)
+    os.write(running._write_fd, b"last\n")
+    running.log.finish()
+    assert path.read_bytes() == b"last\n"
+    os.close(running._write_fd)
+    os.close(running.bell_fd)
+
+
+def test_a_terminal_that_nobody_writes_to_any_more_is_at_its_end(path: Path) -> None:
+    source_fd, write_fd = pty.openpty()
+    tty.setraw(write_fd)
+    log = JobLog(str(path), 1000, source_fd)
+    os.write(write_fd, b"bar\r")
+    assert log.relay()
+    os.close(write_fd)
+    assert not log.relay()
+    log.finish()
+    assert path.read_bytes() == b"bar\r"
+
+
+def test_a_log_is_begun_anew_at_its_limit_and_after_a_line(path: Path) -> None:
+    lines = [b"line %03d\n" % i for i in range(100)]
+    with job(path, limit_bytes=300) as running:
+        for line in lines:
+            running.write(line)
+            assert path.stat().st_size <= 300 + len(line)
+    os.close(running.bell_fd)
+    assert b"".join(lines).endswith(written(path))
+    assert written(path).startswith(b"line ")
+    assert len(written(path)) >= 300
+    assert len(list(path.parent.iterdir())) == 2
+
+
+def test_output_without_line_ends_is_limited_as_well(path: Path) -> None:
+    with job(path, limit_bytes=10_000) as running:
+        for _ in range(100):
+            running.write(b"#" * 10_000)
+    os.close(running.bell_fd)
+    assert len(written(path)) <= 2 * (10_000 + job_log._LINE_BYTES_MAX)
+
+
+def test_a_log_that_was_begun_before_goes_on(path: Path) -> None:
+    path.write_bytes(b"before\n")
+    with job(path, limit_bytes=20) as running:
+        running.write(b"after\n")
+        running.write(b"more than there is room for\n")
+        running.write(b"next\n")
+    os.close(running.bell_fd)
+    assert path.with_name("output.log.1").read_bytes() == b"before\nafter\nmore than there is room for\n"
+    assert path.read_bytes() == b"next\n"
+
+
+def test_a_full_disk_costs_output_and_not_the_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = True
+    write = os.write
+
+    def failing(fd: int, output: bytes) -> int:
+        if full and fd == running.log._file_fd:
+            raise OSError(28, "No space left on device")
+        return write(fd, output)
+
+    with job(path) as running:
+        monkeypatch.setattr(job_log.os, "write", failing)
+        running.write(b"lost\n")
+        running.write(b"lost too\n")
+        full = False
+        running.write(b"kept\n")
+        running.write(b"and kept\n")
+    os.close(running.bell_fd)
+    assert path.read_bytes() == b"\n[14 bytes of output were lost: the disk was full]\nkept\nand kept\n"
+
+
+def test_a_folder_that_is_gone_costs_output_and_not_the_job(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with job(folder / "output.log") as running:
+        running.write(b"lost\n")
+        folder.mkdir()
+        running.write(b"kept\n")
+    os.close(running.bell_fd)
+    assert (folder / "output.log").read_bytes().endswith(b"lost: the disk was full]\nkept\n")
+
+
+# The side of those who look.
+
+
+def test_a_follower_gets_what_was_written_before_and_after(path: Path) -> None:
+    pieces: list[bytes] = []
+    running = Job(path)
+    running.write(b"before\n")
+    with followed(path, running.bell_fd, pieces.append):
+        running.write(b"after\n")
+        running.end()
+    assert b"".join(pieces) == b"before\nafter\n"
+
+
+def test_a_follower_may_skip_what_was_shown_already(path: Path) -> None:
+    pieces: list[bytes] = []
+    running = Job(path)
+    running.write(b"before\n")
+    with followed(path, running.bell_fd, pieces.append, skip=True):
+        running.write(b"after\n")
+        running.end()
+    assert b"".join(pieces) == b"after\n"
+
+
+def test_a_follower_goes_on_over_rotations(path: Path) -> None:
+    """As long as no more than two files are written while it looks away; here it is waited for."""
+    lines = [b"line %04d\n" % i for i in range(500)]
+    pieces: list[bytes] = []
+    arrived = threading.Condition()
+
+    def receive(output: bytes) -> None:
+        with arrived:
+            pieces.append(output)
+            arrived.notify_all()
+
+    running = Job(path, limit_bytes=200)
+    with followed(path, running.bell_fd, receive):
+        for i in range(0, len(lines), 20):
+            running.write(b"".join(lines[i : i + 20]))
+            n_bytes = 10 * (i + 20)
+            with arrived:
+                assert arrived.wait_for(partial(_is_all, pieces, n_bytes), PATIENCE_S)
+        running.end()
+    assert b"".join(pieces) == b"".join(lines)
+
+
+def _is_all(pieces: list[bytes], n_bytes: int) -> bool:
+    return len(b"".join(pieces)) == n_bytes
+
+
+def test_a_follower_that_comes_late_gets_the_latest(path: Path) -> None:
+    pieces: list[bytes] = []
+    running = Job(path, limit_bytes=200)
+    for i in range(500):
+        running.write(b"line %04d\n" % i)
+    with followed(path, running.bell_fd, pieces.append):
+        running.end()
+    assert b"".join(pieces) == path.read_bytes()
+
+
+def test_a_receiver_that_fails_is_called_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pieces: list[bytes] = []
+    running = Job(path)
+    failed = threading.Event()
+
+    def receive(output: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("the screen is gone")
+        pieces.append(output)
+
+    with followed(path, running.bell_fd, receive):
+        running.write(b"first\n")
+        assert failed.wait(PATIENCE_S)
+        running.write(b"second\n")
+        running.end()
+    assert b"".join(pieces) == b"second\n"
+    assert "could not be passed on" in caplog.text
+
+
+def test_a_receiver_that_hangs_holds_up_nothing(path: Path) -> None:
+    gate = threading.Event()
+    pieces: list[bytes] = []
+
+    def receive(output: bytes) -> None:
+        gate.wait(PATIENCE_S)
+        pieces.append(output)
+
+    running = Job(path)
+    with followed(path, running.bell_fd, receive):
+        for _ in range(2000):
+            running.write(b"x" * 999 + b"\n")
+        running.end()
+        assert path.stat().st_size == 2_000_000
+        gate.set()
+    assert len(b"".join(pieces)) == 2_000_000
+
+
+def test_a_follower_that_is_stopped_lets_go(path: Path) -> None:
+    with job(path) as running:
+        follower = LogFollower(path, os.dup(running.bell_fd), lambda _: None)
+        follower.start()
+        follower.stop()
+        follower.finish(PATIENCE_S)
+        assert not follower._thread.is_alive()
+    os.close(running.bell_fd)
+
+
+def test_two_followers_of_one_bell_both_get_everything(path: Path) -> None:
+    """One that was stopped and goes on after another has taken the job over."""
+    received: list[list[bytes]] = [[], []]
+    running = Job(path)
+    other_fd = os.dup(running.bell_fd)
+    with followed(path, running.bell_fd, received[0].append), followed(path, other_fd, received[1].append):
+        for i in range(50):
+            running.write(b"line %d\n" % i)
+        running.end()
+    assert b"".join(received[0]) == b"".join(received[1]) == path.read_bytes()
+
+
+KEEPER = """
+    import os, sys
+    from punctual.executors.local.job_log import JobLog
+
+    log = JobLog(sys.argv[1], 1 << 20, 0)
+    os.set_blocking(0, True)
+    while log.relay():
+        pass
+    log.finish()
+"""
+FOLLOWER = """
+    import os, sys
+    from pathlib import Path
+    from punctual.executors.local.output import LogFollower
+
+    follower = LogFollower(Path(sys.argv[1]), 0, lambda output: print(len(output), flush=True))
+    follower.start()
+    follower.finish(1000.0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, number: signal.Signals) -> None:
+    """Far more than pipes hold, and none of it is lost."""
+    bell_fd, keeper_bell_fd = os.pipe()
+    path.touch()
+    looker = subprocess.Popen(
+        [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=bell_fd, stdout=subprocess.PIPE
+    )
+    keeper = subprocess.Popen([sys.executable, "-c", dedent(KEEPER), str(path)], stdin=subprocess.PIPE)
+    try:
+        assert keeper.stdin is not None
+        keeper.stdin.write(b"x" * 9 + b"\n")
+        keeper.stdin.flush()
+        assert looker.stdout is not None
+        os.write(keeper_bell_fd, b"\n")
+        assert looker.stdout.readline()
+        looker.send_signal(number)
+        keeper.stdin.write((b"x" * 9 + b"\n") * 50_000)
+        keeper.stdin.close()
+        assert keeper.wait(PATIENCE_S) == 0
+        assert path.stat().st_size == 10 * 50_001
+    finally:
+        for process in (looker, keeper):
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.wait()
+        if looker.stdout is not None:
+            looker.stdout.close()
+        os.close(bell_fd)
+        os.close(keeper_bell_fd)
+
+
+# Garbage.
+
+
+@given(st.integers(0), st.integers(50, 60_000))
+@settings(deadline=None, max_examples=8)
+def test_garbage_comes_out_byte_for_byte_and_progress_after_it_is_read(seed: int, size: int) -> None:
+    garbage = random.Random(seed).randbytes(1 << 20)
+    text = ProgressText("auto")
+    received = bytearray()
+    latest: list[Count] = []
+
+    def receive(output: bytes) -> None:
+        received.extend(output)
+        latest.extend(filter(None, [text.feed(output)]))
+
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "output.log"
+        running = Job(log)
+        with followed(log, running.bell_fd, receive):
+            for start in range(0, len(garbage), size):
+                running.write(garbage[start : start + size])
+            running.write(b"\nstep 41/90\nstep 42/90\n")
+            running.end()
+    assert bytes(received) == garbage + b"\nstep 41/90\nstep 42/90\n"
+    assert latest[-1].step >= 42
