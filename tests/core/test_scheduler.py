@@ -8,7 +8,7 @@ from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.control import PacingLine, PhaseProgress
-from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -327,10 +327,12 @@ def test_a_job_too_large_for_the_cluster_is_rejected(desk: Desk) -> None:
     assert "its floor of 3 cores does not fit in what there is: 2 cores" in rejected.reason.text
 
 
-def test_an_id_is_used_once(desk: Desk) -> None:
-    desk.submit(A)
-    with pytest.raises(InvalidSpec, match="must be new"):
-        desk.submit(A)
+def test_a_name_is_used_once(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    commands = desk.submit(A)
+    assert only(commands, WarnUser).reason.code == "duplicate-id"
+    assert none(commands, RejectJob), "it would end the first job"
+    assert desk.scheduler.job(A).status == "running"
 
 
 def test_a_job_without_a_deadline_keeps_its_ceiling(desk: Desk) -> None:

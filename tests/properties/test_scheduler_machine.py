@@ -1,18 +1,23 @@
-"""The scheduler against a hostile world: effects late, failed, lost or done twice; nodes come and go.
+"""The scheduler against a hostile world: effects late, failed, lost or done twice; nodes come and go; plug-ins fail.
 
-The rules of the machine play the executor and the policy. After every step the scheduler's own invariants are checked,
-and beside them the one thing that only the world knows: what the jobs *really* hold never exceeds a node's capacity.
+The rules of the machine play the executor, the policy, users and plug-ins. After every step the scheduler's own
+invariants are checked, and beside them what only the world knows: what the jobs *really* hold never exceeds a node's
+capacity. A second scheduler, loaded from what the first one dumped at some moment, gives the same commands from then
+on; and the board of statuses, which only reads messages, agrees with the scheduler about every job.
 """
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from math import nan
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from punctual.core.cluster import Snapshot
-from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob
+from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
 from punctual.core.control import Demand, Reading
 from punctual.core.events import (
     Event,
@@ -32,14 +37,19 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec
+from punctual.core.job import Allocation, JobSpec, JobView
+from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduler import Periods, Scheduler
+from punctual.core.speed import SeenRate, Shape
+from punctual.core.status import StatusBoard
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
-PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, answer_s=5.0)
+PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, retry_max_s=4.0, answer_s=5.0, plan_s=5.0, learn_s=0.1)
+#: Ended jobs that are remembered: few, so that some are forgotten.
+N_ENDED = 2
 
 
 class Wandering:
@@ -52,6 +62,59 @@ class Wandering:
         cores = spec.floor.cores + (state * 0.37) % (spec.ceiling.cores - spec.floor.cores + 1e-9)
         reason = Reason("wander", "it wanders")
         return Demand(resources=Resources(cores=cores), next_tick_s=1.0, reason=reason), state + 1
+
+
+class Failing(Wandering):
+    """One that raises at its third tick."""
+
+    def step(self, spec: JobSpec, state: int, reading: Reading) -> tuple[Demand, int]:
+        if state == 2:
+            raise ZeroDivisionError("by nothing")
+        return super().step(spec, state, reading)
+
+
+class Nonsense(Wandering):
+    """One that does not answer with demands."""
+
+    def step(self, spec: JobSpec, state: int, reading: Reading) -> Any:
+        answers: list[Any] = [super().step(spec, state, reading), None, ("more", state)]
+        return answers[min(state, 2)] if state != 1 else (replace(answers[0][0], next_tick_s=nan), state)
+
+
+class FailsAtOnce(Wandering):
+    def init(self, spec: JobSpec) -> int:
+        raise KeyError(spec.id)
+
+
+class Counting:
+    """A model of the speeds it saw, which fails at the third or says that a speed is none."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.fails = fails
+
+    def init(self, spec: JobSpec) -> tuple[SeenRate, ...]:
+        return ()
+
+    def update(self, state: tuple[SeenRate, ...], seen: SeenRate) -> tuple[SeenRate, ...]:
+        if self.fails and len(state) == 2:
+            raise RuntimeError("too much to remember")
+        return (*state[-5:], seen)
+
+    def rate_sps(self, state: tuple[SeenRate, ...], shape: Shape) -> float:
+        return nan if len(state) == 5 else sum(seen.rate_sps for seen in state)
+
+    def std_sps(self, state: tuple[SeenRate, ...], shape: Shape) -> float:
+        return 0.0
+
+
+CONTROLLERS = {
+    "wandering": Wandering(), "failing": Failing(), "nonsense": Nonsense(), "fails-at-once": FailsAtOnce(),
+}  # fmt: skip
+MODELS = {"counting": Counting(fails=False), "failing": Counting(fails=True)}
+
+
+def new_scheduler() -> Scheduler:
+    return Scheduler(CONTROLLERS, models=MODELS, periods=PERIODS, n_ended=N_ENDED)
 
 
 def share(snapshot: Snapshot, shares: list[float]) -> Plan:
@@ -85,13 +148,24 @@ def only_changes(plan: Plan, snapshot: Snapshot) -> Plan:
     return replace(plan, grants=changed, keeps_others=True)
 
 
+def without_integrals(snapshot: Snapshot) -> Snapshot:
+    """What was added up in another order, or up to another instant, differs by roundings."""
+
+    def plain(jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:
+        return tuple(replace(job, accrued_at=0, granted_core_s=0) for job in jobs)
+
+    return replace(snapshot, holding=plain(snapshot.holding), waiting=plain(snapshot.waiting))
+
+
 class Hostile(RuleBasedStateMachine):
     """Each rule is one thing that can happen; commands wait in `undone` until a rule performs, fails or loses them."""
 
     @initialize()
     def start(self) -> None:
         self.now = 0.0
-        self.scheduler = Scheduler({"wandering": Wandering()}, strict=True, periods=PERIODS)
+        self.scheduler = new_scheduler()
+        self.twin: Scheduler | None = None
+        self.board = StatusBoard(n_ended=N_ENDED)
         self.undone: list[Command] = []
         self.answers: list[Callable[[float], Event]] = []
         self.plans: list[tuple[Plan, Plan]] = []
@@ -108,31 +182,94 @@ class Hostile(RuleBasedStateMachine):
         self.capacity[NodeId("a")] = Resources(cores=4)
 
     def tell(self, event: Event) -> None:
-        for command in self.scheduler.handle(event):
+        commands = self.scheduler.handle(event)
+        assert self.twin is None or self.twin.handle(event) == commands
+        for message in (event, *commands):
+            self.board.fold(message)
+            ended = ended_by(message)
+            if ended is not None:
+                self.live.discard(ended)
+        for command in commands:
             if isinstance(command, SetTimer):
                 self.timers[command.timer] = command.fire_at
             elif isinstance(command, RequestPlan):
-                snapshot = self.scheduler.snapshot(self.now)
-                assert snapshot.revision == command.revision
-                plan = share(snapshot, self.shares)
-                self.plans.append((plan, only_changes(plan, snapshot) if self.speaks_in_changes else plan))
+                self.request_plan(command)
+            elif isinstance(command, WarnUser):
+                assert command.reason.code != "plan-refused", command.reason
             else:
                 self.undone.append(command)
 
-    @rule(cores=st.integers(1, 4), floor=st.sampled_from([0.05, 0.5, 1.0]))
-    def submit(self, cores: int, floor: float) -> None:
+    def request_plan(self, command: RequestPlan) -> None:
+        snapshot = self.scheduler.snapshot(self.now)
+        assert snapshot.revision == command.revision
+        assert self.twin is None or without_integrals(self.twin.snapshot(self.now)) == without_integrals(snapshot)
+        plan = share(snapshot, self.shares)
+        self.plans.append((plan, only_changes(plan, snapshot) if self.speaks_in_changes else plan))
+
+    @rule(
+        cores=st.integers(1, 4),
+        floor=st.sampled_from([0.05, 0.5, 1.0]),
+        controller=st.sampled_from(["wandering", "wandering", *CONTROLLERS, "unheard-of"]),
+        model=st.sampled_from([None, None, *MODELS, "unheard-of"]),
+        n_retries=st.sampled_from([None, 0, 1]),
+    )
+    def submit(self, cores: int, floor: float, controller: str, model: str | None, n_retries: int | None) -> None:
         self.n_jobs += 1
-        id = JobId(f"job-{self.n_jobs}")
+        job = JobId(f"job-{self.n_jobs}")
         spec = JobSpec(
-            id=id,
+            id=job,
             ceiling=Resources(cores=cores),
             floor=Resources(cores=floor),
             deadline_s=60.0,
-            controller="wandering",
+            controller=controller,
+            model=model,
             preemptible=True,
+            n_retries=n_retries,
         )
-        self.live.add(id)
+        self.live.add(job)
         self.tell(JobSubmitted(at=self.now, spec=spec))
+        assert (job in self.live) == ("unheard-of" not in (controller, model))
+
+    @precondition(lambda self: self.board.jobs())
+    @rule(data=st.data())
+    def submit_a_name_again(self, data: st.DataObject) -> None:
+        before = data.draw(st.sampled_from(self.board.jobs()))
+        self.tell(JobSubmitted(at=self.now, spec=replace(before.spec, deadline_s=1.0)))
+        assert self.board.job(before.id) == before
+
+    @rule(data=st.data())
+    def nobody_is_told_about(self, data: st.DataObject) -> None:
+        """Messages about jobs that are unknown, or have ended."""
+        names = [f"job-{n}" for n in range(self.n_jobs + 2) if f"job-{n}" not in self.live]
+        job = JobId(data.draw(st.sampled_from(names)))
+        spec = JobSpec(id=job, ceiling=Resources(cores=1))
+        events: list[Event] = [
+            JobStarted(at=self.now, job=job, request=9, granted={NodeId("a"): Resources(cores=1)}),
+            GrantApplied(at=self.now, job=job, request=9, granted={NodeId("a"): Resources(cores=1)}),
+            GrantFailed(at=self.now, job=job, request=9, granted={}, cause="unknown"),
+            ProgressReported(at=self.now, job=job, steps_done=1, steps_total=2, unit_at=self.now, used_core_s=0.0),
+            JobFinished(at=self.now, job=job, landed_at=self.now),
+            JobFailed(at=self.now, job=job, cause="unknown", retryable=True),
+            StopRequested(at=self.now, job=job, cause="the user asked"),
+            SpecChanged(at=self.now, spec=spec),
+            TimerFired(at=self.now, timer=Timer("tick", job)),
+            TimerFired(at=self.now, timer=Timer("retry", job)),
+            NodeLost(at=self.now, node=NodeId("nowhere")),
+        ]
+        self.tell(data.draw(st.sampled_from(events)))
+
+    @rule()
+    def another_scheduler_is_loaded(self) -> None:
+        """... and takes the lead; the one it was loaded from has to say the same from now on."""
+        loaded = new_scheduler()
+        loaded.load(pickle.loads(pickle.dumps(self.scheduler.dump())))
+        self.scheduler, self.twin = loaded, self.scheduler
+
+    @rule()
+    def board_is_loaded(self) -> None:
+        loaded = StatusBoard(n_ended=N_ENDED)
+        loaded.load(pickle.loads(pickle.dumps(self.board.dump())))
+        self.board = loaded
 
     @rule(shares=st.lists(st.floats(0, 1), min_size=1, max_size=4), in_changes=st.booleans())
     def policy_changes_its_mind(self, shares: list[float], in_changes: bool) -> None:
@@ -145,6 +282,11 @@ class Hostile(RuleBasedStateMachine):
     def plan_arrives(self) -> None:
         self.last_plan, plan = self.plans.pop(0)
         self.tell(PlanProposed(at=self.now, plan=plan, revision=plan.revision))
+
+    @precondition(lambda self: self.plans)
+    @rule()
+    def plan_is_lost(self) -> None:
+        self.plans.pop(0)
 
     @precondition(lambda self: self.undone)
     @rule(data=st.data(), fate=st.sampled_from(["done", "done", "failed", "lost", "twice"]))
@@ -212,48 +354,50 @@ class Hostile(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: self.real)
-    @rule(data=st.data(), retryable=st.booleans(), well=st.booleans())
-    def job_ends(self, data: st.DataObject, retryable: bool, well: bool) -> None:
+    @rule(data=st.data(), retryable=st.booleans(), well=st.booleans(), code=st.sampled_from([None, 1, 1, -9]))
+    def job_ends(self, data: st.DataObject, retryable: bool, well: bool, code: int | None) -> None:
         job = data.draw(st.sampled_from(sorted(self.real)))
         if well:
             self.leave(job, JobFinished(at=self.now, job=job, landed_at=self.now))
         else:
-            self.real.pop(job)
-            self.tell(JobFailed(at=self.now, job=job, cause="crashed", retryable=retryable))
-            if self.scheduler.job(job).status == "failed":
-                self.live.discard(job)
+            self.process_ends(job)
+            self.tell(JobFailed(at=self.now, job=job, cause="crashed", exit_code=code, retryable=retryable))
 
-    @rule()
-    def steering_is_lost_and_resumed(self) -> None:
+    def process_ends(self, job: JobId) -> None:
+        """No command that is on its way brings it back: an executor performs those about one job in their order."""
+        self.real.pop(job)
+        self.undone = [command for command in self.undone if getattr(command, "job", None) != job]
+
+    @rule(data=st.data())
+    def steering_is_lost_and_resumed(self, data: st.DataObject) -> None:
         """Whoever brought events and performed commands dies with all it had not done, and another one takes over."""
         for lost in (self.undone, self.answers, self.plans, self.timers):
             lost.clear()
+        gone = data.draw(st.sets(st.sampled_from(sorted(self.real)))) if self.real else set()
+        for job in gone:
+            self.process_ends(job)
         held = {job: dict(held) for job, held in self.real.items()}
         self.tell(SteeringResumed(at=self.now, lost_at=self.now, granted=held))
+        for job in [job for job in self.real if job not in self.live]:  # it had been asked to stop, say
+            self.real.pop(job)
 
     def leave(self, job: JobId, event: Event) -> None:
         self.real.pop(job, None)
-        self.live.discard(job)
         self.tell(event)
+        assert job not in self.live
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def user_stops(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.live)))
         self.tell(StopRequested(at=self.now, job=job, cause="the user asked"))
-        if self.scheduler.job(job).status == "failed":
-            self.live.discard(job)
 
     @precondition(lambda self: self.live)
     @rule(data=st.data(), deadline_s=st.floats(1, 1000))
     def user_changes_deadline(self, data: st.DataObject, deadline_s: float) -> None:
         job = data.draw(st.sampled_from(sorted(self.live)))
         spec = self.scheduler.job(job).spec
-        changed = JobSpec(
-            id=spec.id, ceiling=spec.ceiling, floor=spec.floor, deadline_s=deadline_s,
-            controller=spec.controller, preemptible=True,
-        )  # fmt: skip
-        self.tell(SpecChanged(at=self.now, spec=changed))
+        self.tell(SpecChanged(at=self.now, spec=replace(spec, deadline_s=deadline_s)))
 
     @rule(node=st.sampled_from(["b", "c"]), cores=st.integers(1, 4))
     def node_joins(self, node: str, cores: int) -> None:
@@ -265,11 +409,10 @@ class Hostile(RuleBasedStateMachine):
     def node_dies(self, node: str) -> None:
         if self.capacity.pop(NodeId(node), None) is None:
             return
-        self.real = {
-            job: left
-            for job, held in self.real.items()
-            if (left := {other: amount for other, amount in held.items() if other != node})
-        }
+        for job, held in list(self.real.items()):
+            self.real[job] = {other: amount for other, amount in held.items() if other != node}
+            if held and not self.real[job]:
+                self.process_ends(job)
         self.tell(NodeLost(at=self.now, node=NodeId(node)))
 
     @invariant()
@@ -289,12 +432,21 @@ class Hostile(RuleBasedStateMachine):
                 self.scheduler.job(job.id), accrued_at=0, granted_core_s=0
             )
         again = Snapshot.of(self.now, snapshot.nodes, (replace(job, granted={}) for job in snapshot.jobs))
+        if self.twin is not None:
+            self.twin.validate()
         for node, amount in again.free.items():  # sums of fractions, added up in another order
             assert amount.fits_in(snapshot.free[node])
             assert snapshot.free[node].fits_in(amount)
         assert all(job.planned or job.granted for job in snapshot.holding)
         assert not any(job.planned or job.granted for job in snapshot.waiting)
         assert list(snapshot.waiting) == sorted(snapshot.waiting, key=lambda job: int(job.id.removeprefix("job-")))
+
+    @invariant()
+    def messages_tell_how_every_job_stands(self) -> None:
+        for status in self.board.jobs() if hasattr(self, "board") else ():
+            view = self.scheduler.job(status.id)
+            assert (status.state, status.granted) == (view.status, view.granted), status.id
+            assert status.spec == view.spec
 
     @invariant()
     def capacity_is_never_exceeded(self) -> None:

@@ -79,7 +79,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectJob:
-    """The job can never run here."""
+    """The job is over without having run to its end: it cannot run here, is turned away, or is not launched again."""
 
     at: float
     job: JobId

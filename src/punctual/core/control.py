@@ -49,6 +49,8 @@ class Reading:
         Now.
     deadline_s
         The deadline in force.
+    held_since_s
+        Since when the job has held something without a pause, and in the same process.
     granted
         What the job really holds now; not what was asked for.
     granted_core_s
@@ -89,6 +91,7 @@ class Reading:
     steps_done: float
     steps_total: float | None
     ceiling: Resources
+    held_since_s: float = 0.0
     steps_total_std: float = 0.0
     phases: tuple[PhaseProgress, ...] = ()
     landed: bool = False

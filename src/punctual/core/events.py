@@ -95,8 +95,11 @@ class JobFailed:
 
     Attributes
     ----------
+    exit_code
+        Of the program, if it was the program that failed.
     retryable
-        Whether it makes sense to launch it again.
+        Whether it makes sense to launch it again. If so the job has not ended: it is launched again, or a `RejectJob`
+        follows that says why not.
     """
 
     at: float
@@ -171,7 +174,8 @@ class SteeringResumed:
     lost_at
         Last sign of life of the one before. Answers to what it had asked are lost, and so are its timers.
     granted
-        What each job that still runs was found to hold; taken as what it has held since `lost_at`.
+        What each job that still has a process was found to hold; taken as what it has held since `lost_at`. The
+        process of a job that is missing here is gone.
     """
 
     at: float

@@ -66,6 +66,9 @@ class JobSpec:
         Speeds measured before the job was submitted.
     margin_frac
         Fraction of the deadline the controller aims to be early; None: the controller's own rule.
+    n_retries
+        How often in a row the job is launched again after a failure, without a new step between; None: as often as
+        the scheduler does it for all jobs.
     """
 
     id: JobId
@@ -87,6 +90,7 @@ class JobSpec:
     model: str | None = None
     profile: tuple[SeenRate, ...] = ()
     margin_frac: float | None = None
+    n_retries: int | None = None
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -106,6 +110,10 @@ class JobSpec:
         if not self.floor.fits_in(self.ceiling):
             self._check(False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.")
         self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.")
+        self._check(
+            self.n_retries is None or self.n_retries >= 0, "`n_retries` must be 0 or more", self.n_retries,
+            "Give a number of retries; 0 launches a job once.",
+        )  # fmt: skip
         self._check(
             self.margin_frac is None or 0 <= self.margin_frac < 0.5,
             "`margin` must be from 0 to below 0.5", self.margin_frac, "Give a share of the deadline, as 0.001.",

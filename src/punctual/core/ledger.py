@@ -8,6 +8,7 @@ are late, fail or are lost.
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId, NodeId
@@ -74,6 +75,14 @@ class Bookings:
         self._amounts: dict[NodeId, dict[JobId, Resources]] = {}
         self._totals: dict[NodeId, Resources] = {}
 
+    def dump(self) -> dict[NodeId, dict[JobId, Resources]]:
+        """The bookings as plain values, in an order that gives the same sums."""
+        return {node: dict(amounts) for node, amounts in self._amounts.items()}
+
+    def load(self, amounts: dict[NodeId, dict[JobId, Resources]]) -> None:
+        """Continue from what `dump` gave."""
+        self._amounts, self._totals = {node: dict(booked) for node, booked in amounts.items()}, {}
+
     def put(self, job: JobId, allocation: Allocation) -> None:
         """Book `allocation` for a job that has nothing booked."""
         for node, amount in allocation.items():
@@ -116,6 +125,20 @@ class Ledger:
     def nodes(self) -> dict[NodeId, Resources]:
         """Capacity by node."""
         return self._capacity
+
+    def dump(self) -> tuple[Any, ...]:
+        """Everything as plain values."""
+        accounts = {
+            job: (account.granted, dict(account.asked), account.held) for job, account in self._accounts.items()
+        }
+        return dict(self._capacity), accounts, self._booked.dump(), sorted(self._overdrawn)
+
+    def load(self, state: tuple[Any, ...]) -> None:
+        """Continue from what `dump` gave."""
+        self._capacity, accounts, booked, overdrawn = state
+        self._accounts = {job: Account(*account) for job, account in accounts.items()}
+        self._booked.load(booked)
+        self._overdrawn = set(overdrawn)
 
     def join(self, node: NodeId, capacity: Resources) -> None:
         """`node` is there with `capacity`, or has this capacity from now on."""

@@ -20,6 +20,13 @@ def after_answer(state: JobState, answer: JobStarted | GrantApplied | GrantFaile
     return state
 
 
+def found_again(state: JobState, granted: Allocation) -> JobState:
+    """The state of a job in `state` whose process was found to hold `granted` when steering was resumed."""
+    if state in ("running", "paused"):
+        return "running" if granted else "paused"
+    return "starting" if state == "queued" else state
+
+
 def ended_by(message: Event | Command) -> JobId | None:
     """The job that ends with `message`; None if none does.
 

@@ -27,7 +27,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, shape_of
 from punctual.core.ledger import Account
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
@@ -376,8 +376,7 @@ class StatusBoard:
             id, state = entry.status.id, entry.status.state
             if id in event.granted:
                 held = self._hold(entry, entry.n_requests, event.granted[id])
-                if state in ("running", "paused"):
-                    entry.set(state="running" if held else "paused")
+                entry.set(state=found_again(state, held))
             elif state != "queued":
                 self._queue_again(entry)
 

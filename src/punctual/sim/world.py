@@ -346,4 +346,4 @@ class World:
 
 
 def _failed(life: Life, at: float, cause: str) -> JobFailed:
-    return JobFailed(at=at, job=life.id, cause=cause, exit_code=1, retryable=True)
+    return JobFailed(at=at, job=life.id, cause=cause, retryable=True)  # no exit code: the hardware failed

@@ -1,0 +1,67 @@
+"""What a user is told about a job, once each: found out at every tick."""
+
+from collections.abc import Iterator
+
+from punctual.core.control import Forecast
+from punctual.core.record import JobRecord, Periods
+from punctual.core.story import Reason
+
+#: Share of the steps after which a declared phase that was never seen is pointed out.
+_UNMEASURED_FRAC = 0.25
+
+
+def warnings_at_tick(job: JobRecord, periods: Periods) -> Iterator[Reason]:
+    """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
+    for reason in (_without_progress(job, periods), _unmeasured_phases(job), _without_losses(job, periods)):
+        if reason is not None:
+            job.told |= {reason.code}
+            yield reason
+
+
+def _is_overdue(job: JobRecord, periods: Periods) -> bool:
+    return job.ran_s > max(periods.grace_s, periods.grace_frac * (job.spec.deadline_s or 0.0))
+
+
+def _without_progress(job: JobRecord, periods: Periods) -> Reason | None:
+    silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
+    if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
+        return None
+    return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
+
+
+def _without_losses(job: JobRecord, periods: Periods) -> Reason | None:
+    silent = job.losses is not None and not job.losses.at_steps
+    has_begun = job.progress is not None and job.progress.steps_done > 0
+    if not silent or not has_begun or "no-loss" in job.told or not _is_overdue(job, periods):
+        return None
+    text = "no loss was reported, so nobody can tell when the goal is reached; all declared steps are planned for"
+    return Reason("no-loss", text)
+
+
+def _unmeasured_phases(job: JobRecord) -> Reason | None:
+    """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
+    steps_total = job.progress.steps_total if job.progress else None
+    if "unmeasured-phase" in job.told or not job.progress or not steps_total:
+        return None
+    unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
+    if not unknown or job.progress.steps_done <= _UNMEASURED_FRAC * steps_total:
+        return None
+    names = ", ".join(f"'{name}'" for name in unknown)
+    text = f"what {names} will take is not known and not planned for; rehearse it, or declare its cost_steps"
+    return Reason("unmeasured-phase", text)
+
+
+def change_of_feasibility(job: JobRecord, forecast: Forecast | None) -> Reason | None:
+    """That the deadline cannot be met, or can be met again; None if nothing has changed."""
+    if forecast is None or forecast.feasible == job.feasible:
+        return None
+    job.feasible = forecast.feasible
+    deadline_s = job.spec.deadline_s or 0.0
+    late_s = forecast.earliest_finish_s - deadline_s
+    text = (
+        f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
+        if forecast.feasible
+        else f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+    )
+    facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
+    return Reason("feasible" if forecast.feasible else "infeasible", text, facts)

@@ -1,0 +1,52 @@
+"""How fast a job is, learned from its reports."""
+
+from math import inf
+
+from punctual.core.events import ProgressReported
+from punctual.core.job import RateCurve
+from punctual.core.record import JobRecord, Mark
+from punctual.core.speed import SeenRate
+
+
+def learn_speed(job: JobRecord, event: ProgressReported, learn_s: float) -> None:
+    """Show the model the speed since the mark, if the job held the same and did nothing but steps all the time.
+
+    A paced job shows how fast it may be, not how fast it is. To be called before `event` becomes the job's progress.
+
+    Parameters
+    ----------
+    learn_s
+        Least seconds over which a speed is measured.
+
+    Raises
+    ------
+    ValueError
+        The model says afterwards that the job has a speed that none can have. What the model raises passes through.
+    """
+    if job.curve is None or job.shape is None:
+        return
+    mark = job.mark
+    if mark is not None and mark.begun_at >= job.granted_at and _is_alike_since(mark, event, job):
+        steps, over_s = event.steps_done - mark.steps_done, event.unit_at - mark.begun_at
+        if 0 <= over_s < learn_s:
+            return
+        if steps > 0 and over_s > 0:
+            seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
+            curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
+            _check_rate(curve.rate_sps(seen.shape))
+            job.curve = curve
+    # Until the first step `unit_at` is only the beginning of a step if it is the report's own instant.
+    begun_at = event.unit_at if event.steps_done or event.unit_at == event.at else inf
+    runs_free = job.is_applied and job.asked is not None and job.asked[1] is None
+    job.mark = Mark(begun_at, event.steps_done, job.phases, runs_free)
+
+
+def _is_alike_since(mark: Mark, event: ProgressReported, job: JobRecord) -> bool:
+    """Whether the job has only done steps since, unpaced, and not while a change of its grant was in flight."""
+    unchanged = job.is_applied or event.unit_at <= job.asked_at
+    return mark.runs_free and unchanged and mark.phases == job.phases
+
+
+def _check_rate(rate_sps: float) -> None:
+    if not 0.0 <= rate_sps < inf:
+        raise ValueError(f"a speed of {rate_sps} steps per second")

@@ -1,0 +1,36 @@
+"""The commands that an event leads to, in order; each is also noted in the story of its job."""
+
+from math import inf
+
+from punctual.core.commands import Command, SetTimer, WarnUser
+from punctual.core.record import JobRecord
+from punctual.core.story import Reason
+from punctual.core.timer import Timer, TimerKind
+
+
+class Outbox:
+    """Collects commands until they are taken."""
+
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+
+    def take(self) -> list[Command]:
+        """All commands since the last call."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def put(self, command: Command, job: JobRecord | None) -> None:
+        """Add a command about `job`; None: it is about all jobs, or none."""
+        self._commands.append(command)
+        if job is not None:
+            job.tell(command)
+
+    def warn(self, at: float, job: JobRecord | None, reason: Reason) -> None:
+        """Tell the user about `job`, or about all of them."""
+        self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason), job)
+
+    def set_timer(self, at: float, kind: TimerKind, job: JobRecord | None, after_s: float) -> None:
+        """Set a timer of `job`, or of the whole cluster; none if it would never fire."""
+        if after_s < inf:
+            timer = Timer(kind) if job is None else Timer(kind, job.spec.id)
+            self.put(SetTimer(at=at, timer=timer, fire_at=at + after_s), job)

@@ -1,0 +1,81 @@
+"""Whether a plan can be used: the kernel checks what policies propose."""
+
+from collections.abc import Mapping
+
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation
+from punctual.core.ledger import Bookings
+from punctual.core.plan import Plan
+from punctual.core.record import JobRecord
+from punctual.core.resources import NOTHING, Resources, total
+
+#: Jobs that a plan decides on, with what it gives them.
+Changes = list[tuple[JobRecord, Allocation]]
+
+
+def checked(
+    plan: Plan, active: Mapping[JobId, JobRecord], capacity: Mapping[NodeId, Resources], planned: Bookings
+) -> tuple[Changes, str]:
+    """What the plan changes, and why it cannot be used; empty if it can.
+
+    Parameters
+    ----------
+    active
+        The jobs that have not ended.
+    planned
+        What the last plan gives, by node.
+    """
+    try:
+        changes = _changes_of(plan, active)
+        return changes, _fault_of(plan, changes, capacity, planned)
+    except Exception as error:  # noqa: BLE001 -- a policy may propose anything
+        return [], f"it is no plan: {type(error).__name__}: {error}"
+
+
+def _changes_of(plan: Plan, active: Mapping[JobId, JobRecord]) -> Changes:
+    """The jobs that the plan decides on and that have not ended; those that it does not know are left out."""
+    named = plan.grants if plan.keeps_others else active
+    jobs = [active[job] for job in named if job in active]
+    return [(job, plan.grants.get(job.spec.id, {})) for job in jobs if job.submitted_revision < plan.revision]
+
+
+def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
+    if plan.status == "infeasible":
+        return "the policy found no valid plan"
+    for job, grant in changes:
+        fault = fault_of_grant(job, grant)
+        if fault:
+            return fault
+    return _overbooked(changes, capacity, planned)
+
+
+def fault_of_grant(job: JobRecord, grant: Allocation) -> str:
+    """Why the job cannot have `grant`; empty if it can."""
+    amount, spec = total(grant.values()), job.spec
+    if not amount:
+        may_pause = spec.preemptible or job.status not in ("running", "starting")
+        return "" if may_pause else f"nothing for job '{spec.id}', which runs and may not be paused"
+    if not amount.fits_in(spec.ceiling):
+        return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
+    if not spec.floor.fits_in(amount):
+        return f"{amount} for job '{spec.id}', under its floor of {spec.floor}"
+    if spec.worker is not None and spec.parts_of(amount) is None:
+        return f"{amount} for job '{spec.id}', which is no number of its workers that it can run with"
+    return ""
+
+
+def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
+    """The first node on which the changes do not fit beside what is planned for the others; empty if none."""
+    booked: dict[NodeId, Resources] = {}
+    for _, grant in changes:
+        for node, amount in grant.items():
+            booked[node] = booked.get(node, NOTHING) + amount
+    decided = {job.spec.id for job, _ in changes}
+    for node, amount in booked.items():
+        # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.
+        if node not in capacity:
+            continue
+        total_on = amount + planned.others_on(node, decided)
+        if not total_on.fits_in(capacity[node]):
+            return f"{total_on} on node '{node}', which has {capacity[node]}"
+    return ""

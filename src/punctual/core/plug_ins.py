@@ -1,0 +1,105 @@
+"""Controllers and models by name: looked up when a job needs them, and not before."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import JobSpec, RateCurve
+from punctual.core.loss import LossCurve
+from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
+from punctual.core.record import JobRecord
+
+P = TypeVar("P")
+
+#: Where plug-ins of a family come from: all there are, by name; or what makes the one of a name, and raises
+#: `InvalidSpec` for an unknown name.
+Source = Mapping[str, P] | Callable[[str], P]
+
+#: What keeps a job from being steered or learned from, and the exception that says why.
+Failure = tuple[str, Exception]
+
+
+class PlugIns:
+    """The plug-ins that jobs name, each made once."""
+
+    def __init__(
+        self,
+        controllers: Source[Controller[Any]],
+        models: Source[PerfModel[Any]],
+        convergences: Source[ConvergenceModel[Any]],
+    ) -> None:
+        self._sources: dict[str, Source[Any]] = {
+            "controllers": controllers, "models": models, "convergence models": convergences,
+        }  # fmt: skip
+        self._made: dict[tuple[str, str], Any] = {}
+
+    def equip(self, job: JobRecord) -> list[Failure]:
+        """Give a new job its plug-ins; what failed, and why: the job does without that.
+
+        Raises
+        ------
+        InvalidSpec
+            A name is unknown, or a plug-in cannot do with what the job declares.
+        """
+        spec, failures = job.spec, []
+        controller = self._find("controllers", spec.controller, spec)
+        model = self._find("models", spec.model, spec)
+        convergence = self._find("convergence models", spec.convergence if spec.goal else None, spec)
+        try:
+            job.controller, job.controller_state = controller, controller.init(spec) if controller else None
+        except InvalidSpec:
+            raise
+        except Exception as error:  # noqa: BLE001 -- see `Scheduler`: a plug-in that fails costs its own job only
+            failures.append(("controller-failed", error))
+        try:
+            job.curve = None if model is None else RateCurve(model, model.init(spec))
+            job.losses = None if spec.goal is None else LossCurve(convergence, spec.goal, convergence.init())
+        except InvalidSpec:
+            raise
+        except Exception as error:  # noqa: BLE001 -- the same
+            failures.append(("model-failed", error))
+        return failures
+
+    def restored(self, plain: dict[str, Any]) -> tuple[JobRecord, list[Failure]]:
+        """The record that `JobRecord.as_plain` gave, with its plug-ins; what is not there any more, and why."""
+        curve, losses = plain["curve"], plain["losses"]
+        job = JobRecord(**{**plain, "curve": None, "losses": None})
+        failures: list[Failure] = []
+        if job.ended:
+            job.story = None
+            return job, failures
+        spec = job.spec
+        try:
+            if not job.is_quarantined:
+                job.controller = self._find("controllers", spec.controller, spec)
+        except InvalidSpec as error:
+            failures.append(("controller-failed", error))
+        try:
+            if curve is not None:
+                job.curve = RateCurve(self._find("models", spec.model, spec), curve[0])
+            if losses is not None:
+                job.losses = replace(losses, model=self._find("convergence models", spec.convergence, spec))
+        except InvalidSpec as error:
+            failures.append(("model-failed", error))
+        return job, failures
+
+    def _find(self, family: str, name: str | None, spec: JobSpec) -> Any:
+        if name is None:
+            return None
+        plug_in = self._made.get((family, name))
+        if plug_in is None:
+            plug_in = self._made[family, name] = self._make(family, name, spec)
+        return plug_in
+
+    def _make(self, family: str, name: str, spec: JobSpec) -> Any:
+        source = self._sources[family]
+        try:
+            return source[name] if isinstance(source, Mapping) else source(name)
+        except InvalidSpec:
+            raise
+        except Exception as error:
+            known = f"Known are: {', '.join(sorted(source)) or 'none'}." if isinstance(source, Mapping) else str(error)
+            raise InvalidSpec(
+                f"the name must be one of the {family} there are", f"'{name}'", f"job '{spec.id}'", known
+            ) from error

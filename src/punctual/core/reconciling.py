@@ -1,0 +1,81 @@
+"""What is wanted against what is in force: the difference is asked for."""
+
+from typing import Any
+
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.ids import JobId
+from punctual.core.ledger import Ledger
+from punctual.core.outbox import Outbox
+from punctual.core.record import JobRecord, Periods
+from punctual.core.snapshot_cache import SnapshotCache
+
+
+class Reconciler:
+    """Asks for launches, resizes and stops until each job has what it should have.
+
+    It looks only at jobs for which what is wanted may differ from what is in force.
+    """
+
+    def __init__(self, ledger: Ledger, cache: SnapshotCache, periods: Periods, outbox: Outbox) -> None:
+        self._ledger = ledger
+        self._cache = cache
+        self._periods = periods
+        self._outbox = outbox
+        self._unsettled: dict[JobId, JobRecord] = {}
+
+    def unsettle(self, job: JobRecord) -> None:
+        """Look at the job at the end of this event, and after each until it has what it should have."""
+        self._unsettled[job.spec.id] = job
+
+    def drop(self, job: JobId) -> None:
+        """The job has ended."""
+        self._unsettled.pop(job, None)
+
+    def reconcile(self, at: float) -> None:
+        """Ask for everything that differs and may be asked for now."""
+        for name, job in tuple(self._unsettled.items()):
+            if job.is_settled():
+                del self._unsettled[name]
+            elif job.stop_cause is not None:
+                self._stop(job, at)
+            elif job.status == "queued":
+                self._launch(job, at)
+            else:
+                self._resize(job, at)
+
+    def dump(self) -> list[JobId]:
+        """The jobs that are looked at, in order."""
+        return list(self._unsettled)
+
+    def load(self, state: list[JobId], jobs: dict[JobId, JobRecord]) -> None:
+        """Continue from what `dump` gave."""
+        self._unsettled = {name: jobs[name] for name in state}
+
+    def _launch(self, job: JobRecord, at: float) -> None:
+        if not self._may_ask(job, at):
+            return
+        job.status = "starting"
+        self._cache.touch(job.spec.id)
+        command = LaunchJob(
+            at=at,
+            job=job.spec.id,
+            spec=job.spec,
+            program=job.program,
+            submitted_at=job.submitted_at,
+            **self._asked(job, at),
+        )
+        self._outbox.put(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
+        self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
+
+    def _may_ask(self, job: JobRecord, at: float) -> bool:
+        unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
+        return not unanswered and at >= job.retry_at and self._ledger.may_ask(job.spec.id, job.target)
+
+    def _asked(self, job: JobRecord, at: float) -> dict[str, Any]:
+        """Book the target; what a launch and a resize say alike."""
+        job.n_requests += 1
+        job.asked, job.asked_at = (job.target, job.pacing()), at
+        job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is
+        self._ledger.ask(job.spec.id, job.n_requests, job.target)
+        self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
+        return {"request": job.n_requests, "grant": job.target, "reason": job.reason()}

@@ -1,0 +1,258 @@
+"""The scheduler's record of one job, and how long it waits for what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from math import inf
+from typing import Any
+
+from punctual.core.control import Demand, PacingLine, PhaseProgress
+from punctual.core.events import ProgressReported
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve, shape_of
+from punctual.core.loss import LossCurve
+from punctual.core.program import Program
+from punctual.core.protocols import Controller
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.speed import Shape
+from punctual.core.story import Reason, Story
+
+_QUEUED = Reason("start-up", "a job starts at its ceiling")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periods:
+    """How long the scheduler waits for what, in seconds; infinite: for ever, and no timer is set.
+
+    Attributes
+    ----------
+    first_tick_s
+        From a job's start, or the end of a pause, to its first tick.
+    idle_tick_s
+        Between ticks of a job without a deadline.
+    retry_s, retry_max_s
+        Before a failed command is asked again, or a failed job is launched again. The second doubles with each failure
+        in a row, up to `retry_max_s`.
+    answer_s
+        After which a command without an answer is taken as lost.
+    plan_s
+        After which a plan that has not come is taken as lost. Finite where another process makes plans.
+    learn_s
+        Least time over which a speed is measured.
+    grace_s, grace_frac
+        A job that runs and reports no progress is pointed out after the first, or this share of its deadline if that
+        is longer.
+    """
+
+    first_tick_s: float = 0.25
+    idle_tick_s: float = 1.0
+    retry_s: float = 1.0
+    retry_max_s: float = 60.0
+    answer_s: float = 10.0
+    plan_s: float = inf
+    learn_s: float = 1.0
+    grace_s: float = 30.0
+    grace_frac: float = 0.2
+
+    def retry_after_s(self, n_failures: int) -> float:
+        """How long to wait after so many failures in a row."""
+        doublings: int = min(max(0, n_failures - 1), 64)
+        return max(self.retry_s, min(self.retry_s * 2.0**doublings, self.retry_max_s))
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A report from which a speed may be learned.
+
+    Attributes
+    ----------
+    begun_at
+        When its last unit was done; infinite: not known.
+    runs_free
+        Whether nothing held the job back then.
+    """
+
+    begun_at: float
+    steps_done: float
+    phases: tuple[PhaseProgress, ...]
+    runs_free: bool
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What the scheduler knows of a job.
+
+    Attributes
+    ----------
+    submitted_revision
+        Revision in force when it was submitted: only plans of a later one know the job.
+    controller, controller_state
+        None: no controller steers it, because none was asked for or because it failed (`is_quarantined`).
+    n_failures
+        Launches that failed and processes that failed in a row, without a new step between.
+    n_requests
+        Number of the last command about this job; answers carry it.
+    demand, planned_demand
+        What its controller wants, and what it wanted when the last plan was requested.
+    target, target_reason
+        What the last plan gives the job, and the policy's reason for it.
+    asked, asked_at, is_applied
+        What was asked by the last command and when, and whether the answer said that it is in force. The target is
+        compared with this and not with the grant, which is the amount as read back and differs by the actuator's
+        resolution.
+    is_relaunched
+        Its launch is said again; it may be running with what an earlier launch gave it.
+    retry_at
+        Nothing is asked before this instant.
+    stop_cause
+        Why it is to stop; None: it is not.
+    most_steps
+        The largest number of steps that was ever reported.
+    last_failure
+        Cause, exit code and `most_steps` when its process last failed.
+    mark
+        Where the next speed is learned from.
+    held, held_since_at, shape
+        What the ledger says the job holds, added up; since when it has held something; and the shape it gives the job.
+    ran_s
+        Seconds for which its present process has held something, up to `accrued_at`.
+    granted_core_s, granted_gpu_s, accrued_at
+        Integrals of what it held, and up to when.
+    told
+        Codes of the warnings that are given once.
+    story
+        Its last messages; None once it has ended.
+    """
+
+    spec: JobSpec
+    submitted_at: float
+    submitted_revision: int
+    program: Program | None = None
+    controller: Controller[Any] | None = None
+    controller_state: Any = None
+    is_quarantined: bool = False
+    curve: RateCurve | None = None
+    losses: LossCurve | None = None
+    status: JobState = "queued"
+    n_failures: int = 0
+    n_requests: int = 0
+    demand: Demand | None = None
+    planned_demand: Resources = NOTHING
+    target: Allocation = field(default_factory=dict)
+    target_reason: Reason | None = None
+    asked: tuple[Allocation, PacingLine | None] | None = None
+    asked_at: float = 0.0
+    is_applied: bool = False
+    is_relaunched: bool = False
+    retry_at: float = 0.0
+    stop_cause: str | None = None
+    progress: ProgressReported | None = None
+    most_steps: float = 0.0
+    last_failure: tuple[str, int | None, float] | None = None
+    phases: tuple[PhaseProgress, ...] = ()
+    mark: Mark | None = None
+    can_pace: bool = False
+    can_cap: bool = True
+    held: Resources = NOTHING
+    held_since_at: float = 0.0
+    shape: Shape | None = None
+    started_at: float | None = None
+    granted_at: float = 0.0
+    granted_core_s: float = 0.0
+    granted_gpu_s: float = 0.0
+    accrued_at: float = 0.0
+    ran_s: float = 0.0
+    feasible: bool = True
+    told: frozenset[str] = frozenset()
+    story: Story | None = field(default_factory=Story)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("finished", "failed")
+
+    def tell(self, message: object) -> None:
+        """Add to the story of a job that has not ended."""
+        if self.story is not None:
+            self.story.add(message)
+
+    def so_far(self) -> tuple[object, ...]:
+        """The last messages about it; none of a job that has ended."""
+        return () if self.story is None else self.story.messages()
+
+    def wanted(self) -> Resources:
+        """What its controller wants; its ceiling until that has said something."""
+        return self.demand.resources if self.demand else self.spec.ceiling
+
+    def pacing(self) -> PacingLine | None:
+        """The line it is to keep to."""
+        return self.demand.pacing if self.demand else None
+
+    def reason(self) -> Reason:
+        """Why the job is to have its target: the controller's reason if it gets what it wants, else the policy's."""
+        if self.demand is None:
+            return self.target_reason or _QUEUED
+        satisfied = self.demand.resources.fits_in(total(self.target.values()))
+        return self.demand.reason if satisfied or self.target_reason is None else self.target_reason
+
+    def is_settled(self) -> bool:
+        """Whether what it is to have was asked for, and the answer said that it is in force."""
+        if self.status == "queued":
+            return not self.target
+        return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
+
+    def accrue(self, at: float) -> None:
+        """Add what was held since the last call to the integrals."""
+        over_s = at - self.accrued_at
+        if self.shape is not None:
+            self.granted_core_s += self.held.cores * over_s
+            self.granted_gpu_s += self.held.gpus * over_s
+            self.ran_s += over_s
+        self.accrued_at = at
+
+    def hold(self, granted: Allocation, devices: Mapping[Any, str], at: float) -> None:
+        """Note that it holds `granted` from `at` on; what it held before must be accrued."""
+        if granted and self.shape is None:
+            self.held_since_at = at
+        self.held, self.granted_at = total(granted.values()), at
+        self.shape = shape_of(self.spec, granted, devices) if granted else None
+
+    def forget_process(self) -> None:
+        """Its process is gone; the next one counts for itself."""
+        self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
+        self.asked, self.is_applied, self.is_relaunched = None, False, False
+        self.progress, self.phases, self.mark, self.ran_s = None, (), None, 0.0
+
+    def forget_all_but_numbers(self) -> None:
+        """It has ended and is only looked up by its name: what it took to steer it goes."""
+        self.controller, self.controller_state, self.curve, self.losses, self.story = None, None, None, None, None
+        self.held, self.shape, self.asked, self.mark, self.program = NOTHING, None, None, None, None
+
+    def view(self, granted: Allocation) -> JobView:
+        """The job as a policy sees it."""
+        return JobView(
+            spec=self.spec,
+            status=self.status,
+            submitted_at=self.submitted_at,
+            done_steps=self.progress.steps_done if self.progress else 0.0,
+            demand=self.wanted(),
+            granted=granted,
+            planned=self.target,
+            started_at=self.started_at,
+            granted_at=self.granted_at,
+            progress_at=max(self.granted_at, self.progress.at if self.progress else 0.0),
+            rate_sps=self.curve.rate_sps(self.shape) if self.curve and self.shape else 0.0,
+            curve=self.curve,
+            granted_core_s=self.granted_core_s,
+            granted_gpu_s=self.granted_gpu_s,
+            accrued_at=self.accrued_at,
+        )
+
+    def as_plain(self) -> dict[str, Any]:
+        """All of it but the story, without plug-ins: of those only what they know."""
+        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        plain["curve"] = None if self.curve is None else (self.curve.state,)
+        plain["losses"] = None if self.losses is None else replace(self.losses, model=None)
+        return plain
+
+
+_PLAIN_FIELDS = tuple(
+    field.name for field in fields(JobRecord) if field.name not in ("controller", "curve", "losses", "story")
+)

@@ -1,0 +1,122 @@
+"""The parts of a snapshot, kept up to date from event to event instead of being made anew for each plan."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
+from punctual.core.ledger import Bookings
+from punctual.core.resources import Resources
+
+
+class SnapshotCache:
+    """The nodes, what the last plan leaves of them, and the jobs that have not ended.
+
+    Those that hold something, or are to, come in the order in which they began to; the others in order of submission.
+
+    Parameters
+    ----------
+    planned
+        What the last plan gives, by node; looked at whenever a snapshot is made.
+    view
+        Makes the view of a job.
+    """
+
+    def __init__(self, planned: Bookings, view: Callable[[JobId], JobView]) -> None:
+        self._planned = planned
+        self._view = view
+        self._nodes: tuple[Node, ...] = ()
+        self._capacity: dict[NodeId, Resources] = {}
+        self._free: dict[NodeId, Resources] = {}
+        #: Nodes of which `_free` is out of date, and jobs of which the view is, in the order in which they changed.
+        self._changed_nodes: set[NodeId] = set()
+        self._changed: dict[JobId, None] = {}
+        self._holding: dict[JobId, JobView] = {}
+        #: Numbers of the waiting jobs, ascending, and their views in the same order.
+        self._numbers: list[int] = []
+        self._waiting: list[JobView] = []
+        self._number_of: dict[JobId, int] = {}
+        self._next_number = 0
+
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """These are the nodes there are."""
+        self._nodes = tuple(sorted(nodes, key=lambda node: node.id))
+        self._capacity = {node.id: node.capacity for node in self._nodes}
+        self._free = dict(self._capacity)
+        self._changed_nodes = set(self._free)
+
+    def touch_nodes(self, nodes: Iterable[NodeId]) -> None:
+        """What is planned on `nodes` has changed."""
+        self._changed_nodes.update(nodes)
+
+    def admit(self, job: JobId) -> None:
+        """`job` was submitted after all others."""
+        self._number_of[job] = self._next_number
+        self._next_number += 1
+        self._changed[job] = None
+
+    def touch(self, job: JobId) -> None:
+        """What a snapshot shows of `job` has changed."""
+        self._changed[job] = None
+
+    def drop(self, job: JobId) -> None:
+        """`job` has ended."""
+        self._changed.pop(job, None)
+        self._hide(job)
+        self._number_of.pop(job, None)
+
+    def snapshot(self, at: float, revision: int, seed: int, carry: object) -> Snapshot:
+        """Everything as it is now."""
+        for job in self._changed:
+            self._show(self._view(job))
+        self._changed.clear()
+        for node in self._changed_nodes & self._free.keys():
+            self._free[node] = self._capacity[node] - self._planned.total_on(node)
+        self._changed_nodes.clear()
+        return Snapshot(
+            at=at,
+            revision=revision,
+            nodes=self._nodes,
+            holding=tuple(self._holding.values()),
+            waiting=tuple(self._waiting),
+            free=dict(self._free),
+            seed=seed,
+            carry=carry,
+        )
+
+    def dump(self) -> tuple[Any, ...]:
+        """Everything but the views, as plain values."""
+        return (
+            self._nodes, dict(self._number_of), self._next_number, tuple(self._holding),
+            tuple(view.spec.id for view in self._waiting), tuple(self._changed),
+        )  # fmt: skip
+
+    def load(self, state: tuple[Any, ...]) -> None:
+        """Continue from what `dump` gave, with views that are made anew."""
+        nodes, self._number_of, self._next_number, holding, waiting, changed = state
+        self.set_nodes(nodes)
+        self._holding = {job: self._view(job) for job in holding}
+        self._waiting = [self._view(job) for job in waiting]
+        self._numbers = [self._number_of[job] for job in waiting]
+        self._changed = dict.fromkeys(changed)
+
+    def _show(self, view: JobView) -> None:
+        holds = bool(view.planned or view.granted)
+        if not (holds and view.spec.id in self._holding):  # else it keeps its place
+            self._hide(view.spec.id)
+        if holds:
+            self._holding[view.spec.id] = view
+            return
+        number = self._number_of[view.spec.id]
+        i = bisect_left(self._numbers, number)
+        self._numbers.insert(i, number)
+        self._waiting.insert(i, view)
+
+    def _hide(self, job: JobId) -> None:
+        if self._holding.pop(job, None) is not None:
+            return
+        i = bisect_left(self._numbers, self._number_of.get(job, -1))
+        if i < len(self._numbers) and self._waiting[i].spec.id == job:
+            del self._numbers[i], self._waiting[i]

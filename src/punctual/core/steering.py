@@ -1,0 +1,127 @@
+"""From what is known of a job to its demand: the reading that its controller gets, and the check of what it answers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import hypot
+from typing import Any
+
+from punctual.core.control import Demand, Forecast, PacingLine, Reading
+from punctual.core.job import JobSpec
+from punctual.core.record import JobRecord
+from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
+
+#: What a demand is made of, where a controller may have put something else.
+_KINDS: tuple[tuple[str, Any], ...] = (
+    ("resources", Resources), ("reason", Reason), ("pacing", PacingLine | None), ("forecast", Forecast | None),
+)  # fmt: skip
+_NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
+_LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
+_QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
+
+
+def next_demand(job: JobRecord, at: float, idle_tick_s: float, ceiling: Resources) -> Demand:
+    """What the job is to want from `at` on; its controller is asked where there is something to steer by.
+
+    Parameters
+    ----------
+    idle_tick_s
+        Seconds until the next tick of a job that is not steered.
+    ceiling
+        Most the job could hold, see `ceiling_of`.
+
+    Raises
+    ------
+    ValueError
+        The controller's answer is no demand. What the controller raises passes through.
+    """
+    if job.progress is not None and job.progress.landed:
+        if job.spec.worker is not None and job.demand is not None:  # starting workers would only delay the others
+            return replace(job.demand, next_tick_s=idle_tick_s, reason=_LANDED, pacing=None)
+        return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=_LANDED)
+    if job.spec.deadline_s is None or job.controller is None:
+        return at_ceiling(job, idle_tick_s)
+    reading = _reading(job, at, job.spec.deadline_s, ceiling)
+    demand, state = job.controller.step(job.spec, job.controller_state, reading)
+    demand = _checked(demand, job.spec)
+    job.controller_state = state
+    return demand if not reading.steps_total_std else _widened(demand, reading)
+
+
+def at_ceiling(job: JobRecord, idle_tick_s: float) -> Demand:
+    """The demand of a job that nothing steers."""
+    reason = _QUARANTINED if job.is_quarantined else _NO_DEADLINE
+    return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=reason)
+
+
+def steps_total(job: JobRecord) -> tuple[float | None, float]:
+    """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
+    progress = job.progress
+    declared = (progress.steps_total if progress else None) or job.spec.work_steps
+    if job.losses is None or progress is None:
+        return declared, 0.0
+    expected, std = job.losses.steps_total(declared)
+    # Until the job says that it is there, there is at least one more.
+    return (expected if expected is None else max(expected, progress.steps_done + 1.0)), std
+
+
+def ceiling_of(spec: JobSpec, capacities: Iterable[Resources]) -> Resources:
+    """Most that a job can hold on nodes of these capacities: only workers may lie on several nodes."""
+    worker = spec.worker
+    if worker is not None and spec.server is None:
+        n_workers = sum(capacity.n_times(worker) for capacity in capacities)
+        return spec.ceiling.at_most(worker * n_workers).at_least(spec.floor)
+    largest = NOTHING
+    for capacity in capacities:
+        largest = largest.at_least(capacity)
+    return spec.ceiling.at_most(largest).at_least(spec.floor)
+
+
+def _reading(job: JobRecord, at: float, deadline_s: float, ceiling: Resources) -> Reading:
+    progress = job.progress
+    steps, steps_std = steps_total(job)
+    return Reading(
+        elapsed_s=at - job.submitted_at,
+        deadline_s=deadline_s,
+        held_since_s=job.held_since_at - job.submitted_at,
+        granted=job.held,
+        granted_core_s=job.granted_core_s,
+        used_core_s=progress.used_core_s if progress else 0.0,
+        in_flight_core_s=progress.in_flight_core_s if progress else 0.0,
+        unit_at_s=progress.unit_at - job.submitted_at if progress else 0.0,
+        steps_done=progress.steps_done if progress else 0.0,
+        steps_total=steps,
+        steps_total_std=steps_std,
+        ceiling=ceiling,
+        phases=job.phases,
+        landed=progress.landed if progress else False,
+        can_pace=job.can_pace,
+        can_cap=job.can_cap,
+        shape=job.shape,
+        curve=job.curve,
+    )
+
+
+def _checked(demand: Any, spec: JobSpec) -> Demand:
+    """`demand` as far as the job may have it.
+
+    Raises
+    ------
+    ValueError
+        It is no demand.
+    """
+    is_whole = isinstance(demand, Demand) and all(isinstance(getattr(demand, name), kind) for name, kind in _KINDS)
+    if not (is_whole and demand.next_tick_s >= 0.0):
+        raise ValueError(f"it demands {demand!r}")
+    checked: Demand = demand
+    return checked if checked.resources.fits_in(spec.ceiling) else replace(checked, resources=spec.ceiling)
+
+
+def _widened(demand: Demand, reading: Reading) -> Demand:
+    """The demand with a forecast that also says how little is known of the number of steps."""
+    forecast, steps = demand.forecast, reading.steps_total
+    if forecast is None or steps is None or steps <= reading.steps_done:
+        return demand
+    step_s = (forecast.finish_s - reading.elapsed_s) / (steps - reading.steps_done)
+    std_s = hypot(forecast.std_s, max(0.0, step_s) * reading.steps_total_std)
+    return replace(demand, forecast=replace(forecast, std_s=std_s))
