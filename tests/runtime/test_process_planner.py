@@ -1,0 +1,271 @@
+"""A policy in a worker process: whatever happens to it, there is a plan, and nothing of it is left."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+from tests.runtime import policies_that_fail
+
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.events import Event, PlanProposed
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec, JobView, RateCurve
+from punctual.core.resources import Resources
+from punctual.models.all_reduce import AllReduce
+from punctual.runtime.planner import ProcessPlanner
+
+JOB, NODE = JobId("job"), NodeId("node")
+#: No test comes near it, however loaded the machine is.
+PATIENCE_S = 50.0
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an installed distribution of policies, on the path of the processes that are started."""
+    site = tmp_path / "site"
+    about = site / "policies_that_fail-1.0.dist-info"
+    about.mkdir(parents=True)
+    shutil.copy(policies_that_fail.__file__, site)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: policies-that-fail\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(
+        "[punctual.policies]\ngood = policies_that_fail:Good\nfailing = policies_that_fail:Failing\n", encoding="utf-8"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")])))
+    return site
+
+
+class Bench:
+    """A planner of a policy that fails for as long as there is a file."""
+
+    def __init__(self, folder: Path, how: str, limit_s: float = PATIENCE_S) -> None:
+        self.trouble = folder / "trouble"
+        self.planner = ProcessPlanner("failing", {"how": how, "where": str(self.trouble)}, limit_s=limit_s)
+        self.answers: SimpleQueue[Event] = SimpleQueue()
+        self.n_asked = 0
+
+    def ask(self) -> PlanProposed:
+        self.n_asked += 1
+        self.planner.request(snapshot(self.n_asked), self.answers.put)
+        answer = self.answers.get(timeout=PATIENCE_S)
+        assert isinstance(answer, PlanProposed)
+        assert answer.revision == self.n_asked
+        return answer
+
+    def ask_until(self, suffices: Callable[[PlanProposed], bool]) -> PlanProposed:
+        until_at = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until_at:
+            if suffices(answer := self.ask()):
+                return answer
+            time.sleep(0.05)
+        raise AssertionError(answer.cause)
+
+    def pid(self) -> int:
+        return int(self.trouble.with_suffix(".pid").read_text())
+
+
+@pytest.fixture
+def make_bench(distribution: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    benches: list[Bench] = []
+
+    def make(how: str = "raise", limit_s: float = PATIENCE_S) -> Bench:
+        benches.append(Bench(tmp_path, how, limit_s))
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.planner.close()
+
+
+def snapshot(revision: int) -> Snapshot:
+    spec = JobSpec(id=JOB, ceiling=Resources(2.0), floor=Resources(0.1), worker=Resources(1.0), model="all-reduce")
+    model = AllReduce()
+    view = JobView(
+        spec=spec, status="running", submitted_at=0.0, done_steps=1.0, demand=Resources(1.0), granted={},
+        curve=RateCurve(model, model.init(spec)),
+    )  # fmt: skip
+    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], [view], revision=revision)
+
+
+def is_good(answer: PlanProposed) -> bool:
+    return answer.plan is not None and not answer.cause
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state in "ZX"
+
+
+def wait_until_gone(pid: int) -> None:
+    until_at = time.monotonic() + PATIENCE_S
+    while not is_gone(pid):
+        assert time.monotonic() < until_at, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+def test_the_policy_plans_in_another_process(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench()
+    answer = bench.ask()
+    assert answer.plan is not None
+    assert answer.plan.grants == {JOB: {NODE: Resources(1.0)}}
+    assert answer.cause == ""
+    assert bench.pid() != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("raise", "failed: ZeroDivisionError: no shares"),
+        ("text", "failed: it returned str, not a plan"),
+        ("none", "failed: it returned NoneType, not a plan"),
+        ("stale", "gave no plan of revision"),
+        ("carry", "failed: TypeError: a journal cannot keep object"),
+        ("grants", "gave a wrong answer"),
+        ("leave", "ended: exit code 3"),
+        ("crash", "ended: killed by signal 11"),
+    ],
+)
+def test_another_policy_plans_where_it_fails_and_the_plan_says_so(
+    how: str, said: str, make_bench: Callable[..., Bench]
+) -> None:
+    bench = make_bench(how)
+    bench.trouble.touch()
+    answer = bench.ask()
+    assert answer.plan is not None
+    assert answer.plan.grants[JOB]
+    assert said in answer.cause
+    assert "'proportional' planned instead" in answer.cause
+    bench.trouble.unlink()
+    bench.ask_until(is_good)
+
+
+def test_a_policy_that_hangs_is_replaced(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("hang", limit_s=1.0)
+    bench.ask_until(is_good)
+    pid = bench.pid()
+    bench.trouble.touch()
+    answer = bench.ask()
+    assert answer.plan is not None
+    assert "took more than 1 s; 'proportional' planned instead" in answer.cause
+    assert is_gone(pid)
+    bench.trouble.unlink()
+    bench.ask_until(is_good)
+    assert bench.pid() != pid
+
+
+def test_while_there_is_no_worker_nobody_waits_for_one(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("leave")
+    bench.trouble.touch()
+    first = bench.ask()
+    assert "exit code 3" in first.cause
+    second = bench.ask()
+    assert second.cause  # at once: the pause has only begun, or the new worker has failed like the first
+    assert second.plan is not None
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.01, 0.1, 0.5])
+def test_a_worker_may_be_killed_at_any_time(delay_s: float, make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench()
+    if delay_s:
+        time.sleep(delay_s)
+        bench.ask_until(is_good)
+    worker = bench.planner._worker
+    while worker is None:  # the planner's thread is about to start it
+        time.sleep(0.001)
+        worker = bench.planner._worker
+    worker.kill()
+    assert bench.ask().plan is not None
+    bench.ask_until(is_good)
+
+
+def test_a_stopped_worker_is_too_late_as_a_hanging_one_is(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(limit_s=1.0)
+    bench.ask_until(is_good)
+    os.kill(bench.pid(), signal.SIGSTOP)
+    assert "took more than 1 s" in bench.ask().cause
+    bench.ask_until(is_good)
+
+
+def test_a_policy_that_cannot_be_made_is_named(distribution: Path) -> None:
+    answers: SimpleQueue[Event] = SimpleQueue()
+    with ProcessPlanner("good", {"unknown": 1}, limit_s=PATIENCE_S) as planner:
+        planner.request(snapshot(1), answers.put)
+        answer = answers.get(timeout=PATIENCE_S)
+    assert answer.plan is not None
+    assert "could not be made: TypeError" in answer.cause
+
+
+def test_what_cannot_be_sent_is_planned_by_the_other_policy(make_bench: Callable[..., Bench]) -> None:
+    class Local:
+        """No other process can import it."""
+
+    bench = make_bench()
+    view = snapshot(1).jobs[0]
+    strange = Snapshot.of(1.0, [Node(NODE, Resources(2.0))], [view], revision=1, carry=Local())
+    bench.planner.request(strange, bench.answers.put)
+    answer = bench.answers.get(timeout=PATIENCE_S)
+    assert answer.plan is not None
+    assert "cannot be told what there is" in answer.cause
+    bench.ask_until(is_good)
+
+
+def test_of_requests_that_wait_only_the_newest_is_answered(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("hang", limit_s=1.0)
+    bench.trouble.touch()
+    for revision in range(1, 6):
+        bench.planner.request(snapshot(revision), bench.answers.put)
+    revisions: list[int] = []
+    while not revisions or revisions[-1] < 5:
+        revisions.append(bench.answers.get(timeout=PATIENCE_S).revision)
+    assert revisions == sorted(revisions)
+
+
+def test_nothing_is_left_after_the_end(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench()
+    bench.ask_until(is_good)
+    pid = bench.pid()
+    bench.planner.close()
+    assert is_gone(pid)
+    bench.planner.close()
+
+
+HOST = """
+import time
+from queue import SimpleQueue
+from punctual.runtime.planner import ProcessPlanner
+from tests.runtime.test_process_planner import snapshot
+planner = ProcessPlanner("failing", {{"how": "hang", "where": {where!r}}}, limit_s=3600.0)
+planner.request(snapshot(1), SimpleQueue().put)
+time.sleep(3600.0)
+"""
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_it_ends_with_a_host_that_is_killed(hangs: bool, distribution: Path, tmp_path: Path) -> None:
+    trouble = tmp_path / "trouble"
+    if hangs:
+        trouble.touch()
+    program = HOST.format(where=str(trouble))
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], root])}
+    host = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    try:
+        until_at = time.monotonic() + PATIENCE_S
+        while not (written := trouble.with_suffix(".pid")).exists() or not written.read_text():
+            assert time.monotonic() < until_at
+            time.sleep(0.05)
+        pid = int(written.read_text())
+        assert not is_gone(pid)
+    finally:
+        host.kill()
+        host.wait()
+    wait_until_gone(pid)
