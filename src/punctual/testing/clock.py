@@ -15,10 +15,17 @@ class FakeClock:
     """A time source that jumps to the next timer or call when no event waits: a minute of a run takes no time.
 
     Only for engines whose events come from the engine's own thread: an event from another one may find the clock ahead.
+
+    Parameters
+    ----------
+    work
+        Called before each jump with the instant it leads to: what goes on meanwhile. It returns that instant, or an
+        earlier one at which something happened that it has posted. None: nothing goes on.
     """
 
-    def __init__(self, now: float = 0.0) -> None:
+    def __init__(self, now: float = 0.0, work: Callable[[float], float] | None = None) -> None:
         self._now = now
+        self._work = work
         self._events: deque[Event] = deque()
         self._timers = Timers()
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
@@ -57,11 +64,10 @@ class FakeClock:
             self._jump(timer_at)
 
     def _jump(self, timer_at: float | None) -> None:
-        if self._calls and (timer_at is None or self._calls[0][0] <= timer_at):
-            at, _, call = heappop(self._calls)
-            self._now = max(self._now, at)
-            call()
-        elif timer_at is not None:
-            self._now = timer_at
-        else:
+        instants = [at for at in (timer_at, self._calls[0][0] if self._calls else None) if at is not None]
+        if not instants:
             raise RuntimeError("the engine waits, and no timer is set and no event under way")
+        until_at = max(self._now, min(instants))
+        self._now = until_at if self._work is None else self._work(until_at)
+        if self._now == until_at and self._calls and self._calls[0][0] <= until_at:
+            heappop(self._calls)[2]()

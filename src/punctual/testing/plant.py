@@ -6,19 +6,26 @@ Everything random comes from the seed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, sqrt
 from random import Random
-from typing import TypeVar
+from typing import Any
 
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.control import Demand, PacingLine, PhaseProgress, Reading
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    GrantApplied,
+    JobStarted,
+    PhaseReported,
+    ProgressReported,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller
-from punctual.core.resources import Resources
-
-S = TypeVar("S")
+from punctual.core.protocols import Controller, Sink
+from punctual.core.resources import Resources, total
+from punctual.testing.closed_loop import Plant, RecordingController, steer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +361,7 @@ class SimulatedProcess:
 
 
 def run_closed_loop(
-    controller: Controller[S],
+    controller: Controller[Any],
     training: Training | None = None,
     *,
     deadline_s: float,
@@ -381,8 +388,18 @@ def run_closed_loop(
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")
     training, world = training or Training(), world or World()
-    spec = spec or job_spec(training, deadline_s)
-    return _ClosedLoop(controller, training, world, spec, deadline_s, seed).run()
+    spec = replace(spec or job_spec(training, deadline_s), work_steps=None, deadline_s=deadline_s)
+    plant, recording = _QuotaPlant(training, world, seed, spec), RecordingController(controller)
+    steer(recording, spec, plant, deadline_changes=world.deadline_changes, first_tick_s=0.0, patience=_PATIENCE)
+    process = plant.process
+    return Run(
+        landed_s=inf if process.landed_s is None else process.landed_s,
+        deadline_s=world.deadline_s(process.at_s, deadline_s),
+        used_core_s=process.used_core_s,
+        granted_core_s=plant.granted_core_s_at(process.at_s),
+        grants=tuple(plant.grants),
+        ticks=tuple(recording.ticks),
+    )
 
 
 def job_spec(training: Training, deadline_s: float, margin_frac: float | None = None) -> JobSpec:
@@ -401,78 +418,68 @@ def job_spec(training: Training, deadline_s: float, margin_frac: float | None = 
 _PATIENCE = 20.0
 
 
-class _ClosedLoop:
-    """Ticks, grants after their delay, and the process between them."""
+class _QuotaPlant(Plant):
+    """The process under a quota; a change of the quota takes `World.actuator_delay_s`, a pacing line holds at once."""
 
-    def __init__(
-        self, controller: Controller[S], training: Training, world: World, spec: JobSpec, deadline_s: float, seed: int
-    ) -> None:
-        self._controller = controller
-        self._world = world
-        self._spec = spec
-        self._training = training
-        self._first_deadline_s = deadline_s
-        self._process = SimulatedProcess(training, world, seed, spec.ceiling.cores)
-        self._state = controller.init(spec)
-        self._granted = spec.ceiling
+    def __init__(self, training: Training, world: World, seed: int, spec: JobSpec) -> None:
+        self._training, self._world = training, world
+        self.process = SimulatedProcess(training, world, seed, spec.ceiling.cores)
+        self.granted = spec.ceiling
         self._granted_at_s = 0.0
         self._granted_core_s = 0.0
-        self._grants = [(0.0, spec.ceiling.cores)]
-        self._ticks: list[tuple[Reading, Demand]] = []
+        self.grants = [(0.0, spec.ceiling.cores)]
+        self._phases: tuple[PhaseProgress, ...] = ()
 
-    def run(self) -> Run:
-        patience_s = _PATIENCE * max(self._first_deadline_s, *(d for _, d in self._world.deadline_changes), 0.0)
-        while self._process.landed_s is None and self._process.at_s < patience_s:
-            self._tick()
-        end_s = self._process.at_s
-        return Run(
-            landed_s=inf if self._process.landed_s is None else self._process.landed_s,
-            deadline_s=self._world.deadline_s(end_s, self._first_deadline_s),
-            used_core_s=self._process.used_core_s,
-            granted_core_s=self._granted_core_s_at(end_s),
-            grants=tuple(self._grants),
-            ticks=tuple(self._ticks),
-        )
+    def work(self, until_at: float) -> float:
+        self.process.advance(until_at)
+        return until_at
 
-    def _tick(self) -> None:
-        at_s = self._process.at_s
-        reading = self._reading(at_s)
-        demand, self._state = self._controller.step(self._spec, self._state, reading)
-        self._ticks.append((reading, demand))
-        if self._world.can_pace:
-            self._process.line = demand.pacing
-        delay_s = min(self._world.actuator_delay_s, demand.next_tick_s)
-        self._process.advance(at_s + delay_s)
-        if self._process.landed_s is None:
-            self._grant(demand.resources)
-            self._process.advance(at_s + demand.next_tick_s)
+    def has_landed(self) -> bool:
+        return self.process.landed_s is not None
 
-    def _reading(self, at_s: float) -> Reading:
-        process = self._process
-        return Reading(
-            elapsed_s=at_s,
-            deadline_s=self._world.deadline_s(at_s, self._first_deadline_s),
-            granted=self._granted,
-            granted_core_s=self._granted_core_s_at(at_s),
-            used_core_s=process.used_core_s,
-            in_flight_core_s=process.in_flight_core_s,
-            unit_at_s=process.unit_at_s,
-            steps_done=process.n_steps_done,
-            steps_total=self._training.n_steps if process.declared else None,
-            ceiling=self._spec.ceiling,
-            phases=process.phases(),
-            can_pace=self._world.can_pace,
-            can_cap=self._world.can_cap,
-        )
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        match command:
+            case LaunchJob():
+                started = JobStarted(
+                    at=command.at, job=command.job, request=command.request, granted=command.grant,
+                    can_pace=self._world.can_pace, can_cap=self._world.can_cap,
+                )  # fmt: skip
+                sink(started)
+            case ResizeJob():
+                if self._world.can_pace:
+                    self.process.line = command.pacing
+                self.clock.call_at(command.at + self._world.actuator_delay_s, partial(self._apply, command, sink))
+            case StopJob():
+                raise AssertionError("nobody stops it")
 
-    def _granted_core_s_at(self, at_s: float) -> float:
-        return self._granted_core_s + self._granted.cores * (at_s - self._granted_at_s)
+    def _apply(self, command: ResizeJob, sink: Sink) -> None:
+        self._grant(total(command.grant.values()))
+        sink(GrantApplied(at=self.clock.now(), job=command.job, request=command.request, granted=command.grant))
 
     def _grant(self, amount: Resources) -> None:
-        if amount == self._granted:
+        if amount == self.granted:
             return  # writing the same quota again would refill it
-        at_s = self._process.at_s
-        self._granted_core_s = self._granted_core_s_at(at_s)
-        self._granted, self._granted_at_s = amount, at_s
-        self._grants.append((at_s, amount.cores))
-        self._process.grant(amount.cores)
+        at_s = self.process.at_s
+        self._granted_core_s = self.granted_core_s_at(at_s)
+        self.granted, self._granted_at_s = amount, at_s
+        self.grants.append((at_s, amount.cores))
+        self.process.grant(amount.cores)
+
+    def granted_core_s_at(self, at_s: float) -> float:
+        return self._granted_core_s + self.granted.cores * (at_s - self._granted_at_s)
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        process = self.process
+        if process.phases() != self._phases:
+            self._phases = process.phases()
+            sink(PhaseReported(at=at, job=job, phases=self._phases))
+        progress = ProgressReported(
+            at=at,
+            job=job,
+            steps_done=process.n_steps_done,
+            steps_total=self._training.n_steps if process.declared else None,
+            unit_at=process.unit_at_s,
+            used_core_s=process.used_core_s,
+            in_flight_core_s=process.in_flight_core_s,
+        )
+        sink(progress)

@@ -6,38 +6,25 @@ seed.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
-from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, WarnUser
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Demand, PacingLine, PhaseProgress
-from punctual.core.events import (
-    Event,
-    GrantApplied,
-    JobStarted,
-    JobSubmitted,
-    NodeJoined,
-    PhaseReported,
-    PlanProposed,
-    ProgressReported,
-    SpecChanged,
-    TimerFired,
-)
-from punctual.core.ids import JobId, NodeId
+from punctual.core.events import GrantApplied, JobStarted, PhaseReported, ProgressReported
+from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, PerfModel
+from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
-from punctual.core.scheduler import Scheduler
-from punctual.core.timer import Timer
+from punctual.testing.closed_loop import NODE, Plant, RecordingController, steer
 from punctual.testing.plant import CostFactors, Landing, Noise, World
 
 #: What one worker of the simulated job holds.
 WORKER = Resources(cores=1.0)
 
-_JOB, _NODE = JobId("simulated"), NodeId("simulated")
+_JOB = JobId("simulated")
 
 #: The plant stops when the job has taken this many times its deadline.
 _PATIENCE = 10.0
@@ -340,127 +327,88 @@ def run_crew(
         worker=WORKER,
         counts=crew.counts,
         deadline_s=deadline_s,
-        controller="steers",
         model=next(iter(models), None) if models else None,
         margin_frac=margin_frac,
     )
-    return _Loop(controller, crew, world, spec, seed, models or {}).run()
+    plant, recording = _WorkerPlant(crew, world, seed), RecordingController(controller)
+    warnings: list[str] = []
+
+    def listen(message: Message) -> None:
+        if isinstance(message, WarnUser):
+            warnings.append(message.reason.code)
+
+    steer(
+        recording, spec, plant, deadline_changes=world.deadline_changes, models=models, patience=_PATIENCE,
+        listeners=[listen],
+    )  # fmt: skip
+    assert plant.training is not None
+    return CrewRun(
+        landed_s=inf if plant.training.landed_s is None else plant.training.landed_s,
+        deadline_s=world.deadline_s(plant.training.at_s, deadline_s),
+        worker_s=plant.training.worker_s,
+        numbers=tuple(plant.training.numbers),
+        demands=tuple((reading.elapsed_s, demand) for reading, demand in recording.ticks),
+        warnings=tuple(warnings),
+    )
 
 
-class _Loop:
-    """The scheduler, the timers that it sets, and the training between them."""
+class _WorkerPlant(Plant):
+    """The training as an executor: a new pacing line holds at once, a new number when the training is ready for it."""
 
-    def __init__(
-        self, controller: Controller[Any], crew: Crew, world: World, spec: JobSpec, seed: int,
-        models: Mapping[str, PerfModel[Any]],
-    ) -> None:  # fmt: skip
-        self._scheduler = Scheduler({"steers": controller}, models=models, strict=True)
-        self._crew, self._world, self._spec, self._seed = crew, world, spec, seed
-        self._training: SimulatedCrew | None = None
-        #: The scheduler's timers, and ``("deadline", i)`` for the changes of the deadline.
-        self._timers: dict[tuple[str, str], float] = {}
-        self._at_s = 0.0
+    def __init__(self, crew: Crew, world: World, seed: int) -> None:
+        self._crew, self._world, self._seed = crew, world, seed
+        self.training: SimulatedCrew | None = None
         self._phases: tuple[PhaseProgress, ...] = ()
-        self._demands: list[tuple[float, Demand]] = []
-        self._warnings: list[str] = []
 
-    def run(self) -> CrewRun:
-        changes = {("deadline", str(i)): at_s for i, (at_s, _) in enumerate(self._world.deadline_changes)}
-        deadlines_s = [self._spec.deadline_s or inf, *(d for _, d in self._world.deadline_changes)]
-        self._tell(NodeJoined(at=0.0, node=_NODE, capacity=WORKER * self._crew.counts[-1]))
-        self._tell(JobSubmitted(at=0.0, spec=self._spec))
-        self._timers |= changes
-        assert self._training is not None
-        while self._training.landed_s is None and self._at_s < _PATIENCE * max(deadlines_s):
-            self._next(self._training)
-        landed_s = self._training.landed_s
-        return CrewRun(
-            landed_s=inf if landed_s is None else landed_s,
-            deadline_s=self._spec.deadline_s or inf,
-            worker_s=self._training.worker_s,
-            numbers=tuple(self._training.numbers),
-            demands=tuple(self._demands),
-            warnings=tuple(self._warnings),
-        )
+    def work(self, until_at: float) -> float:
+        training = self.training
+        answer = None if training is None else training.advance(until_at)
+        if answer is None:
+            return until_at
+        granted = {NODE: WORKER * answer.n_workers}
+        self.clock.post(GrantApplied(at=answer.at_s, job=_JOB, request=answer.request, granted=granted))
+        return answer.at_s
 
-    def _next(self, training: SimulatedCrew) -> None:
-        """Go on to the next timer, or to the end of a change if that comes first."""
-        key = min(self._timers, key=lambda name: (self._timers[name], name))
-        answer = training.advance(self._timers[key])
-        self._at_s = training.at_s
-        if answer is not None:
-            granted = {_NODE: WORKER * answer.n_workers}
-            self._tell(GrantApplied(at=self._at_s, job=_JOB, request=answer.request, granted=granted))
-        elif training.landed_s is None:
-            del self._timers[key]
-            self._fire(key, training)
+    def has_landed(self) -> bool:
+        return self.training is not None and self.training.landed_s is not None
 
-    def _fire(self, key: tuple[str, str], training: SimulatedCrew) -> None:
-        if not isinstance(key, Timer):
-            deadline_s = self._world.deadline_changes[int(key[1])][1]
-            self._spec = replace(self._spec, deadline_s=deadline_s)
-            self._tell(SpecChanged(at=self._at_s, spec=self._spec))
-            return
-        if key.kind == "tick":
-            self._report(training)
-        self._tell(TimerFired(at=self._at_s, timer=key))
-        demand = self._scheduler.demand(_JOB)
-        if key.kind == "tick" and demand is not None:
-            self._demands.append((self._at_s, demand))
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        match command:
+            case LaunchJob():
+                n_workers = round(total(command.grant.values()).cores)
+                self.training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)
+                started = JobStarted(
+                    at=command.at, job=_JOB, request=command.request, granted=command.grant,
+                    can_pace=self._world.can_pace,
+                )  # fmt: skip
+                sink(started)
+            case ResizeJob():
+                self._resize(command, sink)
+            case StopJob():
+                raise AssertionError("nobody stops it")
 
-    def _report(self, training: SimulatedCrew) -> None:
+    def _resize(self, command: ResizeJob, sink: Sink) -> None:
+        training = self.training
+        assert training is not None
+        training.line = command.pacing if self._world.can_pace else None
+        n_workers = round(total(command.grant.values()).cores)
+        if n_workers == training.n_workers:
+            sink(GrantApplied(at=command.at, job=_JOB, request=command.request, granted=command.grant))
+        else:
+            training.change(n_workers, command.request)
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        training = self.training
+        assert training is not None
         if training.phases() != self._phases:
             self._phases = training.phases()
-            self._tell(PhaseReported(at=self._at_s, job=_JOB, phases=self._phases))
+            sink(PhaseReported(at=at, job=job, phases=self._phases))
         progress = ProgressReported(
-            at=self._at_s,
-            job=_JOB,
+            at=at,
+            job=job,
             steps_done=training.n_steps_done,
             steps_total=self._crew.n_steps if training.declared else None,
             unit_at=training.unit_at_s,
             used_core_s=training.worker_s,
         )
-        self._tell(progress)
-
-    def _tell(self, event: Event) -> None:
-        for command in self._scheduler.handle(event):
-            self._perform(command)
-
-    def _perform(self, command: Command) -> None:
-        match command:
-            case SetTimer():
-                self._timers[command.timer] = command.fire_at
-            case RequestPlan():
-                plan = self._plan()
-                self._tell(PlanProposed(at=self._at_s, plan=plan, revision=plan.revision))
-            case LaunchJob():
-                n_workers = round(total(command.grant.values()).cores)
-                self._training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)
-                started = JobStarted(
-                    at=self._at_s, job=_JOB, request=command.request, granted=command.grant,
-                    can_pace=self._world.can_pace,
-                )  # fmt: skip
-                self._tell(started)
-            case ResizeJob():
-                self._resize(command)
-            case WarnUser():
-                self._warnings.append(command.reason.code)
-            case _:
-                pass
-
-    def _plan(self) -> Plan:
-        """The job is alone and gets what it demands."""
-        snapshot = self._scheduler.snapshot(self._at_s)
-        return Plan(revision=snapshot.revision, grants={view.id: {_NODE: view.demand} for view in snapshot.jobs})
-
-    def _resize(self, command: ResizeJob) -> None:
-        """A new pacing line holds at once, a new number when the training is ready for it."""
-        training = self._training
-        assert training is not None
-        training.line = command.pacing if self._world.can_pace else None
-        n_workers = round(total(command.grant.values()).cores)
-        if n_workers == training.n_workers:
-            granted = GrantApplied(at=self._at_s, job=_JOB, request=command.request, granted=command.grant)
-            self._tell(granted)
-        else:
-            training.change(n_workers, command.request)
+        sink(progress)
