@@ -27,7 +27,7 @@ USES = {
     "wire": set(),
     "traces": {"core", "registry"},
     "sim": {"core", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "registry", "store"},
+    "runtime": {"core", "executors", "registry", "store", "wire"},
     "executors": {"core", "wire"},
     "store": {"core"},
     "service": {"core", "runtime", "store", "wire", "metrics"},

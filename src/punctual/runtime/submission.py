@@ -1,0 +1,254 @@
+"""From what a user wants run to what the kernel and the executor are told, checked before anything is posted."""
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from punctual import registry
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.loss import LossGoal
+from punctual.core.program import Program
+from punctual.core.resources import Resources
+from punctual.executors.local.progress_text import ProgressText
+from punctual.runtime.capacity import FLOOR_CORES
+from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
+
+DEFAULT_CONTROLLER = "remaining-cost"
+#: The same for a job made of workers, and what learns how fast it is with how many. The controller also does without:
+#: models need numpy, which may be installed for the training alone.
+DEFAULT_WORKER_CONTROLLER = "two-level"
+WORKER_MODEL = "all-reduce"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRange:
+    """How many workers a job may have, and what each is to hold.
+
+    Attributes
+    ----------
+    cores_each
+        None: an equal part of what there is.
+    n_gpus_each
+        0, or 1: each worker has a GPU of its own.
+    """
+
+    n_least: int
+    n_most: int
+    cores_each: float | None = None
+    n_gpus_each: int = 0
+
+    @property
+    def option(self) -> str:
+        """The option of `punctual run` that asks for such workers."""
+        return "--gpus" if self.n_gpus_each else "--workers"
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(range(self.n_least, self.n_most + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What a user wants run, and by when.
+
+    Attributes
+    ----------
+    argv
+        The program and its arguments.
+    submitted_at
+        Instant from which the deadline counts.
+    deadline_s
+        Seconds from `submitted_at`; None: no deadline.
+    cwd
+        Where the program runs; None: where this process does.
+    inherited
+        The variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
+    floor_cores, ceiling_cores
+        None: the least that makes progress, and all there are. Not for a job made of workers.
+    gpu_frac
+        The part of one GPU that the job uses, above 0 and below 1; 0: none. Not for a job made of workers.
+    workers
+        How many workers the job may have; None: it is not made of workers, and holds cores.
+    controller
+        None: the default for such a job.
+    n_steps
+        Steps of the whole job; None: the program says how many.
+    name
+        None: made from the program's.
+    """
+
+    argv: tuple[str, ...]
+    submitted_at: float
+    deadline_s: float | None = None
+    cwd: Path | None = None
+    inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
+    floor_cores: float | None = None
+    ceiling_cores: float | None = None
+    gpu_frac: float = 0.0
+    workers: WorkerRange | None = None
+    controller: str | None = None
+    margin_frac: float | None = None
+    progress_pattern: str | None = None
+    n_steps: int | None = None
+    goal: LossGoal | None = None
+    checkpoint_dir: Path | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job that can be submitted: what the journal keeps of it, and `inherited`, which must not get there."""
+
+    submitted_at: float
+    spec: JobSpec
+    program: Program
+    inherited: Mapping[str, str] = field(repr=False)
+
+
+def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
+    """What `request` comes to on hardware with `capacity`.
+
+    Raises
+    ------
+    InvalidSpec
+        It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
+        file's, or its progress pattern cannot be used.
+    """
+    job = JobId(new_name(request.argv) if request.name is None else request.name)
+    check_name(job)
+    spec = (
+        _spec_of_cores(request, job, capacity)
+        if request.workers is None
+        else _spec_of_workers(request, job, request.workers, capacity)
+    )
+    check_plug_ins(spec)
+    if request.progress_pattern is not None:
+        ProgressText(request.progress_pattern)
+    program = Program(
+        argv=request.argv, cwd=None if request.cwd is None else str(request.cwd), environment=_environment(request),
+        progress_pattern=request.progress_pattern,
+    )  # fmt: skip
+    return Submission(submitted_at=request.submitted_at, spec=spec, program=program, inherited=request.inherited)
+
+
+def check_name(job: JobId) -> None:
+    """Raise `InvalidSpec` unless `job` can be the name of a file."""
+    if not _NAME.fullmatch(job):
+        raise InvalidSpec(
+            "`name` must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit", repr(job),
+            f"job '{job}'", "Choose another name (`--name`).",
+        )  # fmt: skip
+
+
+def check_plug_ins(spec: JobSpec) -> None:
+    """Raise `InvalidSpec` unless there is every plug-in that `spec` names, and it can be loaded."""
+    named = {
+        "controllers": spec.controller,
+        "models": spec.model,
+        "convergence": spec.convergence if spec.goal is not None else None,
+    }
+    for family, name in named.items():
+        if name is not None:
+            registry.load(family, name)
+
+
+def new_name(argv: Sequence[str]) -> str:
+    """The script's name and four characters more: `train-3f2a`."""
+    words = [word for word in argv if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    module = argv[argv.index("-m") + 1].rpartition(".")[2] if "-m" in argv[:-1] else None
+    stem = module or Path((scripts or words or ["job"])[0]).stem
+    cleaned = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-._") or "job"
+    return f"{cleaned[:40]}-{secrets.token_hex(2)}"
+
+
+def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
+    """What one worker holds, on hardware with `capacity`.
+
+    Raises
+    ------
+    InvalidSpec
+        The most workers there may be do not fit.
+    """
+    if workers.n_gpus_each * workers.n_most > capacity.gpus:
+        n_gpus = int(capacity.gpus)
+        raise InvalidSpec(
+            "`--gpus` must not ask for more than there are", f"{workers.n_most} GPUs",
+            f"this machine, of which this process may use {n_gpus}",
+            f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
+        )  # fmt: skip
+    cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most)
+    worker = Resources(cores_each, workers.n_gpus_each)
+    if not (worker * workers.n_most).fits_in(capacity):
+        raise InvalidSpec(
+            "the most workers must fit in what there is", f"{workers.n_most} workers of {cores_each:g} cores",
+            f"this machine, of which this process may use {capacity.cores:g} cores",
+            "Lower their number, or `--cores-per-worker`.",
+        )  # fmt: skip
+    return worker
+
+
+def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capacity: Resources) -> JobSpec:
+    worker = worker_in(workers, capacity)
+    return JobSpec(
+        id=job,
+        ceiling=worker * workers.n_most,
+        floor=worker * workers.n_least,
+        worker=worker,
+        counts=workers.counts,
+        work_steps=request.n_steps,
+        goal=request.goal,
+        deadline_s=request.deadline_s,
+        controller=request.controller or DEFAULT_WORKER_CONTROLLER,
+        model=WORKER_MODEL if find_spec("numpy") is not None else None,
+        margin_frac=request.margin_frac,
+    )
+
+
+def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
+    ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
+    _check_fits(ceiling_cores, request.gpu_frac, capacity)
+    floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
+    return JobSpec(
+        id=job,
+        ceiling=Resources(ceiling_cores, request.gpu_frac),
+        floor=Resources(floor_cores, request.gpu_frac),
+        work_steps=request.n_steps,
+        goal=request.goal,
+        deadline_s=request.deadline_s,
+        controller=request.controller or DEFAULT_CONTROLLER,
+        margin_frac=request.margin_frac,
+    )
+
+
+def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> None:
+    if ceiling_cores > capacity.cores:
+        raise InvalidSpec(
+            "`--cores` must not ask for more than there is", f"{ceiling_cores:g} cores",
+            f"this machine, of which this process may use {capacity.cores:g}",
+            f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
+        )  # fmt: skip
+    if gpu_frac > capacity.gpus:
+        raise InvalidSpec(
+            "a part of a GPU needs one", f"{gpu_frac:g} of a GPU",
+            "this machine, of which this process may use none", "Train on cores: leave `--gpus` out.",
+        )  # fmt: skip
+
+
+def _environment(request: JobRequest) -> dict[str, str]:
+    """The variables that Punctual sets."""
+    chosen = {}
+    if request.checkpoint_dir is not None:
+        chosen[CHECKPOINT_VARIABLE] = str(request.checkpoint_dir.absolute())
+    if request.goal is not None:
+        chosen[GOAL_VARIABLE] = repr(request.goal.target)
+    if request.workers is not None:
+        chosen[WORKERS_VARIABLE] = str(request.workers.n_most)
+    return chosen

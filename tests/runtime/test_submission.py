@@ -1,0 +1,115 @@
+"""From what a user wants run to what the kernel is told, or to an error before anything is posted."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
+from punctual.core.job import JobSpec
+from punctual.core.loss import LossGoal
+from punctual.core.resources import Resources
+from punctual.runtime.submission import (
+    DEFAULT_CONTROLLER,
+    DEFAULT_WORKER_CONTROLLER,
+    JobRequest,
+    WorkerRange,
+    checked_submission,
+    new_name,
+    worker_in,
+)
+from punctual.store.codec import encode
+from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
+
+MACHINE = Resources(cores=8, gpus=2)
+REQUEST = JobRequest(argv=("python", "train.py"), submitted_at=10.0)
+
+
+def workers(n_least: int = 1, n_most: int = 4, cores_each: float | None = None, n_gpus_each: int = 0) -> WorkerRange:
+    return WorkerRange(n_least=n_least, n_most=n_most, cores_each=cores_each, n_gpus_each=n_gpus_each)
+
+
+def spec(request: JobRequest, machine: Resources = MACHINE) -> JobSpec:
+    return checked_submission(request, machine).spec
+
+
+def test_a_job_with_cores_may_have_the_whole_machine_and_the_default_controller() -> None:
+    declared = spec(replace(REQUEST, deadline_s=60.0, n_steps=100))
+    assert (declared.ceiling, declared.controller, declared.worker) == (Resources(8), DEFAULT_CONTROLLER, None)
+    assert 0 < declared.floor.cores < 0.1
+    assert (declared.deadline_s, declared.work_steps) == (60.0, 100)
+
+
+def test_a_job_of_workers_holds_whole_ones() -> None:
+    declared = spec(replace(REQUEST, workers=workers(2, 4)))
+    assert (declared.worker, declared.counts) == (Resources(cores=2), (2, 3, 4))
+    assert (declared.floor, declared.ceiling) == (Resources(cores=4), Resources(cores=8))
+    assert declared.controller == DEFAULT_WORKER_CONTROLLER
+    assert declared.worker_counts() == (2, 3, 4)
+
+
+def test_a_worker_has_an_equal_part_of_the_machine() -> None:
+    assert worker_in(workers(), MACHINE) == Resources(cores=2)
+    assert worker_in(workers(cores_each=0.5), MACHINE) == Resources(cores=0.5)
+    assert worker_in(workers(n_most=2, n_gpus_each=1), MACHINE) == Resources(cores=4, gpus=1)
+
+
+def test_a_job_may_use_a_part_of_a_gpu_all_the_time() -> None:
+    declared = spec(replace(REQUEST, gpu_frac=0.5))
+    assert (declared.floor.gpus, declared.ceiling.gpus, declared.worker) == (0.5, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine", "match"),
+    [
+        ({"workers": workers(cores_each=3)}, MACHINE, "4 workers of 3 cores"),
+        ({"workers": workers(n_gpus_each=1)}, MACHINE, "may use 2"),
+        ({"workers": workers(n_gpus_each=1)}, Resources(8), "Train on cores"),
+        ({"ceiling_cores": 9.0}, MACHINE, "9 cores"),
+        ({"gpu_frac": 0.5}, Resources(8), "a part of a GPU needs one"),
+        ({"controller": "remaning-cost"}, MACHINE, "remaining-cost"),
+        ({"progress_pattern": "("}, MACHINE, "regular expression"),
+        ({"name": "../up"}, MACHINE, "`name`"),
+        ({"argv": ("",)}, MACHINE, "command"),
+        ({"deadline_s": -1.0}, MACHINE, "deadline"),
+    ],
+)  # fmt: skip
+def test_what_can_never_run_is_refused(changes: dict[str, object], machine: Resources, match: str) -> None:
+    with pytest.raises(InvalidSpec, match=match):
+        checked_submission(replace(REQUEST, **changes), machine)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "-x", "a" * 65, "a b", "ä"])
+def test_names_that_cannot_be_a_file_s_are_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match="`name`"):
+        checked_submission(replace(REQUEST, name=name), MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("argv", "stem"),
+    [
+        (["python", "src/train.py", "--lr", "1"], "train"), (["python", "-m", "apps.vision"], "vision"),
+        (["./run me.sh"], "run-me"), (["--"], "job"),
+    ],
+)  # fmt: skip
+def test_a_job_is_named_after_its_script(argv: list[str], stem: str) -> None:
+    assert re.fullmatch(rf"{stem}-[0-9a-f]{{4}}", new_name(argv))
+
+
+def test_a_job_is_told_what_concerns_it() -> None:
+    request = replace(
+        REQUEST, workers=workers(2, 4), goal=LossGoal(target=0.5), checkpoint_dir=Path("/kept"), cwd=Path("/work")
+    )
+    program = checked_submission(request, MACHINE).program
+    assert program.environment == {WORKERS_VARIABLE: "4", GOAL_VARIABLE: "0.5", CHECKPOINT_VARIABLE: "/kept"}
+    assert (program.argv, program.cwd) == (("python", "train.py"), "/work")
+    assert checked_submission(REQUEST, MACHINE).program.environment == {}
+
+
+def test_what_the_user_s_shell_hands_on_is_not_in_what_the_journal_keeps() -> None:
+    submission = checked_submission(replace(REQUEST, inherited={"TOKEN": "s3cret"}), MACHINE)
+    assert submission.inherited == {"TOKEN": "s3cret"}
+    event = JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
+    assert "s3cret" not in encode(event) + repr(submission)
