@@ -13,12 +13,14 @@ from pathlib import Path
 import _kills_training
 from resize import children
 
-from punctual.cli._door import move_deadline, status
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
-from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.paths import HOME_VARIABLE, Run, runtime_root, state_root
+from punctual.runtime.control_client import move_deadline
+from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.run_folder import run_named
+from punctual.runtime.runs import jobs_of
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import Page
 
@@ -60,7 +62,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         os.environ[HOME_VARIABLE] = str(folder / "home")
         self._output = folder / "output"
-        self.run = Run(JobId("kills"), runtime_root() / "kills", state_root() / "kills")
+        self.run = run_named("kills")
         self.process: subprocess.Popen[bytes]
 
     def give(self, *arguments: str) -> None:
@@ -75,12 +77,12 @@ class Terminal:
 
     def is_steered(self) -> bool:
         try:
-            return bool(status(self.run))
+            return bool(ask(self.run.socket, {"verb": "status"}))
         except ControlFailed:
             return False
 
     def has_ended(self) -> bool:
-        return self.process.poll() is not None and self.run.keeper_pid() is None
+        return self.process.poll() is not None and self.run.keeper_pid(JobId("kills")) is None
 
     def wait_until_steered(self) -> None:
         give_up_at = time.monotonic() + 120
@@ -174,7 +176,7 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
     n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
     at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
     try:
-        move_deadline(terminal.run, f"{max(5.0, slack * at_this_speed_s):.1f}s")
+        move_deadline(jobs_of(terminal.run)[0], f"{max(5.0, slack * at_this_speed_s):.1f}s")
     except InvalidSpec:  # it has just ended
         return False
     return True

@@ -2,19 +2,19 @@
 
 import time
 
-from punctual.cli._picture import Picture, picture_of
-from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, ProgressReported
+from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
+from punctual.core.status import JobStatus, StatusBoard
 
 JOB = JobId("train-3f2a")
 HERE = NodeId("here")
 
 
-def submitted(at: float, deadline_s: float | None = 60.0) -> JobSubmitted:
-    return JobSubmitted(at=at, spec=JobSpec(id=JOB, ceiling=Resources(2), deadline_s=deadline_s))
+def submitted(at: float, deadline_s: float | None = 60.0, job: JobId = JOB) -> JobSubmitted:
+    return JobSubmitted(at=at, spec=JobSpec(id=job, ceiling=Resources(2), deadline_s=deadline_s))
 
 
 def started(at: float, cores: float = 2.0) -> JobStarted:
@@ -31,9 +31,17 @@ def progressed(at: float, steps_done: float, used_core_s: float, *, landed: bool
     )
 
 
-def folded(*messages: Message, at: float | None = None, deadline_s: float | None = 60.0) -> Picture:
-    """The picture after `messages`, of a job submitted at `at` (now, if not given)."""
-    picture = picture_of(submitted(time.monotonic() if at is None else at, deadline_s))
+def board_of(at: float = 0.0, deadline_s: float | None = 60.0) -> StatusBoard:
+    """The status of a job that was just submitted."""
+    board = StatusBoard()
+    board.fold(NodeJoined(at=at, node=HERE, capacity=Resources(8)))
+    board.fold(submitted(at, deadline_s))
+    return board
+
+
+def folded(*messages: Message, at: float | None = None, deadline_s: float | None = 60.0) -> JobStatus:
+    """How the job stands after `messages`; it was submitted at `at` (now, if not given)."""
+    board = board_of(time.monotonic() if at is None else at, deadline_s)
     for message in messages:
-        picture.fold(message)
-    return picture
+        board.fold(message)
+    return board.job(JOB)

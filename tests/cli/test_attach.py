@@ -71,7 +71,8 @@ def attached(terminal: Terminal, *options: str) -> "subprocess.Popen[str]":
 def state(terminal: Terminal) -> str:
     """What the command that steers the job says of it; empty: there is none, or not yet."""
     try:
-        return str(ask(terminal.home / "runtime" / "live" / "job" / "control.sock", {"verb": "status"})["state"])
+        (job,) = ask(terminal.home / "runtime" / "live" / "job" / "control.sock", {"verb": "status"})["jobs"]
+        return str(job["state"])
     except ControlFailed:
         return ""
 
@@ -169,7 +170,7 @@ def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     kept.rename(journal)
     here = record.read_text()
     record.write_text(json.dumps({**json.loads(here), "machine": "elsewhere", "boot": "another"}))
-    keeper = record.with_name("keeper.json")
+    keeper = record.with_name("job.keeper.json")
     kept_by = keeper.read_text()
     keeper.write_text(json.dumps({**json.loads(kept_by), "boot": "another"}))
     assert refused(terminal.punctual("attach", "job")) == "one of machine 'elsewhere'"

@@ -1,5 +1,6 @@
 """Commands that need no running job."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,11 +9,12 @@ from tests.cli.pieces import JOB, submitted
 from tests.cli.programs import Terminal
 
 from punctual import __version__, registry
-from punctual.cli._door import move_deadline, stop
-from punctual.cli._past import some_run
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths
+from punctual.runtime.control_client import move_deadline, standings, stop
+from punctual.runtime.run_folder import create_run
+from punctual.runtime.runs import job_to_tell_of, open_jobs
 from punctual.store.sqlite import SqliteJournal
 
 
@@ -74,23 +76,39 @@ def test_without_a_command_there_is_help(terminal: Terminal) -> None:
 def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
     for name, age_s in (("a", 20.0), ("b", 10.0), ("c", 30.0)):
-        run = paths.create_run(JobId(name))
+        run = create_run(name)
         with SqliteJournal(run.journal) as journal:
-            journal.append([submitted(0.0)])
-        paths.remove_live_places(run)
+            journal.append([submitted(0.0, job=JobId(name))])
+        run.record_job(JobId(name), "failed")
+        run.remove_live_places()
         written_at = run.journal.stat().st_mtime - age_s
         os.utime(run.journal, (written_at, written_at))
-    assert some_run(None).job == "b"
+    assert job_to_tell_of(None).job == "b"
     told = terminal.punctual("why")
     assert told.returncode == 0, told.stderr
     assert "was submitted" in told.stdout
-    assert told.stderr == f"job {JOB}:\n"
+    assert told.stderr == "job b:\n"
 
 
-def test_a_job_that_does_not_answer_is_the_user_s_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_does_not_answer_is_the_user_s_to_look_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
-    starting = paths.create_run(JOB)
-    with pytest.raises(InvalidSpec, match="must answer"):
+    create_run(JOB).record_job(JOB, "queued")
+    (starting,) = open_jobs()
+    with pytest.raises(InvalidSpec, match="must answer") as refused:
         stop(starting)
+    assert "just starting" in refused.value.remedy
     with pytest.raises(InvalidSpec, match="must answer"):
         move_deadline(starting, "5m")
+    assert standings(starting.run) == [{"job": JOB, "state": "starting"}]
+
+
+def test_a_job_of_another_machine_is_told_and_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
+    run = create_run(JOB)
+    run.record_job(JOB, "queued")
+    for folder in (run.runtime_dir, run.state_dir):
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "machine": "there", "boot": "another"}))
+    assert standings(run) == [{"job": JOB, "state": "elsewhere"}]
+    with pytest.raises(InvalidSpec, match="on machine 'there'"):
+        stop(open_jobs()[0])

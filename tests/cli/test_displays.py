@@ -2,22 +2,23 @@
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.cli.pieces import HERE, JOB, folded, granted, progressed, started, submitted
+from tests.cli.pieces import HERE, JOB, board_of, folded, granted, progressed, started, submitted
 
 from punctual.cli._chain import chain
 from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
-from punctual.cli._picture import Picture
 from punctual.cli._view import View, panel
 from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
-from punctual.core.events import GrantFailed, JobFailed, SpecChanged, SteeringResumed
+from punctual.core.events import GrantFailed, SpecChanged, SteeringResumed
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
 from punctual.core.story import Reason
 from punctual.runtime.when import Now
 
@@ -39,49 +40,18 @@ def resumed(at: float, lost_at: float) -> SteeringResumed:
     return SteeringResumed(at=at, lost_at=lost_at, granted={JOB: {HERE: Resources(2)}})
 
 
-def drawn(picture: Picture, now: Now, line: str = "") -> str:
+def drawn(status: JobStatus, now: Now, line: str = "") -> str:
     console = Console(width=90, file=io.StringIO(), color_system=None)
-    console.print(panel(picture, now, f"{JOB} · remaining-cost", line))
+    console.print(panel(status, now, f"{JOB} · remaining-cost", line))
     return console.file.getvalue()  # type: ignore[attr-defined]
-
-
-class TestPicture:
-    def test_usage_is_taken_over_a_second_or_more(self) -> None:
-        picture = folded(progressed(10.0, 1, 5.0), progressed(10.1, 2, 9.0), progressed(12.0, 3, 6.0), at=0.0)
-        assert picture.usage_cores == pytest.approx(0.5)
-
-    def test_the_line_starts_at_the_first_step_and_ends_at_the_deadline(self) -> None:
-        picture = folded(progressed(10.0, 10, 1.0), at=0.0)
-        assert picture.line_frac(10.0) == pytest.approx(0.01)
-        assert picture.line_frac(35.0) == pytest.approx(0.505)
-        assert picture.line_frac(99.0) == pytest.approx(1.0)
-
-    def test_a_new_deadline_starts_the_line_again_where_the_job_is(self) -> None:
-        picture = folded(progressed(10.0, 10, 1.0), progressed(30.0, 500, 9.0), deadline(30.0, 40.0), at=0.0)
-        assert picture.line_frac(30.0) == pytest.approx(0.5)
-        assert picture.line_frac(35.0) == pytest.approx(0.75)
-
-    def test_silence_is_over_with_the_first_progress(self) -> None:
-        picture = folded(warning(5.0, "no-progress"), at=0.0)
-        assert list(picture.warnings) == ["no-progress"]
-        picture.fold(progressed(6.0, 1, 1.0))
-        assert picture.warnings == {}
-
-    def test_a_warning_that_is_over_disappears(self) -> None:
-        picture = folded(warning(1.0, "infeasible"), warning(1.0, "no-progress"), warning(2.0, "feasible"), at=0.0)
-        assert set(picture.warnings) == {"no-progress"}
-
-    def test_a_failed_job_holds_nothing_and_has_a_cause(self) -> None:
-        picture = folded(started(0.1), JobFailed(at=3.0, job=JOB, cause="exit status 3", exit_code=3), at=0.0)
-        assert (picture.ended, picture.cause, picture.granted_cores) == (True, "exit status 3", 0.0)
 
 
 class TestView:
     def test_it_shows_progress_line_deadline_forecast_grant_and_reason(self, now: Now) -> None:
         at = now.at - 30
-        picture = folded(started(at), progressed(at + 3, 1, 1.0), progressed(now.at, 450, 13.0), resize(at, 1.2), at=at)
-        picture.forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
-        text = drawn(picture, now, "epoch 3")
+        status = folded(started(at), progressed(at + 3, 1, 1.0), progressed(now.at, 450, 13.0), resize(at, 1.2), at=at)
+        forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
+        text = drawn(replace(status, forecast=forecast), now, "epoch 3")
         for part in (
             "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "± 100 ms, 70 ms before the deadline",
             "2.00 of 2.00 cores", "13.0 core-seconds used", "34.2 core-seconds are left", "epoch 3",
@@ -105,11 +75,11 @@ class TestView:
 
 class TestLines:
     def tell(self, *messages: Message, quiet: bool = False) -> list[str]:
-        picture = folded(at=0.0)
+        board = board_of()
         told: list[str] = []
-        lines = Lines(picture, lambda: "actuator cgroup-v1", told.append, quiet=quiet)
+        lines = Lines(lambda: board.job(JOB), lambda: "actuator cgroup-v1", told.append, quiet=quiet)
         for message in messages:
-            picture.fold(message)
+            board.fold(message)
             lines.tell(message)
         return [line.split(" punctual: ", 1)[1] for line in told]
 
@@ -148,13 +118,13 @@ class TestLines:
 
 
 def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureFixture[str]) -> None:
-    picture = folded(at=100.0)
-    lines = JsonLines(picture, lambda: {"controller": "remaining-cost"})
+    board = board_of(100.0)
+    lines = JsonLines(lambda: board.job(JOB), lambda: {"controller": "remaining-cost"})
     for message in (
         started(100.1), progressed(101.0, 5, 1.0), progressed(101.1, 6, 1.1), resize(102.0, 1.0), granted(102.0, 1.0),
         deadline(103.0, 50.0), warning(104.0, "infeasible"),
     ):  # fmt: skip
-        picture.fold(message)
+        board.fold(message)
         lines.tell(message)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["type"] for line in told] == ["started", "progress", "grant", "deadline", "warning"]
@@ -165,10 +135,10 @@ def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureF
 
 
 def test_json_lines_say_that_a_job_was_taken_over(capsys: pytest.CaptureFixture[str]) -> None:
-    picture = folded(at=0.0)
-    lines = JsonLines(picture, dict)
+    board = board_of()
+    lines = JsonLines(lambda: board.job(JOB), dict)
     for message in (resumed(9.0, 5.0), started(9.0)):
-        picture.fold(message)
+        board.fold(message)
         lines.tell(message)
     (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (told["type"], told["grant_cores"]) == ("resumed", 2.0)

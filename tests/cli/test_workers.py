@@ -14,19 +14,17 @@ from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
 from punctual.cli._chain import chain
-from punctual.cli._compose import DEFAULT_WORKER_CONTROLLER, Wishes, _environment, _spec
 from punctual.cli._lines import Lines
-from punctual.cli._picture import picture_of
-from punctual.cli._workers import WorkerWishes, told_of, worker_fields, worker_in, worker_wishes
+from punctual.cli._workers import gpu_frac, told_of, worker_fields, worker_range
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobStarted, JobSubmitted
+from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
+from punctual.core.status import StatusBoard
 from punctual.executors.local.keeper import descendants
-from punctual.runtime.capacity import usable_gpus
-from punctual.wire import WORKERS_VARIABLE, WorkerStatus
+from punctual.runtime.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
+from punctual.wire import WorkerStatus
 
-MACHINE = Resources(cores=8, gpus=2)
 ELASTIC = """
 import pathlib, sys, time, punctual, torch
 
@@ -53,84 +51,48 @@ if __name__ == "__main__":
 """
 
 
-def wishes(
-    n_least: int = 1, n_most: int = 4, cores_each: float | None = None, option: str = "--workers"
-) -> WorkerWishes:
-    return WorkerWishes(option=option, n_least=n_least, n_most=n_most, cores_each=cores_each)
-
-
 @pytest.mark.parametrize(("text", "counts"), [("1..4", (1, 2, 3, 4)), ("3", (1, 2, 3)), (" 2 .. 2 ", (2,))])
 def test_a_range_of_workers(text: str, counts: tuple[int, ...]) -> None:
-    assert worker_wishes(text, None, None).counts == counts
+    assert worker_range(text, None, None).counts == counts
 
 
 @pytest.mark.parametrize("text", ["", "0..2", "4..1", "1.5", "a..b", "0"])
 def test_what_is_no_range_of_workers(text: str) -> None:
     with pytest.raises(InvalidSpec, match="`--gpus` must be a range of whole numbers from 1 on"):
-        worker_wishes(None, text, None)
+        worker_range(None, text, None)
 
 
 def test_a_job_is_not_made_of_workers_unless_it_says_so() -> None:
-    assert worker_wishes(None, None, None) is None
+    assert worker_range(None, None, None) is None
     with pytest.raises(InvalidSpec, match="must go with a number of workers"):
-        worker_wishes(None, None, 0.5)
+        worker_range(None, None, 0.5)
+    assert worker_range(None, "0.5", None) is None
     with pytest.raises(InvalidSpec, match="either workers or GPUs"):
-        worker_wishes("1..2", "1..2", None)
+        worker_range("1..2", "1..2", None)
 
 
-def test_a_worker_has_an_equal_part_of_the_machine() -> None:
-    assert worker_in(wishes(), MACHINE) == Resources(cores=2)
-    assert worker_in(wishes(cores_each=0.5), MACHINE) == Resources(cores=0.5)
-    assert worker_in(wishes(n_most=2, option="--gpus"), MACHINE) == Resources(cores=4, gpus=1)
-
-
-def test_more_than_there_is_cannot_be_asked_for() -> None:
-    with pytest.raises(InvalidSpec, match="4 workers of 3 cores"):
-        worker_in(wishes(cores_each=3), MACHINE)
-    with pytest.raises(InvalidSpec, match="may use 2"):
-        worker_in(wishes(option="--gpus"), MACHINE)
-    with pytest.raises(InvalidSpec, match="Train on cores"):
-        worker_in(wishes(option="--gpus"), Resources(cores=8))
-
-
-def test_gpus_are_counted_without_loading_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
-        (tmp_path / name).touch()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert usable_gpus(tmp_path) == 3
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,10")
-    assert usable_gpus(tmp_path) == 2
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert usable_gpus(tmp_path) == 0
-
-
-def test_the_job_that_is_declared() -> None:
-    spec = _spec(Wishes(argv=("x",), started_at=0.0, workers=wishes(2, 4)), JOB, MACHINE)
-    assert (spec.worker, spec.counts) == (Resources(cores=2), (2, 3, 4))
-    assert (spec.floor, spec.ceiling) == (Resources(cores=4), Resources(cores=8))
-    assert spec.controller == DEFAULT_WORKER_CONTROLLER
-    assert spec.worker_counts() == (2, 3, 4)
-
-
-def test_a_job_is_told_the_most_workers_it_may_have() -> None:
-    assert _environment(Wishes(argv=("x",), started_at=0.0, workers=wishes(2, 4)))[WORKERS_VARIABLE] == "4"
-    assert WORKERS_VARIABLE not in _environment(Wishes(argv=("x",), started_at=0.0))
+@pytest.mark.parametrize(("text", "part"), [("0.5", 0.5), (" .25", 0.25), ("1", 0.0), ("1..2", 0.0), ("", 0.0)])
+def test_a_part_of_a_gpu(text: str, part: float) -> None:
+    assert gpu_frac(text) == part
 
 
 def test_grants_are_told_in_workers() -> None:
-    spec = _spec(Wishes(argv=("x",), started_at=0.0, workers=wishes(1, 4)), JOB, MACHINE)
-    submitted = JobSubmitted(at=0.0, spec=spec)
+    workers = WorkerRange(n_least=1, n_most=4)
+    request = JobRequest(argv=("x",), submitted_at=0.0, workers=workers, name=JOB)
+    submitted = JobSubmitted(at=0.0, spec=checked_submission(request, Resources(8)).spec)
     messages: list[Message] = [
         JobStarted(at=0.1, job=JOB, request=1, granted={HERE: Resources(cores=8)}),
         GrantApplied(at=5.0, job=JOB, request=2, granted={HERE: Resources(cores=1.9996)}),
     ]
-    picture = picture_of(submitted)
+    board = StatusBoard()
+    board.fold(NodeJoined(at=0.0, node=HERE, capacity=Resources(8)))
+    board.fold(submitted)
     told: list[str] = []
-    lines = Lines(picture, lambda: "", told.append)
+    lines = Lines(lambda: board.job(JOB), lambda: "", told.append)
     for message in messages:
-        picture.fold(message)
+        board.fold(message)
         lines.tell(message)
-    assert picture.n_workers == 1
+    assert board.job(JOB).n_workers == 1
     assert "grant 1 worker of 2.00 cores" in told[-1]
     assert ps._grant({"n_workers": 3, "grant_cores": 6.0}) == "3 workers"
     assert ps._grant({"n_workers": None, "grant_cores": 0.5}) == "0.50"

@@ -166,6 +166,7 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     stage.prepare(code)
     command = stage.launch_command(WORKER, SPEC)
     assert stage.executor.take_over(kept, command, None, stage.sink) == {NODE: WORKER}
+    stage.executor.follow()
     assert stage.events == []
     stage.executor.perform(replace(command, request=stage._next()), stage.sink)
     assert stage.wait(JobStarted).granted == {NODE: WORKER}

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from punctual.runtime.capacity import _quotas, usable_cores
+import pytest
+
+from punctual.runtime.capacity import _quotas, usable_cores, usable_gpus
 
 
 def write(path: Path, text: str) -> None:
@@ -26,3 +28,14 @@ def test_version_1_without_a_quota_has_no_limit(tmp_path: Path) -> None:
 
 def test_this_process_may_use_something() -> None:
     assert usable_cores() > 0
+
+
+def test_gpus_are_counted_without_loading_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert usable_gpus(tmp_path) == 3
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,10")
+    assert usable_gpus(tmp_path) == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert usable_gpus(tmp_path) == 0

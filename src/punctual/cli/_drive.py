@@ -1,27 +1,30 @@
-"""From wishes to an exit status: displays, signals, the run itself, and what is said at its end."""
+"""From a host to an exit status: displays, signals, the jobs themselves, and what is said at the end."""
 
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from punctual.cli._compose import LiveRun, Origin
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
-from punctual.cli._past import messages_of
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import as_fields, draw, paragraph
 from punctual.cli._screens import Screen, screen_for
+from punctual.cli._shown_job import ShownJob
 from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
-from punctual.executors.local.context import OnOutput
+from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
+from punctual.runtime.local_host import LocalHost, OutputOf
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import messages_of
+from punctual.store.sqlite import JournalTaken
 from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
@@ -30,12 +33,12 @@ EXIT_BROKEN = 70
 #: As shells have it for a command that Ctrl-C has ended.
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
-#: Makes the origin of a run, given who gets what the job writes.
-MakeOrigin = Callable[[OnOutput], Origin]
+#: Gives the host of the job that is shown, given who gets what jobs write.
+OpenHost = Callable[[OutputOf], AbstractContextManager[LocalHost]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class OutputOptions:
     """How a run is shown and judged."""
 
     as_json: bool = False
@@ -46,13 +49,26 @@ class Manner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to; `received`: the signal that ended it; `workers`: its workers, if it was made of any."""
+    """What a job came to.
 
-    run: LiveRun
+    Attributes
+    ----------
+    received
+        The signal that ended it; None: none did.
+    workers
+        Its workers, if it was made of any.
+    controller_cpu_s
+        CPU time that steering took, without starting this program and reading the journal at the end.
+    """
+
+    job: JobId
+    run: Run
     summary: RunSummary
+    facts: Mapping[str, Any]
     faults: tuple[InvalidSpec, ...]
     received: int | None
-    workers: WorkerStatus | None = None
+    workers: WorkerStatus | None
+    controller_cpu_s: float
 
     def exit_code(self, *, strict: bool) -> int:
         """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
@@ -68,25 +84,32 @@ class Outcome:
 class Interrupts:
     """The first signal asks the job to end, the second ends it.
 
-    Signals are caught from before the run is put together until after it is cleared away, so that none of them can
-    leave half of it behind.
+    Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
+    of it behind.
     """
 
     def __init__(self) -> None:
-        self._run: LiveRun | None = None
+        self._host: LocalHost | None = None
         self.received: int | None = None
+        self.twice = False
 
-    def pass_on_to(self, run: LiveRun) -> None:
-        """Let `run` know of signals from now on, and of one that has come already."""
-        self._run = run
+    def pass_on_to(self, host: LocalHost) -> None:
+        """Let `host` know of signals from now on, and of one that has come already."""
+        self._host = host
         if self.received is not None:
-            run.stop(_name(self.received))
+            self._stop_all(host, self.received)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        again = self.received is not None
+        self.twice = self.received is not None
         self.received = self.received or number
-        if self._run is not None:
-            (self._run.abandon if again else self._run.stop)(_name(number))
+        if self._host is not None:
+            if self.twice:
+                self._host.leave()
+            self._stop_all(self._host, number)
+
+    def _stop_all(self, host: LocalHost, number: int) -> None:
+        for job in host.run_folder.jobs():
+            host.stop(job, _name(number))
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -104,7 +127,7 @@ def _name(number: int) -> str:
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
-def drive(make: MakeOrigin, manner: Manner) -> int:
+def drive(open_host: OpenHost, job: JobId, options: OutputOptions) -> int:
     """Bring a job to its end, show it, report it; the exit status of the command.
 
     Raises
@@ -112,12 +135,12 @@ def drive(make: MakeOrigin, manner: Manner) -> int:
     InvalidSpec
         When it cannot be run as wished; nothing was started then, and what ran already goes on as before.
     """
-    if manner.report is not None:
-        check_can_plot(manner.report)
-    screen = screen_for(as_json=manner.as_json, quiet=manner.quiet)
-    outcome = carry_out(make, screen)
-    exit_code = outcome.exit_code(strict=manner.strict)
-    drawn = _drawn(outcome, manner.report)
+    if options.report is not None:
+        check_can_plot(options.report)
+    screen = screen_for(as_json=options.as_json, quiet=options.quiet)
+    outcome = carry_out(open_host, job, screen)
+    exit_code = outcome.exit_code(strict=options.strict)
+    drawn = _drawn(outcome, options.report)
     for fault in outcome.faults:
         tell_user(fault)
     bad = exit_code != 0 or outcome.summary.on_time is False
@@ -129,44 +152,53 @@ def _drawn(outcome: Outcome, path: Path | None) -> Path | None:
     """Where the run was drawn; if it could not be, that is told, and the exit status of the training stays."""
     try:
         if path is not None:
-            draw(path, messages_of(outcome.run.places), outcome.run.job)
+            draw(path, messages_of(outcome.run), outcome.job)
     except InvalidSpec as error:
         tell_user(error)
         return None
     return path
 
 
-def carry_out(make: MakeOrigin, screen: Screen) -> Outcome:
-    """Run the job to its end; when this returns, nothing of it is left but the journal."""
+def carry_out(open_host: OpenHost, job: JobId, screen: Screen) -> Outcome:
+    """Run the host's jobs to their ends; when this returns, nothing of them is left but the journal."""
     interrupts = Interrupts()
-    with interrupts.caught(), LiveRun(make(screen.on_output)) as run:
-        screen.open(run)
+    with interrupts.caught(), open_host(lambda _: screen.on_output) as host:
+        screen.open(ShownJob(host, job))
+        begun_s = time.process_time()
         try:
-            interrupts.pass_on_to(run)
-            run.drive()
+            interrupts.pass_on_to(host)
+            host.run(host.all_ended)
+            if interrupts.twice:
+                host.end_jobs("a second signal")
         except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end the training
             screen.close()
-            _leave_it_to_the_keeper(run, error)
+            _leave_it_to_the_keeper(job, error)
         finally:
             screen.close()
-        summary, faults = summarize(run.messages(), run.job), tuple(run.executor.faults(run.job))
-    workers = run.executor.worker_status(run.job)
-    return Outcome(run=run, summary=summary, faults=faults, received=interrupts.received, workers=workers)
+        controller_cpu_s = time.process_time() - begun_s
+        return Outcome(
+            job=job, run=host.run_folder, summary=summarize(host.messages(), job), facts=host.facts(job),
+            faults=tuple(host.executor.faults(job)), received=interrupts.received,
+            workers=host.executor.worker_status(job), controller_cpu_s=controller_cpu_s,
+        )  # fmt: skip
 
 
-def _leave_it_to_the_keeper(run: LiveRun, error: Exception) -> NoReturn:
+def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    traceback.print_exception(error)
-    print(
-        f"error: Punctual itself has failed ({error}); job '{run.job}' goes on at full speed and nobody steers it. "
-        f"Take it over: `punctual attach {run.job}`; or end it: `punctual stop {run.job}`.",
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
+    if isinstance(error, JournalTaken):
+        text = f"another command has taken over job '{job}', and steers it now."
+    else:
+        traceback.print_exception(error)
+        text = (
+            f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
+            f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
+        )
+    print(f"error: {text}", file=sys.stderr, flush=True)
     os._exit(EXIT_BROKEN)
 
 
 def _last_words(outcome: Outcome, drawn: Path | None) -> str:
-    where = f"Why it got what it got: punctual why {outcome.run.job}; journal: {outcome.run.places.journal}"
+    where = f"Why it got what it got: punctual why {outcome.job}; journal: {outcome.run.journal}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
 
@@ -176,15 +208,15 @@ def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
     summary = outcome.summary
     return {
         **as_fields(summary),
-        **outcome.run.facts(),
+        **outcome.facts,
         "steps": summary.steps_done,
-        "controller_cpu_s": outcome.run.controller_cpu_s,
+        "controller_cpu_s": outcome.controller_cpu_s,
         "command_cpu_s": time.process_time(),
         "job_exit_code": summary.exit_code,
         "exit_code": exit_code,
         "workers": worker_fields(outcome.workers),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": str(outcome.run.places.journal),
+        "journal": str(outcome.run.journal),
     }
 
 

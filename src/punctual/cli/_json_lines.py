@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from punctual.cli._picture import Picture
 from punctual.core.commands import WarnUser
 from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged, SteeringResumed
 from punctual.core.protocols import Message
 from punctual.core.resources import total
+from punctual.core.status import JobStatus
+from punctual.runtime.control import standing
 
 #: Readings come up to ten times a second; a machine that follows needs fewer.
 PROGRESS_PERIOD_S = 0.5
@@ -24,51 +25,30 @@ def write(kind: str, fields: Mapping[str, Any]) -> None:
 class JsonLines:
     """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
 
-    def __init__(self, picture: Picture, facts: Callable[[], Mapping[str, Any]]) -> None:
-        self._picture = picture
+    def __init__(self, status: Callable[[], JobStatus], facts: Callable[[], Mapping[str, Any]]) -> None:
+        self._status = status
         self._facts = facts
         self._progress_at = float("-inf")
         self._verb = "started"
 
     def tell(self, message: Message) -> None:
-        picture = self._picture
-        elapsed_s = message.at - picture.submitted_at
+        status = self._status()
+        elapsed_s = message.at - status.submitted_at
         match message:
             case SteeringResumed():
                 self._verb = "resumed"  # the answer to being launched again has all that there is to tell
             case JobStarted():
-                fields = {"deadline_s": picture.spec.deadline_s, "grant_cores": picture.granted_cores}
-                write(self._verb, {"elapsed_s": elapsed_s, "job": picture.spec.id, **self._facts(), **fields})
+                fields = {"deadline_s": status.spec.deadline_s, "grant_cores": status.held.cores}
+                write(self._verb, {"elapsed_s": elapsed_s, "job": status.spec.id, **self._facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
-                write("progress", {"elapsed_s": elapsed_s, **standing(picture)})
+                write("progress", {"elapsed_s": elapsed_s, **standing(status)})
             case GrantApplied(granted=granted):
-                why = {"reason": picture.reason.text, "code": picture.reason.code} if picture.reason else {}
-                held = {"grant_cores": total(granted.values()).cores, "n_workers": picture.n_workers or None}
+                why = {"reason": status.reason.text, "code": status.reason.code} if status.reason else {}
+                held = {"grant_cores": total(granted.values()).cores, "n_workers": status.n_workers or None}
                 write("grant", {"elapsed_s": elapsed_s, **held, **why})
             case SpecChanged(spec=spec):
                 write("deadline", {"elapsed_s": elapsed_s, "deadline_s": spec.deadline_s})
             case WarnUser(reason=reason):
                 fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
                 write("warning", {"elapsed_s": elapsed_s, **fields_of_reason})
-
-
-def standing(picture: Picture) -> dict[str, Any]:
-    """How the job stands, in plain fields; seconds count from the start of the command."""
-    forecast = picture.forecast
-    return {
-        "steps_done": picture.steps_done,
-        "steps_total": picture.steps_total,
-        "steps_expected": picture.steps_expected,
-        "progress_frac": picture.done_frac,
-        "landed": picture.landed,
-        "grant_cores": picture.granted_cores,
-        "n_workers": picture.n_workers or None,
-        "usage_cores": picture.usage_cores,
-        "used_core_s": picture.used_core_s,
-        "deadline_s": picture.spec.deadline_s,
-        "forecast_s": forecast.finish_s if forecast else None,
-        "forecast_std_s": forecast.std_s if forecast else None,
-        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
-        "feasible": forecast.feasible if forecast else None,
-    }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from punctual.cli._picture import Picture
 from punctual.cli._words import against_deadline, clock, holding, short, steps
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.events import (
@@ -14,6 +13,7 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.protocols import Message
+from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
@@ -26,6 +26,8 @@ class Lines:
 
     Parameters
     ----------
+    status
+        Gives how the job stands.
     how
         Says how the job is steered; asked at its start.
     write
@@ -34,18 +36,22 @@ class Lines:
         Whether changes of the grant are told.
     quiet
         Tell warnings only.
+    clocks
+        Gives the present on the clock of messages and on the wall's.
     """
 
     def __init__(
         self,
-        picture: Picture,
+        status: Callable[[], JobStatus],
         how: Callable[[], str],
         write: Callable[[str], None],
         *,
         grants: bool = True,
         quiet: bool = False,
+        clocks: Callable[[], Now] = Now.read,
     ) -> None:
-        self._picture = picture
+        self._status = status
+        self._clocks = clocks
         self._how = how
         self._write = write
         self._grants = grants
@@ -56,10 +62,10 @@ class Lines:
         self._resumed = False
 
     def tell(self, message: Message) -> None:
-        """Write the line for `message`, if it is worth one; the picture has it already."""
+        """Write the line for `message`, if it is worth one; the status knows of it already."""
         line = self._line(message)
         if line and (not self._quiet or isinstance(message, WarnUser)):
-            self._write(f"{clock(Now.read().wall_of(message.at))} punctual: {line}")
+            self._write(f"{clock(self._clocks().wall_of(message.at))} punctual: {line}")
 
     def _line(self, message: Message) -> str:
         match message:
@@ -73,7 +79,7 @@ class Lines:
             case WarnUser(reason=reason):
                 return reason.text if reason.code == "feasible" else f"WARNING: {reason.text}"
             # Once the job has landed its process may be gone before the last command reaches it.
-            case GrantFailed(cause=cause) if not self._picture.landed:
+            case GrantFailed(cause=cause) if not self._status().landed:
                 return f"WARNING: the grant could not be changed: {cause}"
             case StopJob(cause=cause):
                 return f"stopping the job: {cause}"
@@ -84,32 +90,34 @@ class Lines:
         return ""
 
     def _begun(self, verb: str) -> str:
-        self._told_cores = self._picture.granted_cores
-        return f"{verb} job {self._picture.spec.id}, {self._how()}; {self._deadline('deadline')}"
+        status = self._status()
+        self._told_cores = status.held.cores
+        return f"{verb} job {status.id}, {self._how()}; {self._deadline('deadline')}"
 
     def _deadline(self, prefix: str) -> str:
-        at, seconds = self._picture.deadline_at, self._picture.spec.deadline_s
+        status = self._status()
+        at, seconds = status.deadline_at, status.spec.deadline_s
         if at is None or seconds is None:
             return "no deadline: the job runs at its ceiling"
-        return f"{prefix} {clock(Now.read().wall_of(at))}, {short(seconds)} after the start"
+        return f"{prefix} {clock(self._clocks().wall_of(at))}, {short(seconds)} after the start"
 
     def _granted(self, at: float) -> str:
-        granted = self._picture.granted_cores
+        status = self._status()
+        granted = status.held.cores
         small = abs(granted - self._told_cores) <= GRANT_CHANGE_FRAC * self._told_cores
         if small or at - self._told_at < GRANT_QUIET_S:
             return ""
         self._told_cores, self._told_at = granted, at
-        reason = self._picture.reason.text if self._picture.reason else ""
-        picture = self._picture
-        count = steps(picture.steps_done, picture.steps_total, picture.steps_expected)
-        done = f"{count}, " if picture.steps_done else ""
-        return f"{done}grant {holding(granted, self._picture.n_workers)}: {reason}"
+        reason = status.reason.text if status.reason else ""
+        count = steps(status.steps_done, status.steps_total, status.steps_expected)
+        done = f"{count}, " if status.steps_done else ""
+        return f"{done}grant {holding(granted, status.n_workers)}: {reason}"
 
     def _landed(self) -> str:
         if self._told_landed:
             return ""
         self._told_landed = True
-        picture = self._picture
-        if picture.deadline_at is None or picture.unit_at is None:
+        status = self._status()
+        if status.deadline_at is None or status.unit_at is None:
             return "landed"
-        return f"landed {against_deadline(picture.unit_at - picture.deadline_at)}"
+        return f"landed {against_deadline(status.unit_at - status.deadline_at)}"

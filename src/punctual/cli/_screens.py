@@ -5,12 +5,15 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from punctual.cli import _json_lines
-from punctual.cli._compose import LiveRun
 from punctual.cli._lines import Lines
+from punctual.cli._shown_job import ShownJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.status import JobStatus
+from punctual.runtime.when import Now
 
 
 class Screen(Protocol):
-    """Shows a run.
+    """Shows a job.
 
     Attributes
     ----------
@@ -20,8 +23,8 @@ class Screen(Protocol):
 
     on_output: Callable[[bytes], None] | None
 
-    def open(self, run: LiveRun) -> None:
-        """Begin to show `run`."""
+    def open(self, job: ShownJob) -> None:
+        """Begin to show `job`."""
         ...
 
     def close(self) -> None:
@@ -54,8 +57,9 @@ class PlainScreen:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
 
-    def open(self, run: LiveRun) -> None:
-        run.show(Lines(run.picture, run.steered_by_and_why, _to_stderr, quiet=self._quiet))
+    def open(self, job: ShownJob) -> None:
+        lines = Lines(job.status, job.steered_by_and_why, _to_stderr, quiet=self._quiet, clocks=job.clocks)
+        job.subscribe(lines.tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -75,8 +79,8 @@ class JsonScreen:
     def __init__(self) -> None:
         self.on_output: Callable[[bytes], None] | None = _pass_on
 
-    def open(self, run: LiveRun) -> None:
-        run.show(_json_lines.JsonLines(run.picture, run.facts))
+    def open(self, job: ShownJob) -> None:
+        job.subscribe(_json_lines.JsonLines(job.status, job.facts).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -97,13 +101,13 @@ class LiveScreen:
         from punctual.cli._view import View
 
         self._console = Console()
-        self._run: LiveRun | None = None
+        self._job: ShownJob | None = None
         self._view = View(self._glance, self._title, self._console)
         self.on_output: Callable[[bytes], None] | None = self._view.write
 
-    def open(self, run: LiveRun) -> None:
-        self._run = run
-        run.show(Lines(run.picture, run.steered_by, self.say, grants=False))
+    def open(self, job: ShownJob) -> None:
+        self._job = job
+        job.subscribe(Lines(job.status, job.steered_by, self.say, grants=False, clocks=job.clocks).tell)
         self._view.start()
 
     def close(self) -> None:
@@ -115,11 +119,14 @@ class LiveScreen:
     def say(self, line: str) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
 
-    def _glance(self) -> Any:
-        return self._run.picture if self._run else None
+    def _glance(self) -> tuple[JobStatus, Now] | None:
+        try:
+            return (self._job.status(), self._job.clocks()) if self._job else None
+        except InvalidSpec:  # the host has not come to it yet
+            return None
 
     def _title(self) -> str:
-        return f"{self._run.job} · {' · '.join(map(str, self._run.facts().values()))}" if self._run else ""
+        return f"{self._job.id} · {' · '.join(map(str, self._job.facts().values()))}" if self._job else ""
 
 
 def _to_stderr(line: str) -> None:

@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._picture import Picture
 from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
 
 #: More than this costs CPU time that the job should have.
@@ -34,8 +34,8 @@ class Bar:
         yield bar
 
 
-def panel(picture: Picture, now: Now, title: str, line: str = "") -> Panel:
-    """The view of `picture` at `now`.
+def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
+    """The view of a job at `now`.
 
     Parameters
     ----------
@@ -47,61 +47,61 @@ def panel(picture: Picture, now: Now, title: str, line: str = "") -> Panel:
     rows = Table.grid(padding=(0, 2), expand=True)
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(ratio=1)
-    rows.add_row("progress", Bar(picture.done_frac or 0.0, picture.line_frac(now.at)))
-    for name, text in _rows(picture, now):
+    rows.add_row("progress", Bar(status.done_frac or 0.0, status.line_frac(now.at)))
+    for name, text in _rows(status, now):
         rows.add_row(name, text)
-    for warning in list(picture.warnings.values()):  # the loop's thread may add one meanwhile
+    for warning in status.warnings.values():
         rows.add_row(Text("warning", style="bold red"), Text(warning, style="red"))
     if line:
         rows.add_row("output", Text.from_ansi(line, no_wrap=True, overflow="ellipsis"))
     return Panel(rows, title=Text(title), title_align="left", border_style="dim")
 
 
-def _rows(picture: Picture, now: Now) -> list[tuple[str, Text]]:
+def _rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
     return [
-        ("", Text(_progress(picture, now))),
-        ("deadline", Text(_deadline(picture, now))),
-        ("forecast", _forecast(picture, now)),
-        ("grant", Text(_grant(picture))),
-        ("why", Text(picture.reason.text if picture.reason else "", style="italic")),
+        ("", Text(_progress(status, now))),
+        ("deadline", Text(_deadline(status, now))),
+        ("forecast", _forecast(status, now)),
+        ("grant", Text(_grant(status))),
+        ("why", Text(status.reason.text if status.reason else "", style="italic")),
     ]
 
 
-def _progress(picture: Picture, now: Now) -> str:
-    if picture.status == "stopping":
-        return f"stopping ({picture.cause})"
-    if picture.done_frac is None:
+def _progress(status: JobStatus, now: Now) -> str:
+    if status.state == "stopping":
+        return f"stopping ({status.cause})"
+    if status.done_frac is None:
         return "no steps reported yet"
-    text = f"{steps(picture.steps_done, picture.steps_total, picture.steps_expected)}, {picture.done_frac:.1%}"
-    line_frac = picture.line_frac(now.at)
+    text = f"{steps(status.steps_done, status.steps_total, status.steps_expected)}, {status.done_frac:.1%}"
+    line_frac = status.line_frac(now.at)
     return text if line_frac is None else f"{text}; the line ┃ is at {line_frac:.1%}"
 
 
-def _deadline(picture: Picture, now: Now) -> str:
-    if picture.deadline_at is None:
+def _deadline(status: JobStatus, now: Now) -> str:
+    if status.deadline_at is None:
         return "none: the job runs at its ceiling"
-    left_s = picture.deadline_at - now.at
+    left_s = status.deadline_at - now.at
     said = f"in {short(left_s)}" if left_s > 0 else f"{short(-left_s)} ago"
-    return f"{clock(now.wall_of(picture.deadline_at))}, {said}"
+    return f"{clock(now.wall_of(status.deadline_at))}, {said}"
 
 
-def _forecast(picture: Picture, now: Now) -> Text:
-    forecast = picture.forecast
-    if picture.landed:
+def _forecast(status: JobStatus, now: Now) -> Text:
+    forecast = status.forecast
+    if status.landed:
         return Text("landed: results are saved")
     if forecast is None:
         return Text("not known yet", style="dim")
-    said = f"{clock(now.wall_of(picture.submitted_at + forecast.finish_s))} ± {short(2 * forecast.std_s)}"
-    if picture.spec.deadline_s is not None:
-        said += f", {against_deadline(forecast.finish_s - picture.spec.deadline_s)}"
+    said = f"{clock(now.wall_of(status.submitted_at + forecast.finish_s))} ± {short(2 * forecast.std_s)}"
+    if status.spec.deadline_s is not None:
+        said += f", {against_deadline(forecast.finish_s - status.spec.deadline_s)}"
     return Text(said, style="" if forecast.feasible else "red")
 
 
-def _grant(picture: Picture) -> str:
-    ceiling = picture.spec.ceiling.cores
-    used = f"{picture.used_core_s:.1f} core-seconds used"
-    workers = f"{picture.n_workers} workers, " if picture.n_workers else ""
-    return f"{workers}{picture.granted_cores:.2f} of {cores(ceiling)}, using {picture.usage_cores:.2f}; {used}"
+def _grant(status: JobStatus) -> str:
+    ceiling = status.spec.ceiling.cores
+    used = f"{status.used_core_s:.1f} core-seconds used"
+    workers = f"{status.n_workers} workers, " if status.n_workers else ""
+    return f"{workers}{status.held.cores:.2f} of {cores(ceiling)}, using {status.usage_cores:.2f}; {used}"
 
 
 class View:
@@ -110,12 +110,14 @@ class View:
     Parameters
     ----------
     glance
-        Gives the picture to draw.
+        Gives the status to draw, and the present.
     title
         Gives the panel's title; asked at each drawing, because the actuator is known only after the start.
     """
 
-    def __init__(self, glance: Callable[[], Picture | None], title: Callable[[], str], console: Console) -> None:
+    def __init__(
+        self, glance: Callable[[], tuple[JobStatus, Now] | None], title: Callable[[], str], console: Console
+    ) -> None:
         self._glance = glance
         self._title = title
         self._line = ""
@@ -144,5 +146,5 @@ class View:
         self._line = rest.rstrip("\r").rpartition("\r")[2]
 
     def _draw(self) -> Panel | Text:
-        picture = self._glance()
-        return Text("") if picture is None else panel(picture, Now.read(), self._title(), self._line)
+        glance = self._glance()
+        return Text("") if glance is None else panel(*glance, self._title(), self._line)

@@ -1,15 +1,15 @@
 """`punctual attach`: steer a job again whose command has died."""
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from punctual.cli._drive import EXIT_INTERRUPTED, Manner, drive
-from punctual.cli._takeover import KeptJob, orphan_of
+from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.paths import Run, find_run, known_runs, unsteered_runs
+from punctual.runtime.control_client import is_silent
+from punctual.runtime.restore import resumed_host
+from punctual.runtime.runs import KnownJob, find_job, known_jobs
 
 _JOB = "Name of the job or its beginning; may be left out if there is only one that nobody steers."
 
@@ -21,35 +21,41 @@ def attach(
     report: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")] = False,
 ) -> None:
-    """Take over a job whose `punctual run` has died, and bring it to its deadline."""
-    try:
-        orphan = orphan_of(_unsteered(job))
-    except KeyboardInterrupt:  # nothing was asked of the job yet
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-    manner = Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)
-    raise typer.Exit(drive(partial(KeptJob, orphan), manner))
+    """Take over a job whose `punctual run` has died, or resume one that was interrupted, and bring it to its deadline."""
+    target = _unsteered(job)
+    output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
+    raise typer.Exit(drive(_host_of(target), target.job, output))
 
 
-def _unsteered(text: str | None) -> Run:
+def _host_of(target: KnownJob) -> OpenHost:
+    """The host that the job had, with all its jobs."""
+    return lambda output_of: resumed_host(target.run, output_of=output_of, take=target.steering == "steered")
+
+
+def _unsteered(text: str | None) -> KnownJob:
     """The job that `text` names or begins, of those that nobody steers; None: the only one."""
-    unsteered = unsteered_runs()
-    if any(run.job.startswith(text or "") for run in unsteered):
-        return find_run(text, unsteered)
+    jobs = known_jobs()
+    unsteered = [job for job in jobs if job.steering in ("unsteered", "interrupted")]
+    if any(job.title.startswith(text or "") for job in unsteered):
+        return find_job(text, unsteered)
     if text is None:
-        raise _refused("none", "the runs of this user")
-    raise _steered_or_ended(find_run(text, known_runs()))
+        raise _refused("none", "the jobs of this user")
+    target = find_job(text, jobs)
+    if target.steering == "steered" and is_silent(target.run):
+        return target
+    raise _steered_or_ended(target)
 
 
-def _steered_or_ended(run: Run) -> InvalidSpec:
-    where = f"job '{run.job}'"
-    if run.is_live():
-        return _refused(f"one that process {run.record()['pid']} steers", where)
-    machine = run.machine()
+def _steered_or_ended(job: KnownJob) -> InvalidSpec:
+    where = f"job '{job.title}'"
+    if job.steering == "steered":
+        return _refused(f"one that process {job.run.record()['pid']} steers", where)
+    machine = job.run.machine()
     return _refused("one that has ended" if machine is None else f"one of machine '{machine}'", where)
 
 
 def _refused(got: str, where: str) -> InvalidSpec:
     return InvalidSpec(
-        "there must be a running job of this machine that nobody steers", got, where,
+        "there must be a job of this machine that has not ended and that nobody steers", got, where,
         "See `punctual ps` for what runs, and whether it is steered.",
     )  # fmt: skip

@@ -1,31 +1,34 @@
 """`punctual demo`: a real training lands on a deadline that moves while it runs."""
 
+import os
 import secrets
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 
 import typer
 
-from punctual.cli._compose import LiveRun, NewJob, Wishes
-from punctual.cli._door import move_deadline
 from punctual.cli._drive import Outcome, carry_out
 from punctual.cli._errors import tell_user
-from punctual.cli._past import messages_of
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
+from punctual.cli._shown_job import ShownJob
 from punctual.cli._words import short
+from punctual.cli.run import host_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
 from punctual.runtime.capacity import usable_cores
+from punctual.runtime.control_client import move_deadline
+from punctual.runtime.local_host import HostOptions, capacity_here
+from punctual.runtime.runs import find_job, messages_of, open_jobs
+from punctual.runtime.submission import JobRequest, checked_submission
 
 FOLDER = Path("demo")
 
@@ -83,7 +86,7 @@ def calibrate() -> Speed:
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
             "Run `python -m punctual.apps.vision --epochs 1` to see what is wrong.",
         )  # fmt: skip
-    return speed_in(messages_of(outcome.run.places), outcome.summary)
+    return speed_in(messages_of(outcome.run), outcome.summary)
 
 
 def speed_in(messages: Sequence[Message], summary: RunSummary) -> Speed:
@@ -120,11 +123,12 @@ def _train(
             "--steps-per-epoch", str(steps_per_epoch), "--checkpoint-dir", checkpoints,
         )  # fmt: skip
         # The app computes in one thread: more than one core would be of no use to it.
-        wishes = Wishes(
-            argv=argv, started_at=time.monotonic(), deadline_s=deadline_s, name=f"{name}-{secrets.token_hex(2)}",
-            ceiling_cores=min(1.0, usable_cores()),
+        request = JobRequest(
+            argv=argv, submitted_at=time.monotonic(), deadline_s=deadline_s, name=f"{name}-{secrets.token_hex(2)}",
+            inherited=dict(os.environ), ceiling_cores=min(1.0, usable_cores()),
         )  # fmt: skip
-        return carry_out(partial(NewJob, wishes), screen)
+        submission = checked_submission(request, capacity_here())
+        return carry_out(host_of(submission, HostOptions()), submission.spec.id, screen)
 
 
 class _Tightening:
@@ -137,9 +141,9 @@ class _Tightening:
         self.say = screen.say
         self.conclude = screen.conclude
 
-    def open(self, run: LiveRun) -> None:
-        self._screen.open(run)
-        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, [run])
+    def open(self, job: ShownJob) -> None:
+        self._screen.open(job)
+        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, [job])
         self._timer.daemon = True
         self._timer.start()
 
@@ -148,11 +152,11 @@ class _Tightening:
             self._timer.cancel()
         self._screen.close()
 
-    def _tighten(self, run: LiveRun) -> None:
+    def _tighten(self, job: ShownJob) -> None:
         change = f"-{_TIGHTEN_BY_FRAC * _DEADLINE_S:.0f}s"
-        self._screen.say(f"$ punctual deadline {run.job} {change}")
+        self._screen.say(f"$ punctual deadline {job.id} {change}")
         try:
-            move_deadline(run.places, change)
+            move_deadline(find_job(job.id, open_jobs()), change)
         except InvalidSpec as error:  # the job landed just now, or is being stopped
             self._screen.say(str(error))
 
@@ -163,9 +167,9 @@ def _conclude(outcome: Outcome) -> int:
     for fault in outcome.faults:
         tell_user(fault)
     typer.echo(paragraph(outcome.summary))
-    messages = messages_of(outcome.run.places)
+    messages = messages_of(outcome.run)
     for suffix in (".html", ".png"):
         path = FOLDER / f"report{suffix}"
-        draw(path, messages, outcome.run.job)
+        draw(path, messages, outcome.job)
         typer.echo(f"report: {path}")
     return exit_code

@@ -6,49 +6,52 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._door import status
 from punctual.cli._words import clock, short
-from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.paths import live_runs, unsteered_runs
+from punctual.runtime.control_client import SILENT, STARTING, standings
+from punctual.runtime.runs import KnownJob, known_jobs, known_runs
+from punctual.runtime.sweeping import sweep
 
-#: The command that steered the job was killed; it runs on at full speed.
-UNSTEERED = "unsteered"
+#: What to do about a job of which nothing is told but its state.
+_REMEDIES = {
+    "unsteered": "nobody steers {job}: its command was killed. Take it over: punctual attach {job}",
+    "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
+    "elsewhere": "{job} is a job of another machine: give commands there",
+    SILENT: "the command that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
+    STARTING: "the command that steers {job} is just starting, or ending",
+}
 
 _COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "ACTUATOR")
 
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list the jobs that have ended.")] = False,
 ) -> None:
-    """List the running jobs."""
-    standings = _standings()
+    """List the jobs that have not ended."""
+    sweep()
+    rows = [standing for run in known_runs() for standing in standings(run)]
+    if everything:
+        rows += [_ended(job) for job in known_jobs() if job.steering == "ended"]
     if as_json:
-        for standing in standings:
+        for standing in rows:
             typer.echo(json.dumps(standing))
         return
-    rows = [_COLUMNS, *(_row(standing) for standing in standings)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+    table = [_COLUMNS, *(_row(standing) for standing in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
         typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    for standing in standings:
-        if standing["state"] == UNSTEERED:
-            job = standing["job"]
-            typer.echo(f"nobody steers {job}: its command has died. Take it over: punctual attach {job}", err=True)
+    for standing in rows:
+        if standing["state"] in _REMEDIES:
+            typer.echo(_REMEDIES[standing["state"]].format(job=standing["job"]), err=True)
 
 
-def _standings() -> list[dict[str, Any]]:
-    found = []
-    for run in live_runs():
-        try:
-            found.append(status(run))
-        except ControlFailed:  # it is just starting, or it ended between the listing and the question
-            continue
-    return found + [{"job": run.job, "state": UNSTEERED} for run in unsteered_runs()]
+def _ended(job: KnownJob) -> dict[str, Any]:
+    return {"job": job.title, "state": job.run.jobs().get(job.job, "ended")}
 
 
 def _row(standing: dict[str, Any]) -> tuple[str, ...]:
-    if standing["state"] == UNSTEERED:
-        return (standing["job"], UNSTEERED, *["-"] * (len(_COLUMNS) - 2))
+    if "actuator" not in standing:
+        return (standing["job"], standing["state"], *["-"] * (len(_COLUMNS) - 2))
     left_s = standing["left_s"]
     return (
         standing["job"],

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._past import job_in, messages_of, some_run
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw, paragraph
 from punctual.metrics.run import summarize
+from punctual.runtime.runs import job_to_tell_of, messages_of
 
 _JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
@@ -20,8 +20,8 @@ def report(
     """Say what a run came to, and draw it."""
     if out is not None:
         check_can_plot(out, "--out")
-    messages = messages_of(some_run(job))
-    name = job_in(messages)
+    target = job_to_tell_of(job)
+    messages, name = messages_of(target.run), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
     typer.echo(paragraph(summarize(messages, name)))

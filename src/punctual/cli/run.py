@@ -1,19 +1,31 @@
 """`punctual run`: a program and its deadline."""
 
+import os
 import re
 import shutil
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from punctual.cli._compose import DEFAULT_CONTROLLER, DEFAULT_WORKER_CONTROLLER, NewJob, Wishes
-from punctual.cli._drive import Manner, drive
-from punctual.cli._workers import WorkerWishes, worker_wishes
+from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec
 from punctual.core.loss import LossGoal
 from punctual.core.units import parse_cores, parse_cores_range
+from punctual.runtime.local_host import HostOptions, LocalHost, OutputOf, capacity_here, local_host
+from punctual.runtime.submission import (
+    DEFAULT_CONTROLLER,
+    DEFAULT_WORKER_CONTROLLER,
+    JobRequest,
+    Submission,
+    WorkerRange,
+    checked_submission,
+)
+from punctual.runtime.sweeping import sweep
 from punctual.runtime.when import Now, deadline_s, process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
@@ -56,7 +68,10 @@ def run(
         str | None,
         typer.Option(metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."),
     ] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="A..B", help="The same with a GPU for each worker.")] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."),
+    ] = None,
     cores_per_worker: Annotated[
         str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
     ] = None,
@@ -86,41 +101,68 @@ def run(
     # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
     floor_cores, ceiling_cores = parse_cores_range(cores) if cores is not None else (None, None)
     cores_each = parse_cores(cores_per_worker) if cores_per_worker is not None else None
-    workers_wished = worker_wishes(workers, gpus, cores_each)
-    if workers_wished is not None:
-        _check_fits_workers(workers_wished, cores, progress_regex)
-    if until is not None and progress_regex is not None:
-        raise InvalidSpec(
-            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
-            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
-        )  # fmt: skip
-    wishes = Wishes(
+    worker_counts = worker_range(workers, gpus, cores_each)
+    _check_fit_together(worker_counts, cores, progress_regex, until)
+    request = JobRequest(
         argv=_found(program),
-        started_at=started_at,
+        submitted_at=started_at,
         deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline is not None else None,
+        cwd=_here(),
+        inherited=dict(os.environ),
         floor_cores=floor_cores,
         ceiling_cores=ceiling_cores,
-        workers=workers_wished,
+        gpu_frac=gpu_frac(gpus or ""),
+        workers=worker_counts,
         controller=controller,
         margin_frac=_share(margin) if margin is not None else None,
-        actuator=actuator,
         progress_pattern=progress_regex,
         n_steps=_checked_steps(steps),
         goal=_goal(until) if until is not None else None,
         checkpoint_dir=checkpoint_dir,
         name=name,
     )
-    raise typer.Exit(drive(partial(NewJob, wishes), Manner(as_json=as_json, strict=strict, report=report, quiet=quiet)))
+    submission = checked_submission(request, capacity_here())
+    output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
+    raise typer.Exit(drive(host_of(submission, HostOptions(actuator=actuator)), submission.spec.id, output))
 
 
-def _check_fits_workers(workers: WorkerWishes, cores: str | None, progress_regex: str | None) -> None:
-    """Options for jobs that are not made of workers."""
-    if cores is not None:
+def host_of(submission: Submission, options: HostOptions) -> OpenHost:
+    """A host with one job and its name."""
+
+    @contextmanager
+    def opened(output_of: OutputOf) -> Iterator[LocalHost]:
+        facts = {"argv": submission.program.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+        sweep()
+        with local_host(submission.spec.id, options, output_of=output_of, facts=facts) as host:
+            host.submit(submission)
+            yield host
+
+    return opened
+
+
+def _here() -> Path | None:
+    """The present folder, where there still is one."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+def _check_fit_together(
+    workers: WorkerRange | None, cores: str | None, progress_regex: str | None, until: str | None
+) -> None:
+    """Raise `InvalidSpec` for options that exclude each other."""
+    if until is not None and progress_regex is not None:
+        raise InvalidSpec(
+            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
+            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
+        )  # fmt: skip
+    if workers is not None and cores is not None:
         raise InvalidSpec(
             f"`--cores` must not go with `{workers.option}`", repr(cores), "`punctual run`",
             "Say what one worker holds: `--cores-per-worker 0.5`.",
         )  # fmt: skip
-    if progress_regex is not None:
+    if workers is not None and progress_regex is not None:
         raise InvalidSpec(
             f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
             "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",

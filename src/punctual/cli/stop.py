@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._door import running
-from punctual.cli._door import stop as ask_to_stop
+from punctual.runtime.control_client import stop as have_ended
+from punctual.runtime.runs import find_job, open_jobs
 
-_HELP = "Name of the job or its beginning; may be left out if only one runs."
+_HELP = "Name of the job or its beginning; may be left out if there is only one."
 
 
 def stop(job: Annotated[str | None, typer.Argument(help=_HELP)] = None) -> None:
-    """Ask a running job to make a checkpoint, if it can, and end."""
-    answer = ask_to_stop(running(job))
-    typer.echo(f"{answer['job']}: asked to stop")
+    """Ask a job to make a checkpoint, if it can, and end."""
+    target = find_job(job, open_jobs())
+    typer.echo(f"{target.title}: {have_ended(target)}")

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._chain import chain
-from punctual.cli._past import job_in, messages_of, some_run
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.runs import job_to_tell_of, messages_of
 
 _JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
@@ -28,8 +28,8 @@ def why(
     if study is not None:
         _tell_study(study, job, last, as_json=as_json)
         return
-    messages = messages_of(some_run(job))
-    name = job_in(messages)
+    target = job_to_tell_of(job)
+    messages, name = messages_of(target.run), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
     for link in chain(messages, name, every=every)[-last:]:

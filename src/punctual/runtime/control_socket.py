@@ -3,10 +3,11 @@
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
+from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
 from threading import Thread
 from types import TracebackType
@@ -18,8 +19,8 @@ from punctual.core.errors import InvalidSpec
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 _REQUEST_BYTES_MAX = 65536
-#: After which a client that says nothing is sent away, in seconds.
-_SILENCE_S = 10.0
+#: A client that has not said what it wants by then is sent away, in seconds.
+_REQUEST_S = 10.0
 #: How long `close` may have to wait; the server's thread wakes as often, so shorter costs CPU.
 _POLL_S = 0.2
 #: What the kernel takes as a socket's path, in bytes.
@@ -37,6 +38,8 @@ class ControlSocket:
     ----------
     path
         Where the socket is made. A socket left behind by a process that is gone is replaced.
+    take
+        Also replace one of a process that is still there.
 
     Raises
     ------
@@ -44,8 +47,8 @@ class ControlSocket:
         Somebody answers there already, or `path` is another kind of file.
     """
 
-    def __init__(self, path: Path, answer: Answer) -> None:
-        _make_room(path)
+    def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
+        _make_room(path, take)
         self._path = path
         self._server = _Server(path, answer)
         self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), name="punctual-control", daemon=True)
@@ -102,6 +105,7 @@ def _opened(line: str, path: Path) -> dict[str, Any]:
 
 class _Server(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
+    request_queue_size = 64
     block_on_close = False  # a silent client must not hold up the end of a run
 
     def __init__(self, path: Path, answer: Answer) -> None:
@@ -118,14 +122,27 @@ class _Server(ThreadingMixIn, UnixStreamServer):
         """A client that went away or was sent away is its own business."""
 
 
-class _Conversation(StreamRequestHandler):
-    timeout = _SILENCE_S
+class _Conversation(BaseRequestHandler):
     server: _Server
+    request: socket.socket
 
     def handle(self) -> None:
-        line = self.rfile.readline(_REQUEST_BYTES_MAX)
+        line = _received(self.request, time.monotonic() + _REQUEST_S)
         if line:
-            self.wfile.write(json.dumps(_envelope(line, self.server.answer)).encode() + b"\n")
+            self.request.settimeout(_REQUEST_S)
+            self.request.sendall(json.dumps(_envelope(line, self.server.answer)).encode() + b"\n")
+
+
+def _received(connection: socket.socket, until_at: float) -> bytes:
+    """What is sent up to the end of the line; empty if that has not come by then. Raises `OSError`."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _REQUEST_BYTES_MAX:
+        connection.settimeout(max(0.001, until_at - time.monotonic()))
+        piece = connection.recv(_REQUEST_BYTES_MAX - len(line))
+        if not piece:
+            return line
+        line += piece
+    return line
 
 
 def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
@@ -140,14 +157,14 @@ def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def _make_room(path: Path) -> None:
+def _make_room(path: Path, take: bool) -> None:
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not S_ISSOCK(mode):
         raise _occupied(path, "another kind of file", "Remove the file.")
-    if _is_answered(path):
+    if not take and _is_answered(path):
         raise _occupied(path, "a socket that answers", "Wait for the run to end, or give this one another name.")
     path.unlink(missing_ok=True)
 

@@ -109,6 +109,7 @@ class LocalExecutor:
             output_of=output_of,
         )
         self._runs: dict[JobId, JobRun] = {}
+        self._adopted: dict[JobId, JobRun] = {}
 
     def perform(self, command: Command, sink: Sink) -> None:
         """Have the command's effect, and answer through `sink`, from this thread or another; never blocks."""
@@ -121,9 +122,9 @@ class LocalExecutor:
                 self._runs[job].stop(cause)
 
     def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
-        """Go on with a job that another process has launched, as if it had been this one; what it holds now.
+        """Prepare to go on with a job that another process has launched, as if it had been this one; what it holds now.
 
-        Nothing is answered; `launch` said again will be. The job is as it was if this fails.
+        Nothing is answered; `launch` said again will be. The job is as it was until `follow`, and if this fails.
 
         Parameters
         ----------
@@ -142,9 +143,16 @@ class LocalExecutor:
         known = ProgressSample() if latest is None else _sample_of(latest)
         process = JobProcess.adopted(self._context, launch.program, launch, kept, known)
         run = JobRun(self._context, launch.program, launch, sink, process)
-        run.follow()
-        self._runs[launch.job] = run
+        run.adopt()
+        self._adopted[launch.job] = run
         return {self._context.node: run.held}
+
+    def follow(self) -> None:
+        """Go on with the jobs that were taken over."""
+        for job, run in self._adopted.items():
+            run.start()
+            self._runs[job] = run
+        self._adopted.clear()
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         run = self._runs.get(job)

@@ -61,13 +61,12 @@ class JobRun:
         self._thread = threading.Thread(target=self._live, name=f"punctual-job-{launch.job}", daemon=True)
 
     def start(self) -> None:
-        """Set out to start the process, which is answered from another thread."""
+        """Set out to start the process, which is answered from another thread; or follow an adopted one."""
         self._thread.start()
 
-    def follow(self) -> None:
-        """Go on with an adopted process, which is not answered; raises `OSError`."""
+    def adopt(self) -> None:
+        """Find what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
         self._grant = JobGrant.adopted(self._launch.spec, self._process, self._launched_with)
-        self._thread.start()
 
     @property
     def worker_status(self) -> WorkerStatus | None:
@@ -229,7 +228,7 @@ class JobRun:
         if code == 0 and (stopped is None or self._process.sample().all_steps_done):
             self._faults = self._find_faults()
             return self._events.finished(self._process.progress.landed_at() or ended_at)
-        return self._events.failed(stopped or _cause(code), code)
+        return self._events.failed(stopped or cause_of(code), code)
 
     def _find_faults(self) -> list[InvalidSpec]:
         sample = self._process.sample()
@@ -303,7 +302,8 @@ def _not_run(program: Program, why: str) -> str:
     )
 
 
-def _cause(code: int) -> str:
+def cause_of(code: int) -> str:
+    """Why a process ended whose exit code, as a shell has it, is not 0."""
     if code <= 128:
         return f"its process ended with exit code {code}"
     try:

@@ -1,0 +1,55 @@
+"""The job of a host that a command shows."""
+
+from collections.abc import Callable
+from typing import Any
+
+from punctual.cli._chain import about
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.status import JobStatus
+from punctual.runtime.local_host import LocalHost
+from punctual.runtime.when import Now
+
+
+class ShownJob:
+    """What displays ask about one job."""
+
+    def __init__(self, host: LocalHost, job: JobId) -> None:
+        self._host = host
+        self.id = job
+
+    def status(self) -> JobStatus:
+        """How it stands; only once the host has come to its submission."""
+        return self._host.status(self.id)
+
+    def clocks(self) -> Now:
+        """The present, on the clock of messages and on the wall's."""
+        return self._host.clocks()
+
+    def subscribe(self, tell: Callable[[Message], None]) -> None:
+        """Let `tell` have each message about it, once `status` knows of it."""
+        self._host.subscribe(lambda message: tell(message) if about(message) in (self.id, None) else None)
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change while it runs."""
+        return self._host.facts(self.id)
+
+    def steered_by(self) -> str:
+        """Controller and actuator, in words."""
+        return f"{self._names()}{self._pacing_caveat()}"
+
+    def steered_by_and_why(self) -> str:
+        """The same, and why it is this actuator."""
+        reason = self._host.executor.actuator_reason(self.id).rstrip(".")
+        return f"{self._names()}: {reason}{self._pacing_caveat()}"
+
+    def _names(self) -> str:
+        facts = self.facts()
+        return f"controller {facts['controller']}, actuator {facts['actuator']}"
+
+    def _pacing_caveat(self) -> str:
+        """Warns if nothing but pacing is there, and the program cannot pace itself."""
+        program = self.status().program
+        is_read = program is not None and program.progress_pattern is not None
+        is_at_full_speed = is_read and self.facts()["actuator"] == "pacing"
+        return ", but a program whose output is read cannot be paced and runs at full speed" if is_at_full_speed else ""

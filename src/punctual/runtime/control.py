@@ -1,0 +1,89 @@
+"""What a host answers to other processes of its user."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.runtime.host import Host
+from punctual.runtime.when import moved_deadline_s
+
+
+class ControlHandler:
+    """Answers requests, JSON objects with a `verb`; each is called in a thread of its own.
+
+    ============ =================== ==========================================================
+    verb         with                answer
+    ============ =================== ==========================================================
+    `status`                         `jobs`: how each stands
+    `deadline`   `job`, `when`       `job`, `deadline_s`, `deadline_wall`, `left_s`
+    `stop`       `job`               `job`
+    ============ =================== ==========================================================
+
+    Parameters
+    ----------
+    facts
+        What does not change while a job runs.
+    """
+
+    def __init__(self, host: Host, facts: Callable[[JobId], Mapping[str, Any]]) -> None:
+        self._host = host
+        self._facts = facts
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
+        match request:
+            case {"verb": "status"}:
+                return {"jobs": [self._standing(status) for status in self._host.jobs()]}
+            case {"verb": "deadline", "job": str(job), "when": str(when)}:
+                return self._move_deadline(self._host.status(JobId(job)), when)
+            case {"verb": "stop", "job": str(job)}:
+                status = self._host.status(JobId(job))
+                self._host.stop(status.id, "`punctual stop`")
+                return {"job": status.id}
+        raise ValueError(f"no such request: {request}")
+
+    def _standing(self, status: JobStatus) -> dict[str, Any]:
+        now, deadline_at = self._host.clocks(), status.deadline_at
+        return {
+            "job": status.id,
+            "state": status.state,
+            "elapsed_s": now.at - status.submitted_at,
+            "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+            "left_s": None if deadline_at is None else deadline_at - now.at,
+            **standing(status),
+            **self._facts(status.id),
+        }
+
+    def _move_deadline(self, status: JobStatus, when: str) -> dict[str, Any]:
+        now = self._host.clocks()
+        deadline_s = moved_deadline_s(
+            when, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
+        )
+        self._host.move_deadline(status.id, deadline_s)
+        deadline_at = status.submitted_at + deadline_s
+        wall = now.wall_of(deadline_at)
+        return {
+            "job": status.id, "deadline_s": deadline_s, "deadline_wall": wall.isoformat(), "left_s": deadline_at - now.at,
+        }  # fmt: skip
+
+
+def standing(status: JobStatus) -> dict[str, Any]:
+    """How the job stands, in plain fields; seconds count from its submission."""
+    forecast = status.forecast
+    return {
+        "steps_done": status.steps_done,
+        "steps_total": status.steps_total,
+        "steps_expected": status.steps_expected,
+        "progress_frac": status.done_frac,
+        "landed": status.landed,
+        "grant_cores": status.held.cores,
+        "n_workers": status.n_workers or None,
+        "usage_cores": status.usage_cores,
+        "used_core_s": status.used_core_s,
+        "deadline_s": status.spec.deadline_s,
+        "forecast_s": forecast.finish_s if forecast else None,
+        "forecast_std_s": forecast.std_s if forecast else None,
+        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
+        "feasible": forecast.feasible if forecast else None,
+    }

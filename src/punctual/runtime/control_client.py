@@ -1,0 +1,98 @@
+"""Asking the host of a job, from another process."""
+
+import os
+import signal
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import KnownJob, jobs_of
+from punctual.runtime.sweeping import give_up
+
+#: How a job stands that its host does not tell of, beside the states of `punctual.core.job.JobState` and of
+#: `punctual.runtime.runs.Steering`: the host is just starting; or it is there and does not answer.
+STARTING, SILENT = "starting", "silent"
+
+
+def standings(run: Run) -> list[dict[str, Any]]:
+    """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone."""
+    jobs = [job for job in jobs_of(run) if job.steering != "ended"]
+    told = _told_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
+    return [told.get(str(job.job)) or {"job": job.title, "state": _state_untold(job)} for job in jobs]
+
+
+def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
+    try:
+        jobs = ask(run.socket, {"verb": "status"})["jobs"]
+    except ControlFailed:
+        return {}
+    return {standing["job"]: standing for standing in jobs}
+
+
+def _state_untold(job: KnownJob) -> str:
+    if job.steering != "steered":
+        return job.steering
+    return SILENT if job.run.socket.exists() else STARTING
+
+
+def is_silent(run: Run) -> bool:
+    """Whether the host of a run is there and does not answer, as one does that was stopped or hangs."""
+    try:
+        ask(run.socket, {"verb": "status"})
+    except ControlFailed:
+        return run.is_live() and run.socket.exists()
+    return False
+
+
+def move_deadline(job: KnownJob, when: str) -> dict[str, Any]:
+    """Ask the job's host to change its deadline; raises `InvalidSpec` when it is refused or nobody answers."""
+    if job.steering != "steered":
+        raise InvalidSpec(
+            "the deadline can be changed only while the job is steered", f"a job that is {job.steering}",
+            f"job '{job.title}'",
+            f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
+        )  # fmt: skip
+    return _asked(job, {"verb": "deadline", "job": job.job, "when": when})
+
+
+def stop(job: KnownJob) -> str:
+    """Have the job end, by whoever can do it; in words, what was done."""
+    if job.steering == "interrupted":
+        give_up(job.run, [job.job], "given up (`punctual stop`) after it was interrupted")
+        return "it will not be resumed"
+    if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
+        return _stopped_by_keeper(job)
+    _asked(job, {"verb": "stop", "job": job.job})
+    return "asked to stop"
+
+
+def _stopped_by_keeper(job: KnownJob) -> str:
+    keeper_pid = job.run.keeper_pid(job.job)
+    if keeper_pid is None:
+        raise _unanswered(job, "nobody steers it, and it has no process")
+    os.kill(keeper_pid, signal.SIGTERM)
+    return "nobody steers it: its processes are being ended, without a checkpoint"
+
+
+def _asked(job: KnownJob, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return ask(job.run.socket, request)
+    except ControlFailed as error:
+        raise _unanswered(job, str(error)) from error
+
+
+def _unanswered(job: KnownJob, got: str) -> InvalidSpec:
+    return InvalidSpec("the host of a running job must answer", got, f"job '{job.title}'", _remedy(job))
+
+
+def _remedy(job: KnownJob) -> str:
+    if job.steering == "elsewhere":
+        return f"Give the command on machine '{job.run.machine()}'."
+    if job.run.is_live() and job.run.socket.exists():
+        pid = job.run.record().get("pid")
+        return (
+            f"Process {pid} is stopped or hangs: let it go on (`kill -CONT {pid}`), or take its jobs from it "
+            f"(`punctual attach {job.title}`)."
+        )
+    return "It may be just starting or ending: look with `punctual ps`, and try again."

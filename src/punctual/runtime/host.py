@@ -1,0 +1,168 @@
+"""Jobs on one scheduler, one engine and one journal."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from threading import Lock
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobSubmitted, SpecChanged, StopRequested
+from punctual.core.ids import JobId
+from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.scheduler import Scheduler
+from punctual.core.status import JobStatus, StatusBoard
+from punctual.runtime.engine import Listener, TimeSource
+from punctual.runtime.live import LiveEngine
+from punctual.runtime.planner import Planner
+from punctual.runtime.submission import Submission
+from punctual.runtime.when import Now
+
+
+class Host:
+    """Runs any number of jobs. Everything but `run` may be called from any thread.
+
+    Parameters
+    ----------
+    scheduler, board
+        Of the same history: new, or restored from a journal.
+    time
+        Where events and time come from; its `post` must be safe from any thread.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        board: StatusBoard,
+        executor: Executor,
+        planner: Planner,
+        journal: Journal,
+        time: TimeSource,
+    ) -> None:
+        self._board = board
+        self._time = time
+        self._engine = LiveEngine(scheduler, executor, planner, journal, listeners=[self._listen], time=time)
+        self._listeners: tuple[Listener, ...] = ()
+        self._lock = Lock()
+        #: Jobs that were submitted and that the engine has not come to yet.
+        self._coming: set[JobId] = set()
+        self._left = False
+
+    def now(self) -> float:
+        """The present, as an instant of events."""
+        return self._time.now()
+
+    def clocks(self) -> Now:
+        """The present on the host's clock and on the wall's."""
+        return Now(self.now(), datetime.now().astimezone())
+
+    def post(self, event: Event) -> None:
+        """Give the engine an event; also from a signal's code."""
+        self._engine.post(event)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Let `listener` have each message from now on, in the engine's thread, once `status` knows of it."""
+        self._listeners = (*self._listeners, listener)
+
+    # Jobs.
+
+    def submit(self, submission: Submission) -> JobId:
+        """Have a job run.
+
+        Raises
+        ------
+        InvalidSpec
+            Another job here has its name.
+        """
+        job = self._reserve(submission)
+        self._announce(submission)
+        return job
+
+    def stop(self, job: JobId, cause: str) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
+        self.post(StopRequested(at=self.now(), job=job, cause=cause))
+
+    def move_deadline(self, job: JobId, deadline_s: float | None) -> None:
+        """Give the job another deadline, in seconds from its submission; None: none.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or it works no more.
+        """
+        status = self.status(job)
+        if status.landed or status.ended or status.state == "stopping":
+            raise InvalidSpec(
+                "the deadline can be changed only while the job works",
+                "a job that has landed" if status.landed else f"a job that is {status.state}",
+                f"job '{job}'", "Let it end.",
+            )  # fmt: skip
+        self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
+
+    def status(self, job: JobId) -> JobStatus:
+        """How the job stands; raises `InvalidSpec` if there is none of that name."""
+        try:
+            return self._board.job(job)
+        except KeyError:
+            raise InvalidSpec(
+                "there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs."
+            ) from None
+
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """All jobs, those that have ended lately included, in order of submission."""
+        return self._board.jobs()
+
+    def has_ended(self, job: JobId) -> bool:
+        """Whether the job was there and has ended."""
+        return self._is_known(job) and self._board.job(job).ended
+
+    def all_ended(self) -> bool:
+        """Whether every job that was submitted has ended."""
+        return not self._coming and all(status.ended for status in self.jobs())
+
+    # The engine.
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Steer the jobs until `until` holds, or `leave` is called."""
+        self._run_on(lambda: self._left or until())
+
+    def _run_on(self, until: Callable[[], bool]) -> None:
+        """The same also after `leave`."""
+        self._engine.run(until)
+
+    def leave(self) -> None:
+        """Have `run` return with the next event; also from a signal's code, which must then post one."""
+        self._left = True
+
+    def _reserve(self, submission: Submission) -> JobId:
+        """Let nobody else have the name from now on."""
+        job = submission.spec.id
+        with self._lock:
+            if job in self._coming or self._is_known(job):
+                raise InvalidSpec(
+                    "`name` must be new", f"'{job}', which another job has", f"job '{job}'", "Choose another name (`--name`)."
+                )  # fmt: skip
+            self._coming.add(job)
+        return job
+
+    def _release(self, job: JobId) -> None:
+        """The job will not come after all."""
+        with self._lock:
+            self._coming.discard(job)
+
+    def _announce(self, submission: Submission) -> None:
+        """Tell the engine of a job whose name is reserved."""
+        self.post(JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program))
+
+    def _listen(self, message: Message) -> None:
+        self._board.fold(message)
+        if isinstance(message, JobSubmitted):
+            self._coming.discard(message.spec.id)
+        for listener in self._listeners:
+            listener(message)
+
+    def _is_known(self, job: JobId) -> bool:
+        try:
+            self._board.job(job)
+        except KeyError:
+            return False
+        return True

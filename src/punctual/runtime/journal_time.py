@@ -1,0 +1,70 @@
+"""The time of a journal, which goes on where it stopped also after the machine was started again."""
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from math import inf
+from typing import Any, TypeVar, cast
+
+from punctual.core.commands import JobCommand
+from punctual.core.events import Event
+from punctual.core.ids import JobId
+from punctual.core.protocols import Executor, Sink
+from punctual.runtime.mailbox import Mailbox
+
+M = TypeVar("M")
+
+#: The fields of messages that are instants.
+_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at"}
+
+
+class JournalTime(Mailbox):
+    """Events and timers in the time of a journal: the monotonic clock minus `shift_s`.
+
+    The shift is 0 for a journal that was begun since the machine was started.
+    """
+
+    def __init__(self, shift_s: float = 0.0) -> None:
+        super().__init__()
+        self.shift_s = shift_s
+
+    def now(self) -> float:
+        return super().now() - self.shift_s
+
+    def pulse(self, beat: Callable[[], None]) -> None:
+        """Have `beat` called every second or so as long as events are waited for or handled."""
+        self._pulse, self._pulse_at = beat, -inf
+
+    def to_machine(self, message: M) -> M:
+        """`message`, in the journal's time, with instants of the monotonic clock."""
+        return moved(message, self.shift_s)
+
+    def from_machine(self, event: Event) -> None:
+        """Enter an event with instants of the monotonic clock."""
+        self.post(moved(event, -self.shift_s))
+
+    def in_journal_time(self, executor: Executor) -> Executor:
+        """`executor`, which knows the monotonic clock only, as one of the journal's time."""
+        return _Shifted(executor, self.shift_s) if self.shift_s else executor
+
+
+class _Shifted:
+    """Converts instants where they enter and leave."""
+
+    def __init__(self, executor: Executor, shift_s: float) -> None:
+        self._executor = executor
+        self._shift_s = shift_s
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        self._executor.perform(moved(command, self._shift_s), self._received_by(sink))
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        self._executor.observe(job, at + self._shift_s, self._received_by(sink))
+
+    def _received_by(self, sink: Sink) -> Sink:
+        return lambda event: sink(moved(event, -self._shift_s))
+
+
+def moved(message: M, by_s: float) -> M:
+    """`message` with all its instants `by_s` later."""
+    instants = [field.name for field in fields(cast(Any, message)) if field.name in _INSTANTS]
+    return cast(M, replace(cast(Any, message), **{name: getattr(message, name) + by_s for name in instants}))

@@ -1,0 +1,199 @@
+"""A host on this machine: its processors, its processes, its run folder and its control socket."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from threading import Lock
+from typing import Any
+
+from punctual import registry
+from punctual.core.events import NodeJoined
+from punctual.core.ids import JobId, NodeId
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.core.scheduler import Scheduler
+from punctual.core.status import StatusBoard
+from punctual.core.timer import Timer
+from punctual.executors.local import LocalExecutor
+from punctual.executors.local.actuator import Choice
+from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.control import ControlHandler
+from punctual.runtime.control_socket import ControlSocket
+from punctual.runtime.host import Host
+from punctual.runtime.journal_time import JournalTime
+from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.planner import InlinePlanner, Planner
+from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.scheduling import new_scheduler
+from punctual.runtime.submission import Submission
+from punctual.store.sqlite import SqliteJournal
+
+#: This machine.
+HERE = NodeId("local")
+
+#: Gets what a job writes; None: the job writes where this process does.
+OnOutput = Callable[[bytes], None] | None
+OutputOf = Callable[[JobId], OnOutput]
+
+#: How long the last messages of jobs that were ended may take.
+_END_S_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """How a host does its work; kept in the run's record, so that who resumes it does it the same way.
+
+    Attributes
+    ----------
+    actuator
+        How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
+    policy
+        Registered name of the policy that shares the machine.
+    """
+
+    actuator: str = "auto"
+    policy: str = "proportional"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
+
+    run: Run
+    journal: SqliteJournal
+    scheduler: Scheduler
+    board: StatusBoard
+    time: JournalTime
+
+
+def capacity_here() -> Resources:
+    """What this process may use of this machine."""
+    return Resources(usable_cores(), usable_gpus())
+
+
+class LocalHost(Host):
+    """Runs jobs as processes of this machine.
+
+    Attributes
+    ----------
+    run_folder
+        Where the run is kept.
+    executor
+        What can be asked about processes: actuator, workers, faults.
+    """
+
+    def __init__(self, state: HostState, executor: LocalExecutor, planner: Planner) -> None:
+        in_journal_time = state.time.in_journal_time(executor)
+        super().__init__(state.scheduler, state.board, in_journal_time, planner, state.journal, state.time)
+        self.run_folder, self.executor = state.run, executor
+        self._journal, self._timers = state.journal, state.time
+        state.time.pulse(executor.renew)
+        #: One thread at a time writes the run's record.
+        self._record_lock = Lock()
+        self.subscribe(self._record_end)
+
+    def submit(self, submission: Submission) -> JobId:
+        job = self._reserve(submission)
+        try:
+            with self._record_lock:
+                self.run_folder.keep_inherited(job, submission.inherited)
+                self.run_folder.record_job(job, "queued")
+        except BaseException:
+            self._release(job)
+            raise
+        self._announce(submission)
+        return job
+
+    def messages(self) -> Iterator[Message]:
+        """The journal up to now, one at a time: that of a long run is large."""
+        return (message for _, message in self._journal.read_from(1))
+
+    def facts(self, job: JobId) -> dict[str, Any]:
+        """What does not change while the job runs: names of its controller and of what enforces its grant."""
+        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
+
+    def end_jobs(self, cause: str) -> None:
+        """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.
+
+        To be called by the thread of `run`, after that has returned.
+        """
+        for status in self.jobs():
+            if not status.ended:
+                self.stop(status.id, cause)
+        self.executor.close()
+        give_up_at = self.now() + _END_S_MAX
+        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
+        self._run_on(lambda: self.all_ended() or self.now() >= give_up_at)
+
+    def _record_end(self, message: Message) -> None:
+        job = ended_by(message)
+        if job is not None and self.has_ended(job):
+            with self._record_lock:
+                self.run_folder.record_end(job, self.status(job).state)
+
+
+@contextmanager
+def local_host(
+    name: str,
+    options: HostOptions,
+    *,
+    output_of: OutputOf = lambda _: None,
+    facts: Mapping[str, Any] | None = None,
+) -> Iterator[LocalHost]:
+    """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
+
+    Parameters
+    ----------
+    name
+        One that can be a file's.
+    output_of
+        Says who gets what a job writes.
+    facts
+        Kept in the run's record (JSON values): command line, wall time.
+
+    Raises
+    ------
+    InvalidSpec
+        Another run has the name, or the options cannot be used here.
+    """
+    run = create_run(name, {**(facts or {}), "options": asdict(options)})
+    with ExitStack() as ending:
+        ending.callback(_tidy, run)
+        journal = ending.enter_context(SqliteJournal(run.journal))
+        scheduler = new_scheduler()
+        state = HostState(
+            run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=JournalTime()
+        )
+        executor = local_executor(run, options.actuator, output_of)
+        host = ending.enter_context(opened(state, executor, options.policy))
+        host.post(NodeJoined(at=host.now(), node=HERE, capacity=capacity_here()))
+        yield host
+
+
+def _tidy(run: Run) -> None:
+    """A run that could not even be put together leaves no journal behind."""
+    run.remove_live_places() if run.jobs() else run.remove()
+
+
+def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+    """Who runs the jobs of `run`."""
+    return LocalExecutor(
+        node=HERE, actuator=actuator, runtime_dir=run.runtime_dir, clock=MonotonicClock(), lease_s=LEASE_S,
+        on_kept=run.record_keeper, environment_of=run.inherited, output_of=output_of, end_file_of=run.end_file,
+    )  # fmt: skip
+
+
+@contextmanager
+def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
+    """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
+    with executor:
+        host = LocalHost(state, executor, _planner(policy))
+        with ControlSocket(state.run.socket, ControlHandler(host, host.facts).answer, take=take):
+            yield host
+        host.end_jobs("Punctual is ending")
+
+
+def _planner(policy: str) -> Planner:
+    return InlinePlanner(registry.load("policies", policy)())

@@ -1,0 +1,232 @@
+"""The folder of a run: one host, its jobs, and what other processes of this user must know of them."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobState
+from punctual.executors.local.keeper_link import read_end
+from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
+from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
+
+_RECORD = "run.json"
+_ENDED: tuple[JobState, ...] = ("finished", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The places of one run.
+
+    Attributes
+    ----------
+    name
+        That of its host; an earlier run of the same name is kept as ``name.1``.
+    """
+
+    name: str
+    runtime_dir: Path
+    state_dir: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.runtime_dir / "control.sock"
+
+    @property
+    def journal(self) -> Path:
+        return self.state_dir / "journal.db"
+
+    def record(self) -> dict[str, Any]:
+        """What was written down about the run's process; empty if there is none or it cannot be read."""
+        return _read_json(self.runtime_dir / _RECORD) or _read_json(self.state_dir / _RECORD)
+
+    def is_live(self) -> bool:
+        """Whether the process that steers this run's jobs is still there."""
+        return is_alive(_read_json(self.runtime_dir / _RECORD))
+
+    def machine(self) -> str | None:
+        """The other machine that has this run, or had it: both see the same folder. None: this one."""
+        record = self.record()
+        there = record.get("machine", os.uname().nodename)
+        return None if is_of_this_boot(record) or there == os.uname().nodename else there
+
+    # Its jobs.
+
+    def jobs(self) -> dict[JobId, JobState]:
+        """The run's jobs in order of submission, as last written down; those of a killed host may have ended since."""
+        jobs = _read_json(self.state_dir / _RECORD).get("jobs", {})
+        return {JobId(job): state for job, state in jobs.items()} if isinstance(jobs, dict) else {}
+
+    def open_jobs(self) -> list[JobId]:
+        """The jobs that are not known to have ended."""
+        return [job for job, state in self.jobs().items() if state not in _ENDED]
+
+    def record_job(self, job: JobId, state: JobState) -> None:
+        """Write down how a job stands; for the process that steers it, and by one thread at a time."""
+        record = _read_json(self.state_dir / _RECORD)
+        record["jobs"] = {**record.get("jobs", {}), job: state}
+        _write_json(self.state_dir / _RECORD, record)
+
+    def keeper_pid(self, job: JobId) -> int | None:
+        """The process that keeps the job, if it is there; it outlives the one that steers it."""
+        record = _read_json(self._keeper_record(job))
+        return record["pid"] if is_alive(record) else None
+
+    def record_keeper(self, job: JobId, pid: int) -> None:
+        """Write down who keeps the job, for the case that the host is killed."""
+        _write_json(self._keeper_record(job), process_record(pid))
+
+    def kept_jobs(self) -> list[JobId]:
+        """The jobs that run on, steered or not."""
+        return [job for job in self.jobs() if self.keeper_pid(job) is not None]
+
+    def end_file(self, job: JobId) -> Path:
+        """Where the job's keeper leaves its last words."""
+        return self.runtime_dir / f"{job}.end.json"
+
+    def unheard_end(self, job: JobId) -> dict[str, Any] | None:
+        """The last words of the keeper of an open job that is gone; None: it has none."""
+        return read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
+
+    def _keeper_record(self, job: JobId) -> Path:
+        return self.runtime_dir / f"{job}.keeper.json"
+
+    # What a job needs to be started, and must not be in the journal.
+
+    def keep_inherited(self, job: JobId, variables: Mapping[str, str]) -> None:
+        """Keep the variables that the job gets from its user's shell; only this user can read them."""
+        with refused_if_unwritable(self.state_dir):
+            _write_json(self._inherited_file(job), dict(variables))
+
+    def inherited(self, job: JobId) -> dict[str, str]:
+        """The variables that were kept for the job; empty if it has ended."""
+        return _read_json(self._inherited_file(job))
+
+    def record_end(self, job: JobId, state: JobState) -> None:
+        """Write down that the job has ended, and remove what only an open job needs."""
+        self.record_job(job, state)
+        for file in (self._inherited_file(job), self._keeper_record(job), self.end_file(job)):
+            file.unlink(missing_ok=True)
+
+    def _inherited_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.environment.json"
+
+    # Its process.
+
+    def record_steering(self) -> None:
+        """Write down that this process steers the run from now on, in place of the one that has died."""
+        with refused_if_unwritable(self.runtime_dir.parent):
+            self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
+            _write_json(self.runtime_dir / _RECORD, {**self.record(), **process_record(os.getpid())})
+
+    def remove_live_places(self) -> None:
+        """Remove what only a live run needs; its journal stays."""
+        shutil.rmtree(self.runtime_dir, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything, the journal too."""
+        self.remove_live_places()
+        shutil.rmtree(self.state_dir, ignore_errors=True)
+
+
+def run_named(name: str) -> Run:
+    """The places of a run of this name, whether they are there or not."""
+    return Run(name, runtime_root() / name, state_root() / name)
+
+
+def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
+    """Make the places of a new run of this process.
+
+    The journal of an earlier run of the same name is kept under the name with a number added.
+
+    Parameters
+    ----------
+    name
+        One that can be a file's.
+    facts
+        Kept in the run's record beside process id and its start (JSON values): command line, wall time.
+
+    Raises
+    ------
+    InvalidSpec
+        A run of this name has jobs that have not ended, or nothing can be written where runs live.
+    """
+    run = run_named(name)
+    record = {**(facts or {}), "name": name, **process_record(os.getpid())}
+    with refused_if_unwritable(run.runtime_dir.parent):
+        _claim(run, record)
+    with refused_if_unwritable(run.state_dir.parent):
+        _keep_earlier(run.state_dir)
+        run.state_dir.mkdir(mode=0o700)
+        _write_json(run.state_dir / _RECORD, {**record, "jobs": {}})
+    return run
+
+
+def _claim(run: Run, record: Mapping[str, Any]) -> None:
+    """Put the runtime folder, record included, in its place in one step: of two processes one gets the name."""
+    prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
+    try:
+        _write_json(prepared / _RECORD, record)
+        _check_free(run)
+        while not _renamed(prepared, run.runtime_dir):
+            _check_free(run)
+            shutil.rmtree(run.runtime_dir, ignore_errors=True)
+    finally:
+        shutil.rmtree(prepared, ignore_errors=True)
+
+
+def _check_free(run: Run) -> None:
+    """Raise unless the name may be used: nothing that anybody waits for has it."""
+    if run.is_live() or run.kept_jobs():
+        got, remedy = f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
+    elif run.machine() is not None and run.runtime_dir.exists():
+        got = f"'{run.name}', a run of machine '{run.machine()}'"
+        remedy = f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
+    elif run.open_jobs():
+        got = f"'{run.name}', which was interrupted"
+        remedy = f"Resume it (`punctual attach {run.name}`), give it up (`punctual stop {run.name}`), or choose another name."
+    else:
+        return
+    raise InvalidSpec("`name` must be that of no live run", got, f"job '{run.name}'", remedy)
+
+
+def _renamed(source: Path, target: Path) -> bool:
+    """Whether `source` took the place of `target`; not if there is something in it."""
+    try:
+        source.rename(target)
+    except OSError:
+        if not target.exists():
+            raise
+        return False
+    return True
+
+
+def _keep_earlier(folder: Path) -> None:
+    number = 1
+    while folder.exists():
+        kept = folder.with_name(f"{folder.name}.{number}")
+        if not kept.exists():
+            folder.rename(kept)
+        number += 1
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace the file in one step; only this user can read it. Its folder is this user's alone."""
+    prepared = path.with_name(f".{path.name}.{os.getpid()}")
+    prepared.touch(mode=0o600)
+    prepared.write_text(json.dumps(value), encoding="utf-8")
+    prepared.replace(path)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return value if isinstance(value, dict) else {}
+    return {}

@@ -1,0 +1,141 @@
+"""The runs of this user on this machine, their jobs, and whether anybody steers them."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.runtime.paths import runtime_root, state_root
+from punctual.runtime.run_folder import Run, run_named
+from punctual.store.sqlite import SqliteJournal
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+#: An error names at most so many jobs; a user may have hundreds.
+_N_NAMED = 8
+
+#: *steered*: the host that has the job is there. *unsteered*: it was killed, and the job runs on. *interrupted*: neither
+#: is there, and the job had not ended. *elsewhere*: another machine has it. *ended*: there is nothing left to steer.
+Steering = Literal["steered", "unsteered", "interrupted", "elsewhere", "ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job in the folder of its run.
+
+    Attributes
+    ----------
+    title
+        Its name; with a number if a later run has taken the name.
+    """
+
+    run: Run
+    job: JobId
+    title: str
+    steering: Steering
+
+
+def known_runs() -> list[Run]:
+    """All runs that have left a journal, by name."""
+    return _runs_in(state_root())
+
+
+def known_jobs() -> list[KnownJob]:
+    """All jobs of all runs, by run and in order of submission."""
+    return [job for run in known_runs() for job in jobs_of(run)]
+
+
+def open_jobs() -> list[KnownJob]:
+    """The jobs that have not ended, as far as is known."""
+    return [job for job in known_jobs() if job.steering != "ended"]
+
+
+def jobs_of(run: Run) -> list[KnownJob]:
+    """The jobs of a run in order of submission."""
+    numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
+    suffix = numbered[1] if numbered else ""
+    still_open = set(run.open_jobs())
+    jobs = list(run.jobs()) or [JobId(run.name)]  # a run without a record of its jobs had one, of its name
+    return [
+        KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, job in still_open))
+        for job in jobs
+    ]
+
+
+def live_folders() -> list[Run]:
+    """All runs that have something in the runtime folder, whether anything of them runs or not, by name."""
+    return _runs_in(runtime_root())
+
+
+def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
+    """The job named `text`, or the only one whose name begins so; None: the only one there is.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, or more than one.
+    """
+    jobs = list(among)
+    exact = [job for job in jobs if job.title == text]
+    matching = exact or [job for job in jobs if job.title.startswith(text or "")]
+    if len(matching) == 1:
+        return matching[0]
+    raise _ambiguous(text, matching, jobs)
+
+
+def _steering(run: Run, job: JobId, is_open: bool) -> Steering:
+    if not is_open:
+        return "ended"
+    if run.is_live():
+        return "steered"
+    if run.keeper_pid(job) is not None:
+        return "unsteered"
+    if run.unheard_end(job) is not None:
+        return "ended"
+    return "interrupted" if run.machine() is None else "elsewhere"
+
+
+def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob]) -> InvalidSpec:
+    must, where = "the name must be that of exactly one job, or its beginning", "the jobs of this user"
+    said = "no name" if text is None else f"'{text}'"
+    if not jobs:
+        return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
+    known = [job.title for job in (matching or jobs)]
+    more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
+    got = f"{said}, which fits {len(matching)} of {len(jobs)}"
+    return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
+
+
+def _runs_in(root: Path) -> list[Run]:
+    names = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and _NAME.fullmatch(folder.name))
+    return [run_named(name) for name in names]
+
+
+def messages_of(run: Run) -> list[Message]:
+    """All messages of the run's journal, oldest first."""
+    with SqliteJournal(run.journal, read_only=True) as journal:
+        return [message for _, message in journal.read_from(1)]
+
+
+def job_to_tell_of(text: str | None) -> KnownJob:
+    """The job that `text` names or begins, ended or not; None: the only one that is steered, or else the last one.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, or more than one.
+    """
+    jobs = known_jobs()
+    if text is not None:
+        return find_job(text, jobs)
+    steered = [job for job in jobs if job.steering == "steered"]
+    return find_job(None, steered or sorted(jobs, key=_written_at)[-1:])
+
+
+def _written_at(job: KnownJob) -> float:
+    """When the journal of the job's run was last written; 0: it has none."""
+    journal = job.run.journal
+    return journal.stat().st_mtime if journal.exists() else 0.0

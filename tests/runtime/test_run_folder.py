@@ -1,0 +1,175 @@
+"""The folder of a run: whose a name is, what it says of jobs and processes, and what others may read of it."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.runtime import paths, run_folder
+from punctual.runtime.process_record import process_record, start_ticks
+from punctual.runtime.run_folder import Run, create_run
+
+A = JobId("train-3f2a")
+#: Of a process that is gone.
+GONE = {"pid": 2**22 + 1, "start_ticks": 1}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def leave_behind(name: str, **record: object) -> Run:
+    """A run whose process is gone."""
+    run = create_run(name)
+    (run.runtime_dir / "run.json").write_text(json.dumps({"name": name, **record}))
+    return run
+
+
+def known() -> list[str]:
+    return sorted(folder.name for folder in paths.state_root().iterdir())
+
+
+def test_a_run_has_its_places_and_they_are_private(home: Path) -> None:
+    run = create_run(A, {"argv": ["python", "train.py"]})
+    for folder in (run.runtime_dir, run.state_dir):
+        assert folder.is_relative_to(home)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE((folder / "run.json").stat().st_mode) == 0o600
+    assert run.record()["argv"] == ["python", "train.py"]
+    assert run.record()["pid"] == os.getpid()
+    assert run.is_live()
+    run.remove_live_places()
+    assert not run.is_live()
+    assert run.record()["argv"] == ["python", "train.py"]
+
+
+def test_it_says_which_jobs_there_are_and_which_have_ended() -> None:
+    run = create_run("host")
+    for name in ("b", "a"):
+        run.record_job(JobId(name), "queued")
+    run.record_end(JobId("b"), "failed")
+    assert run.jobs() == {"b": "failed", "a": "queued"}
+    assert run.open_jobs() == ["a"]
+    assert run.record()["pid"] == os.getpid()
+
+
+def test_what_a_job_inherits_is_readable_by_its_user_only_and_goes_with_its_end() -> None:
+    run = create_run(A)
+    run.keep_inherited(A, {"TOKEN": "s3cret"})
+    (file,) = [path for path in run.state_dir.iterdir() if "s3cret" in path.read_text()]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert run.inherited(A) == {"TOKEN": "s3cret"}
+    run.record_job(A, "queued")
+    run.record_end(A, "finished")
+    assert not file.exists()
+
+
+def test_a_live_name_is_taken() -> None:
+    run = create_run(A)
+    with pytest.raises(InvalidSpec, match="live run") as caught:
+        create_run(A)
+    assert A in caught.value.remedy
+    assert run.is_live()
+
+
+def test_the_name_of_a_dead_run_is_free_and_its_journal_is_kept() -> None:
+    for text in ("first", "second", "third"):
+        run = leave_behind(A, **GONE)
+        run.journal.write_text(text)
+    kept = {name: (paths.state_root() / name / "journal.db").read_text() for name in known()}
+    assert kept == {A: "third", f"{A}.1": "first", f"{A}.2": "second"}
+
+
+def test_a_kept_job_outlives_its_host_and_keeps_its_name() -> None:
+    run = leave_behind(A, **GONE)
+    run.record_job(A, "queued")
+    run.record_keeper(A, os.getpid())
+    assert (run.is_live(), run.keeper_pid(A), run.kept_jobs()) == (False, os.getpid(), [A])
+    with pytest.raises(InvalidSpec, match="live run"):
+        create_run(A)
+
+
+def test_the_name_of_an_interrupted_job_is_taken_until_it_is_resumed_or_given_up() -> None:
+    run = leave_behind(A, **GONE)
+    run.record_job(A, "queued")
+    with pytest.raises(InvalidSpec, match="interrupted") as caught:
+        create_run(A)
+    assert f"punctual attach {A}" in caught.value.remedy
+    run.record_end(A, "failed")
+    assert create_run(A).is_live()
+
+
+def test_another_process_may_steer_what_a_dead_one_left() -> None:
+    run = leave_behind(A, **GONE, argv=["python"])
+    assert not run.is_live()
+    run.record_steering()
+    assert run.is_live()
+    assert (run.record()["argv"], run.record()["pid"]) == (["python"], os.getpid())
+
+
+def test_what_the_machine_s_restart_has_removed_is_made_again() -> None:
+    run = create_run(A)
+    run.remove_live_places()
+    run.record_steering()
+    assert run.is_live()
+
+
+def test_a_run_of_another_machine_is_not_live_and_its_name_not_free() -> None:
+    run = leave_behind(A, **{**process_record(os.getpid()), "machine": "there", "boot": "another"})
+    assert (run.is_live(), run.machine()) == (False, "there")
+    with pytest.raises(InvalidSpec, match="machine 'there'"):
+        create_run(A)
+
+
+def test_a_run_from_before_this_machine_was_started_again_is_dead() -> None:
+    run = leave_behind(A, **{**process_record(os.getpid()), "boot": "before"})
+    assert (run.is_live(), run.machine()) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {}, {"pid": "x"}, {"pid": os.getpid()}, {"pid": os.getpid(), "start_ticks": 1},
+        {"pid": 2**22 + 1, "start_ticks": None},
+    ],
+)  # fmt: skip
+def test_a_record_that_fits_no_process_is_of_a_dead_run(record: dict[str, object]) -> None:
+    assert not leave_behind(A, **record).is_live()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_damaged_record_is_of_a_dead_run(text: str) -> None:
+    run = create_run(A)
+    (run.runtime_dir / "run.json").write_text(text)
+    assert not run.is_live()
+
+
+def test_a_process_that_ended_is_not_live() -> None:
+    program = f"from punctual.runtime.run_folder import create_run; print(create_run('{A}').is_live())"
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ended.stdout == "True\n"
+    assert known() == [A]
+    assert not run_folder.run_named(A).is_live()
+
+
+def test_a_run_that_cannot_be_written_down_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system", "/home/a/.new-1")
+
+    monkeypatch.setattr(run_folder.tempfile, "mkdtemp", refuse)
+    with pytest.raises(InvalidSpec, match="Read-only file system for '/"):
+        create_run(A)
+
+
+def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
+    record = process_record(os.getpid())
+    assert record["start_ticks"] == start_ticks(os.getpid())
+    assert start_ticks(2**22 + 1) is None

@@ -1,0 +1,176 @@
+"""The jobs of this user: whether anybody steers them, how one is found by its name, and what is swept away."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, JobFinished, JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.runtime import paths
+from punctual.runtime.process_record import boot_id
+from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_jobs
+from punctual.runtime.sweeping import give_up, sweep
+from punctual.store.sqlite import SqliteJournal
+
+A = JobId("train-3f2a")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def submitted(run: Run, *jobs: str) -> None:
+    """Have jobs in the run's record and journal."""
+    specs = [JobSpec(id=JobId(job), ceiling=Resources(1)) for job in jobs]
+    with SqliteJournal(run.journal) as journal:
+        journal.append([JobSubmitted(at=5.0, spec=spec) for spec in specs])
+    for spec in specs:
+        run.record_job(spec.id, "queued")
+
+
+def killed(run: Run) -> None:
+    """The process of the run is gone."""
+    (run.runtime_dir / "run.json").write_text(json.dumps({"name": run.name, "pid": 2**22 + 1, "start_ticks": 1}))
+
+
+def ended_unheard(run: Run, job: str, code: int) -> None:
+    """What a keeper leaves of a job that nobody steers."""
+    words = {"ended": code, "at_ns": 9_000_000_000, "usage": "", "core_s": 1.0, "boot": boot_id()}
+    run.end_file(JobId(job)).write_text(json.dumps(words))
+
+
+def steering() -> dict[str, str]:
+    return {job.title: job.steering for job in known_jobs()}
+
+
+def test_a_job_is_steered_as_long_as_its_host_is_there() -> None:
+    run = create_run("host")
+    submitted(run, "a", "b")
+    assert steering() == {"a": "steered", "b": "steered"}
+    run.record_end(JobId("a"), "finished")
+    assert steering() == {"a": "ended", "b": "steered"}
+    assert [job.title for job in open_jobs()] == ["b"]
+
+
+def test_no_job_of_a_killed_host_is_dropped() -> None:
+    run = create_run("host")
+    submitted(run, "kept", "gone", "finished", "failed")
+    run.record_keeper(JobId("kept"), os.getpid())
+    ended_unheard(run, "finished", 0)
+    ended_unheard(run, "failed", 137)
+    killed(run)
+    assert steering() == {"kept": "unsteered", "gone": "interrupted", "finished": "ended", "failed": "ended"}
+
+
+def test_after_a_restart_of_the_machine_all_jobs_are_interrupted() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    run.remove_live_places()  # which many machines do
+    assert steering() == {"a": "interrupted"}
+
+
+def test_jobs_of_another_machine_are_told_as_such() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    for folder in (run.runtime_dir, run.state_dir):
+        record = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**record, "machine": "there", "boot": "another"}))
+    assert steering() == {"a": "elsewhere"}
+    sweep()
+    assert run.runtime_dir.exists()
+
+
+def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
+    run = create_run("host")
+    submitted(run, "a", "b")
+    ended_unheard(run, "a", 0)
+    ended_unheard(run, "b", 137)
+    killed(run)
+    sweep()
+    assert run.jobs() == {"a": "finished", "b": "failed"}
+    assert not run.runtime_dir.exists()
+    assert ends_of(run) == [
+        JobFinished(at=9.0, job=JobId("a"), landed_at=9.0),
+        JobFailed(at=9.0, job=JobId("b"), cause="its process was ended by SIGKILL", exit_code=137),
+    ]
+
+
+def test_a_job_that_is_given_up_is_not_resumed() -> None:
+    run = create_run(A)
+    submitted(run, A)
+    run.keep_inherited(A, {"TOKEN": "s3cret"})
+    killed(run)
+    give_up(run, [A], "given up")
+    assert steering() == {A: "ended"}
+    assert ends_of(run) == [JobFailed(at=5.0, job=A, cause="given up")]
+    assert run.inherited(A) == {}
+
+
+def test_what_is_needed_is_not_swept_away() -> None:
+    unsteered, interrupted, live, dead = (create_run(name) for name in ("unsteered", "interrupted", "live", "dead"))
+    for run in (unsteered, interrupted, live):
+        submitted(run, run.name)
+    unsteered.record_keeper(JobId("unsteered"), os.getpid())
+    for run in (unsteered, interrupted, dead):
+        killed(run)
+    sweep()
+    assert [run.runtime_dir.exists() for run in (unsteered, interrupted, live, dead)] == [True, True, True, False]
+
+
+def test_a_job_of_an_earlier_run_has_a_number() -> None:
+    for _ in range(2):
+        run = create_run(A)
+        submitted(run, A)
+        run.record_end(A, "finished")
+        run.remove_live_places()
+    host = create_run("host")
+    submitted(host, "b")
+    host.record_end(JobId("b"), "finished")
+    host.remove_live_places()
+    submitted(create_run("host"), "b")
+    assert sorted(steering()) == ["b", "b.1", A, f"{A}.1"]
+
+
+def ends_of(run: Run) -> list[Message]:
+    return [message for message in messages_of(run) if not isinstance(message, JobSubmitted)]
+
+
+def jobs(*names: str) -> list[KnownJob]:
+    return [KnownJob(Run(name, Path(), Path()), JobId(name), name, "steered") for name in names]
+
+
+def test_a_job_is_found_by_its_name_or_beginning() -> None:
+    known = jobs("train", "train-2", "other")
+    assert find_job("train", known).job == "train"
+    assert find_job("o", known).job == "other"
+    assert find_job("train-", known).job == "train-2"
+    assert find_job(None, known[:1]).job == "train"
+
+
+@pytest.mark.parametrize(("text", "named"), [("zzz", "a-1, a-2"), ("a", "a-1, a-2"), (None, "a-1, a-2")])
+def test_it_is_said_which_jobs_there_are(text: str | None, named: str) -> None:
+    with pytest.raises(InvalidSpec, match="exactly one job") as caught:
+        find_job(text, jobs("a-1", "a-2"))
+    assert named in caught.value.remedy
+
+
+def test_it_is_said_that_there_are_none() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        find_job(None, [])
+    assert "there are none" in caught.value.got
+    assert "punctual run" in caught.value.remedy
+
+
+def test_only_some_of_many_are_named() -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        find_job(None, jobs(*(f"a-{number:03}" for number in range(300))))
+    assert caught.value.remedy.endswith("a-007 and 292 more.")
