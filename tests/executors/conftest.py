@@ -21,7 +21,8 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.local import LocalExecutor
-from punctual.executors.local.actuator import FOLDER, Unusable
+from punctual.executors.local.actuator import Unusable
+from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.mounts import hierarchy
@@ -154,8 +155,14 @@ def is_alive(pid: int) -> bool:
 
 def groups_of(pid: int) -> list[Path]:
     """Control groups that were made by process `pid`."""
-    trees = [tree.own / FOLDER for controller in ("cpu", "cpuacct") if (tree := hierarchy(controller))]
+    controllers = ("cpu", "cpuacct", "freezer", "")
+    trees = [tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))]
     return [group for tree in trees for group in tree.glob(f"{pid}-*")]
+
+
+def quotas_of(pid: int) -> list[Path]:
+    """The files of these groups that say what they may use."""
+    return [file for group in groups_of(pid) if (file := group / "cpu.cfs_quota_us").exists()]
 
 
 def pages_of(pid: int) -> list[Path]:

@@ -9,16 +9,15 @@ from tests.executors.conftest import SPIN, until
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.executors.local import actuator as actuators
+from punctual.executors.local import cgroup_files
 from punctual.executors.local.actuator import (
     Actuator,
     Unusable,
     choose,
-    group_name,
     quota_us,
-    remove_abandoned,
     try_out,
 )
+from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.mounts import Hierarchy, hierarchy, is_in_memory
@@ -134,7 +133,7 @@ def test_abandoned_groups_are_removed_and_no_others(tmp_path: Path) -> None:
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """New groups come with their files, as the kernel makes them."""
-    original = actuators.make_dir
+    original = cgroup_files.make_dir
 
     def make_dir(folder: Path) -> None:
         original(folder)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, pages_of, until
+from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, pages_of, quotas_of, until
 from tests.waiting import PATIENCE_S
 
 from punctual.core.commands import StopJob
@@ -364,14 +364,16 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
         [sys.executable, "-c", CONTROLLER.format(reads=reads), str(tmp_path), actuator], cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    until((tmp_path / "up").exists)
-    until((tmp_path / "pid").exists)
-    pid = int(until((tmp_path / "pid").read_text))
-    groups = groups_of(controller.pid)
-    assert bool(groups) == (actuator != "pacing")
-    controller.kill()
-    controller.wait()
-    for quota in [group / "cpu.cfs_quota_us" for group in groups if "cpuacct" not in group.parts]:
+    try:
+        until((tmp_path / "up").exists)
+        until((tmp_path / "pid").exists)
+        pid = int(until((tmp_path / "pid").read_text))
+        quotas = quotas_of(controller.pid)
+        assert bool(quotas) == (actuator != "pacing")
+    finally:
+        controller.kill()
+        controller.wait()
+    for quota in quotas:
         until(lambda quota=quota: quota.read_text() == "-1\n")  # type: ignore[misc]
     assert is_alive(pid)
     (tmp_path / "go").touch()
@@ -460,8 +462,8 @@ def test_a_stopped_job_saves_without_a_quota(stage: Stage, quota: str, tmp_path:
     stage.look_until(lambda report: report.steps_done > 0)
     stage.resized(0.05)
     stage.stop()
-    (group,) = [group for group in groups_of(os.getpid()) if "cpuacct" not in group.parts]
-    assert (group / "cpu.cfs_quota_us").read_text() == "-1\n"
+    (quota_file,) = quotas_of(os.getpid())
+    assert quota_file.read_text() == "-1\n"
     stage.ended()
     assert (tmp_path / "saved").exists()
 

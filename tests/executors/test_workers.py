@@ -158,9 +158,11 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     code = hesitant(tmp_path)
     (tmp_path / "agent.py").write_text(code)
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2])
-    until((tmp_path / "asked").exists)
-    controller.kill()
-    controller.wait()
+    try:
+        until((tmp_path / "asked").exists)
+    finally:
+        controller.kill()
+        controller.wait()
     kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
     assert kept is not None
     stage.prepare(code)

@@ -64,6 +64,22 @@ class Reconciler:
             submitted_at=job.submitted_at,
             **self._asked(job, at),
         )
+        self._outbox.put(command, job)
+
+    def _resize(self, job: JobRecord, at: float) -> None:
+        if job.target and (job.status == "starting" or job.is_relaunched):  # the last launch was not answered
+            job.is_relaunched = True
+            self._launch(job, at)
+        elif self._may_ask(job, at):
+            command = ResizeJob(at=at, job=job.spec.id, pacing=job.pacing(), **self._asked(job, at))
+            self._outbox.put(command, job)
+
+    def _stop(self, job: JobRecord, at: float) -> None:
+        waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
+        if waiting or job.stop_cause is None:
+            return
+        job.status, job.asked_at = "stopping", at
+        self._cache.touch(job.spec.id)
         self._outbox.put(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
 

@@ -97,7 +97,7 @@ def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
     if snapshot is not None:
         sequence, saved = snapshot
         scheduler_state, board_state = loads(saved)
-        scheduler.load(scheduler_state)  # type: ignore[attr-defined]
+        scheduler.load(scheduler_state)
         board.load(board_state)
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
         last_at = max(last_at, message.at)

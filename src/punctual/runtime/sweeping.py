@@ -5,7 +5,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
-from punctual.executors.local.job_run import cause_of
+from punctual.executors.local.ending import cause_of
 from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders

@@ -2,24 +2,19 @@
 
 import math
 import os
-import re
-import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
+from punctual.executors.local.freezer import Freezer
 
 #: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
 PERIOD_US = 20_000
 #: The kernel takes no shorter quota.
 QUOTA_US_MIN = 1_000
-
-#: Folder around the groups of all jobs, in each hierarchy.
-FOLDER = "punctual"
 
 
 class Unusable(Exception):
@@ -32,21 +27,16 @@ class Unusable(Exception):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupFiles:
-    """The files of a group that the keeper must know; see `punctual.executors.local.keeper.LaunchRequest`."""
-
-    entrances: tuple[Path, ...] = ()
-    lift: tuple[tuple[Path, str], ...] = ()
-    usage_file: Path | None = None
-    remove_dirs: tuple[Path, ...] = ()
-
-
 class Group(Protocol):
     """One job under an actuator."""
 
     @property
     def files(self) -> CgroupFiles: ...
+
+    @property
+    def freezer(self) -> Freezer:
+        """What pauses the job."""
+        ...
 
     def grant(self, cores: float) -> float:
         """Put `cores` in force and return what is, as read back; raises `OSError`."""
@@ -156,44 +146,6 @@ def quota_us(cores: float, n_cpus: int) -> int | None:
     if cores >= n_cpus:
         return None
     return max(QUOTA_US_MIN, math.floor(cores * PERIOD_US + 1e-6))
-
-
-def group_name(job: JobId) -> str:
-    """A folder's name for the job, unlike any other; begins with the id of this process, see `remove_abandoned`."""
-    return f"{os.getpid()}-{file_name(job)}-{secrets.token_hex(3)}"
-
-
-def file_name(job: JobId) -> str:
-    """The job's name, as far as a file may be called so."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", job)[:64]
-
-
-def make_dir(folder: Path) -> None:
-    """Make `folder` and the one around it, which another job's end may remove at any moment."""
-    for _ in range(5):
-        try:
-            folder.mkdir(parents=True)
-        except FileNotFoundError:
-            continue
-        return
-    folder.mkdir(parents=True)
-
-
-def remove_abandoned(parent: Path) -> None:
-    """Remove empty groups under `parent` whose Punctual and keeper were both killed."""
-    if not parent.is_dir():
-        return
-    for folder in parent.iterdir():
-        pid = folder.name.partition("-")[0]
-        if folder.is_dir() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            remove_dir(folder)
-    remove_dir(parent)
-
-
-def remove_dir(folder: Path) -> None:
-    """Remove a control group if nobody needs it."""
-    with suppress(OSError):  # processes or groups in it, or gone already
-        folder.rmdir()
 
 
 def try_out(actuator: Actuator) -> None:

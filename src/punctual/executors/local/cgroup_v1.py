@@ -5,17 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import (
-    FOLDER,
-    PERIOD_US,
-    CgroupFiles,
-    Unusable,
-    group_name,
-    make_dir,
-    quota_us,
-    remove_abandoned,
-    try_out,
-)
+from punctual.executors.local.actuator import PERIOD_US, Unusable, quota_us, try_out
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
+from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of a job against what else runs, of which each process counts 1024.
@@ -29,27 +21,34 @@ class CgroupV1:
     ----------
     cpu, cpuacct
         Folders below which groups are made; None: that hierarchy is not mounted.
+    freezer
+        The same for what pauses jobs; None: signals do.
     """
 
     name = "cgroup-v1"
     can_cap = True
 
-    def __init__(self, cpu: Path | None, cpuacct: Path | None, n_cpus: int | None = None) -> None:
+    def __init__(
+        self, cpu: Path | None, cpuacct: Path | None, n_cpus: int | None = None, freezer: Path | None = None
+    ) -> None:
         self._cpu = cpu
         self._cpuacct = cpuacct
+        self._freezer = freezer
         self._n_cpus = n_cpus or os.cpu_count() or 1
 
     @classmethod
     def found(cls) -> "CgroupV1":
         """The hierarchies of this machine, below the groups this process is in."""
         cpu, cpuacct = hierarchy("cpu"), hierarchy("cpuacct")
-        return cls(None if cpu is None else cpu.own, None if cpuacct is None else cpuacct.own)
+        return cls(None if cpu is None else cpu.own, None if cpuacct is None else cpuacct.own, freezer=usable_freezer())
 
     def check(self) -> None:
         for controller, folder in (("cpu", self._cpu), ("cpuacct", self._cpuacct)):
             if folder is None:
                 raise Unusable(f"no '{controller}' hierarchy is mounted")
             remove_abandoned(folder / FOLDER)
+        if self._freezer is not None:
+            remove_abandoned(self._freezer / FOLDER)
         try_out(self)
 
     def keeper_prefix(self) -> Sequence[str]:
@@ -65,28 +64,33 @@ class CgroupV1:
             make_dir(folder)
         _protect(folders[0].parent, self._n_cpus)
         _protect(folders[0], 1)
-        return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
+        freezer = None if self._freezer is None else self._freezer / FOLDER / name
+        if freezer is not None:
+            make_dir(freezer)
+        return CgroupV1Group(folders[0], folders[-1], self._n_cpus, freezer_of(freezer, keeper_pid))
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
-        folders = [entrance.parent for entrance in files.entrances]
-        return CgroupV1Group(folders[0], folders[-1], self._n_cpus)
+        freezer = folder_in(files)
+        folders = [entrance.parent for entrance in files.entrances if entrance.parent != freezer]
+        return CgroupV1Group(folders[0], folders[-1], self._n_cpus, freezer_of(freezer, keeper_pid))
 
 
 class CgroupV1Group:
     """A job's group in both hierarchies; see `punctual.executors.local.actuator.Group`."""
 
-    def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int) -> None:
+    def __init__(self, cpu: Path, cpuacct: Path, n_cpus: int, freezer: Freezer) -> None:
         self._n_cpus = n_cpus
         self._quota = cpu / "cpu.cfs_quota_us"
         self._period = cpu / "cpu.cfs_period_us"
         self._members = cpu / "cgroup.procs"
         folders = tuple(dict.fromkeys((cpu, cpuacct)))
         self._usage = cpuacct / "cpuacct.usage"
+        self.freezer = freezer
         self.files = CgroupFiles(
-            entrances=tuple(folder / "cgroup.procs" for folder in folders),
-            lift=((self._quota, "-1"),),
+            entrances=(*(folder / "cgroup.procs" for folder in folders), *freezer.files.entrances),
+            lift=((self._quota, "-1"), *freezer.files.lift),
             usage_file=self._usage,
-            remove_dirs=(*folders, *(folder.parent for folder in folders)),
+            remove_dirs=(*folders, *(folder.parent for folder in folders), *freezer.files.remove_dirs),
         )
         self._period.write_text(str(PERIOD_US))
 

@@ -5,17 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import (
-    FOLDER,
-    PERIOD_US,
-    CgroupFiles,
-    Unusable,
-    group_name,
-    make_dir,
-    quota_us,
-    remove_abandoned,
-    try_out,
-)
+from punctual.executors.local.actuator import PERIOD_US, Unusable, quota_us, try_out
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
+from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of a job against what else runs, which counts 100, and the largest the kernel takes.
@@ -68,23 +60,24 @@ class CgroupV2:
         make_dir(folder)
         enable_cpu(folder.parent)
         _protect(folder.parent, self._n_cpus)
-        return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent))
+        return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV2Group":
-        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs)
+        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
 
 
 class CgroupV2Group:
     """A job's group; see `punctual.executors.local.actuator.Group`."""
 
-    def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...]) -> None:
+    def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...], keeper_pid: int) -> None:
         self._n_cpus = n_cpus
         self._quota = folder / "cpu.max"
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
+        self.freezer: Freezer = freezer_of(folder, keeper_pid)
         self.files = CgroupFiles(
             entrances=(self._members,),
-            lift=((self._quota, f"max {PERIOD_US}"),),
+            lift=((self._quota, f"max {PERIOD_US}"), *self.freezer.files.lift),
             usage_file=self._usage,
             remove_dirs=remove_dirs,
         )

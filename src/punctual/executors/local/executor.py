@@ -203,6 +203,8 @@ class LocalExecutor:
         if run is not None and not run.ended:
             run.relaunch(command.request, sink)
             return
+        if run is not None and command.at <= run.told_end_at:
+            return  # its end answers: that was on its way when the command was made
         events = JobEvents(command.job, self._context.node, self._context.clock)
         if command.program is None:
             sink(events.failed("the executor was given no program for it"))

@@ -1,6 +1,7 @@
-"""What one process of a job holds: its quota, and the workers that the quota is for."""
+"""What one process of a job holds: its quota, the workers that the quota is for, or nothing while it is paused."""
 
 import math
+import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -9,6 +10,9 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.workers import n_workers_in
+
+#: How long it may take until all processes of a job stand still.
+_FREEZE_S_MAX = 10.0
 
 
 class JobGrant:
@@ -28,6 +32,8 @@ class JobGrant:
         self._workers = process.workers
         self._amount = amount
         self._cores = process.first_cores
+        self._freezes = self._stands_still = False
+        self._give_up_at = math.inf
 
     @classmethod
     def adopted(cls, spec: JobSpec, process: JobProcess, amount: Resources) -> "JobGrant":
@@ -40,27 +46,35 @@ class JobGrant:
 
     @property
     def held(self) -> Resources:
-        """What the process holds, as last read back."""
+        """What the process holds, as last read back; one that is paused keeps its memory and its devices."""
         return replace(self._amount, cores=self._cores)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process stands still, or is to."""
+        return self._freezes
+
     def put(self, amount: Resources, line: PacingLine | None) -> bool:
-        """Put `amount` and the pacing line in force; raises `OSError`.
+        """Put `amount` and the pacing line in force, or pause the process if the amount is empty; raises `OSError`.
 
         Returns
         -------
         bool
-            False: its workers take a while, and `settle` tells when they are there.
+            False: that takes a while, and `settle` tells when it is done.
         """
+        if not amount:
+            return self._pause()
         self._amount = amount
-        is_settled = self._set_worker_target()
+        is_settled = self._set_worker_target(anew=self._freezes)
         # Newcomers need theirs before they come, and those that leave theirs until they have.
         self._cores = self._group.grant(amount.cores if is_settled else max(amount.cores, self._cores))
         self._progress.pace(line)
-        self._progress.heartbeat()
+        self._progress.heartbeat()  # before the process goes on: an old one would let it leave a wait
+        self._resume()
         return is_settled
 
     def settle(self, *, is_ending: bool) -> str | None:
-        """See whether the workers wanted are there, and bring the quota to what they may use; raises `OSError`.
+        """See whether what was put is in force, and bring the quota to what the workers may use; raises `OSError`.
 
         Parameters
         ----------
@@ -70,8 +84,10 @@ class JobGrant:
         Returns
         -------
         str or None
-            Empty: they are there; None: not yet; otherwise why they cannot be.
+            Empty: it is; None: not yet; otherwise why it cannot be.
         """
+        if self._freezes:
+            return self._settle_pause()
         answer = self._workers.answer() if self._workers is not None else None
         if answer is None:
             return None
@@ -84,20 +100,47 @@ class JobGrant:
     def restore(self) -> None:
         """Put in force again what was lifted while nobody steered the job."""
         with suppress(OSError):
-            self._cores = self._group.grant(self._cores)
+            if self._freezes:
+                self._group.freezer.freeze()
+            else:
+                self._cores = self._group.grant(self._cores)
 
     def lift(self) -> None:
-        """Let the process have all the cores there are, so that its end comes soon."""
+        """Let the process go on, with all the cores there are, so that its end comes soon."""
         with suppress(OSError):
             self._cores = self._group.grant(math.inf)
+            self._resume()
 
-    def _set_worker_target(self) -> bool:
-        """Have the agent bring about the workers granted; whether they are there already."""
+    def _pause(self) -> bool:
+        if not self._freezes:
+            self._group.freezer.freeze()
+            self._freezes, self._give_up_at = True, time.monotonic() + _FREEZE_S_MAX
+        return self._settle_pause() == ""
+
+    def _settle_pause(self) -> str | None:
+        if self._stands_still or self._group.freezer.is_frozen():
+            self._stands_still, self._cores = True, 0.0
+            return ""
+        if time.monotonic() < self._give_up_at:
+            return None
+        self._resume()
+        return f"its processes could not be paused within {_FREEZE_S_MAX:g} s"
+
+    def _resume(self) -> None:
+        if self._freezes:
+            self._group.freezer.thaw()
+            self._freezes = self._stands_still = False
+
+    def _set_worker_target(self, *, anew: bool) -> bool:
+        """Have the agent bring about the workers granted; whether they are there already.
+
+        `anew`: a target that has no answer yet gets as much time as a new one.
+        """
         if self._workers is None:
             return True
         n_workers = n_workers_in(self._spec, self._amount)
         answer = self._workers.answer()
-        if n_workers == self._workers.n_target and (answer is None or not answer.cause):
+        if n_workers == self._workers.n_target and not (anew if answer is None else answer.cause):
             return answer is not None
         self._workers.set_target(n_workers)
         return False

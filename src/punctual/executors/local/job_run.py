@@ -1,29 +1,35 @@
 """One job from its launch to its end."""
 
 import logging
-import signal
 import threading
+import time
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob
+from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished
+from punctual.core.events import JobFailed, JobFinished
 from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.faults import found_faults
+from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
+from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
 from punctual.executors.local.launch import END_S_MAX, JobProcess
+from punctual.executors.local.progress import ProgressSample
 from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
 #: Between two looks for the answer to a command that takes a while.
 _LOOK_S = 0.02
+#: The same at a paused job, for a signal that has killed it.
+_PAUSED_LOOK_S = 0.25
 
 
 class JobRun:
@@ -47,18 +53,32 @@ class JobRun:
         self._sink = sink
         self._events = JobEvents(launch.job, context.node, context.clock)
         self._lock = threading.RLock()
-        self._request = launch.request
         self._process = process
-        #: None until the process runs.
+        #: What the process was or is to be started with.
+        self._amount = launch.grant.get(context.node, NOTHING)
+        self._line: PacingLine | None = None
+        #: None while no process runs: before it is started, or because the job has left.
         self._grant: JobGrant | None = None
-        #: The last command of those that came before the process ran.
+        #: Whether there is no process because the job has made room and is to be started again.
+        self._has_left = False
+        #: CPU time of the processes that have left, and what was last known of the job's progress.
+        self._used_before_core_s = 0.0
+        self._seen = ProgressSample()
+        self._request = launch.request
+        #: Where the answer to the last command goes, as long as it is due, and whether that command was a launch.
+        self._answer_to: Sink | None = sink
+        self._answers_launch = True
+        #: The last command of those that came while a process was being started.
         self._deferred: tuple[ResizeJob, Sink] | None = None
-        #: Where the answer to the last command goes, as long as it is due.
-        self._answer_to: Sink | None = None
+        #: When a process that was asked to leave has had its time to do so.
+        self._leave_by = inf
+        self._was_asked_to_leave = False
         self._stop_cause: str | None = None
         self._faults: list[InvalidSpec] = []
         self.ended = False
-        self._thread = threading.Thread(target=self._live, name=f"punctual-job-{launch.job}", daemon=True)
+        #: When its end was posted; a command made before that was made without knowing it. Infinite: it is another's job.
+        self.told_end_at = -inf
+        self._thread = self._new_thread()
 
     def start(self) -> None:
         """Set out to start the process, which is answered from another thread; or follow an adopted one."""
@@ -66,7 +86,7 @@ class JobRun:
 
     def adopt(self) -> None:
         """Find what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
-        self._grant = JobGrant.adopted(self._launch.spec, self._process, self._launched_with)
+        self._grant, self._answer_to = JobGrant.adopted(self._launch.spec, self._process, self._amount), None
 
     @property
     def worker_status(self) -> WorkerStatus | None:
@@ -84,28 +104,28 @@ class JobRun:
     def relaunch(self, request: int, sink: Sink) -> None:
         """Answer a launch that was asked for again; one still under way is answered under the new number."""
         with self._lock:
-            self._request = max(self._request, request)
-            if self._grant is not None and not self.ended:
-                sink(self._started())
+            if self.ended or request < self._request:
+                return
+            self._request, self._answer_to, self._answers_launch = request, sink, True
+            if not self._is_starting:
+                self._answer()
 
     def resize(self, command: ResizeJob, sink: Sink) -> None:
         """Put another grant and pacing line in force; a process that does not run yet gets them when it does."""
         with self._lock:
             if self.ended or command.request < self._request:
                 return
-            if self._grant is None:
+            if self._is_starting:
                 self._deferred = (command, sink)
                 return
-            self._request, self._answer_to = command.request, sink
-            try:
-                is_settled = self._put(self._grant, command)
-            except OSError as error:
-                self._answer(_text_of(error))
-                return
-            if is_settled:
-                self._answer()
+            self._request, self._answer_to, self._answers_launch = command.request, sink, False
+            self._amount, self._line = command.grant.get(self._context.node, NOTHING), command.pacing
+            if self._grant is not None:
+                self._put(self._grant)
+            elif self._amount:
+                self._restart()
             else:
-                self._context.poller.watch(self._look, _LOOK_S)
+                self._answer()
 
     def renew(self) -> None:
         """Tell the keeper that the job is still steered."""
@@ -113,9 +133,9 @@ class JobRun:
             self._process.renew()
 
     def observe(self, at: float, sink: Sink) -> None:
-        """Report progress and usage, if the job runs."""
+        """Report progress and usage, if the job has been started."""
         with self._lock:
-            if self.ended or self._grant is None:
+            if self.ended or (self._grant is None and not self._has_left):
                 return
             self._process.read_usage()
             self._report(at, sink)
@@ -130,15 +150,17 @@ class JobRun:
             if self._grant is None or not self._process.progress.can_stop:
                 self.terminate()
                 return
-            self._grant.lift()  # the sooner the checkpoint is written
             self._process.progress.ask_to_stop()
             self._process.progress.heartbeat()
+            self._grant.lift()  # the sooner the checkpoint is written
             self._context.poller.watch(self._lose_patience, self._context.stop_grace_s)
 
     def terminate(self) -> None:
-        """SIGTERM for the job; said again, SIGKILL."""
+        """SIGTERM for the job, which also resumes it; said again, SIGKILL."""
         with self._lock:
             self._stop_cause = self._stop_cause or "Punctual is ending"
+            if self._has_left and not self.ended:
+                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
             self._process.terminate()
 
     def close(self) -> None:
@@ -155,44 +177,46 @@ class JobRun:
     # From its start, or from when it was adopted, to its end; in a thread of its own.
 
     @property
-    def _launched_with(self) -> Resources:
-        return self._launch.grant.get(self._context.node, NOTHING)
+    def _is_starting(self) -> bool:
+        return self._grant is None and not self._has_left
 
-    def _live(self) -> None:
+    def _new_thread(self) -> threading.Thread:
+        name = f"punctual-job-{self._launch.job}"
+        return threading.Thread(target=self._live, args=(self._process,), name=name, daemon=True)
+
+    def _live(self, process: JobProcess) -> None:
         if self._grant is not None:
-            self._process.follow()
-            self._wait_for_end()
-            return
-        try:
-            answer = self._process.start(self._launched_with)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
-            _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
-            self._give_up(error)
-            return
-        if "started" in answer:
-            self._begin()
-            self._wait_for_end()
+            process.follow()
         else:
-            self._end(answer)
-
-    def _begin(self) -> None:
-        """The process runs: answer the launch, and perform what has been asked since."""
-        with self._lock:
-            self._grant = JobGrant(self._launch.spec, self._process, self._launched_with)
-            self._sink(self._started())
-            if self._deferred is not None:
-                command, sink = self._deferred
-                self.resize(command, sink)
-
-    def _wait_for_end(self) -> None:
+            try:
+                answer = process.start(self._amount)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
+                _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
+                self._give_up(error)
+                return
+            if "failed" in answer:
+                self._end(answer)
+                return
+            self._begin()
         try:
-            last = self._process.wait(self._restore_grant)
+            last = process.wait(self._restore_grant)
         except SteeringLostError:
             _LOG.warning("job '%s' was taken over by another process", self._launch.job)
             with self._lock:
-                self.ended = True
+                self.ended, self.told_end_at = True, inf
             return
         self._end(last)
+
+    def _begin(self) -> None:
+        """The process runs: say so, and perform what has been asked since."""
+        with self._lock:
+            self._grant = JobGrant(self._launch.spec, self._process, self._amount)
+            self._process.progress.pace(self._line)
+            self._process.progress.heartbeat()
+            self._answer()
+            if self._deferred is not None:
+                (command, sink), self._deferred = self._deferred, None
+                self.resize(command, sink)
 
     def _restore_grant(self) -> None:
         with self._lock:
@@ -200,54 +224,70 @@ class JobRun:
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:
-        """The process never was: what stood ready for it goes, and the launch is answered."""
+        """The process never was: what stood ready for it goes, and what asked for it is answered."""
         with self._lock:
-            self.ended = True
             self._process.clear_away()
             if self._stop_cause is not None:
-                self._sink(self._events.failed(f"stopped: {self._stop_cause}"))
+                self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
+            elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
+                self._has_left = True
+                if self._answer_to is None:
+                    self._tell_end(self._events.failed(f"it could not be started again: {error}", retryable=True))
+                self._answer(str(error))
             else:
-                self._sink(self._events.not_applied(self._request, NOTHING, str(error)))
+                self.ended = True
+                self._answer(str(error))
+                self.told_end_at = self._context.clock.now()
 
     def _end(self, last: Mapping[str, Any] | None) -> None:
         """Report the end; `last` is the keeper's last line, None if it was killed."""
         self._process.finish(last)
         with self._lock:
-            self.ended = True
+            if self._was_asked_to_leave and self._stop_cause is None and has_left(last):
+                self._leave()
+                return
             if self._grant is not None:
                 self._report(self._context.clock.now(), self._sink)
-            self._sink(self._end_event(last))
+            event = end_event(self._events, self._program, self._process, last, self._stop_cause)
+            if isinstance(event, JobFinished):
+                self._faults = faults_of(self._events, self._process)
+            self._tell_end(event)
 
-    def _end_event(self, last: Mapping[str, Any] | None) -> JobFinished | JobFailed:
-        stopped = None if self._stop_cause is None else f"stopped: {self._stop_cause}"
-        if last is None:
-            return self._events.failed(stopped or "its keeper was killed, and the job with it")
-        if "failed" in last:
-            return self._events.failed(stopped or _not_run(self._program, last["failed"]), last["code"])
-        code, ended_at = int(last["ended"]), last["at_ns"] / 1e9
-        if code == 0 and (stopped is None or self._process.sample().all_steps_done):
-            self._faults = self._find_faults()
-            return self._events.finished(self._process.progress.landed_at() or ended_at)
-        return self._events.failed(stopped or cause_of(code), code)
-
-    def _find_faults(self) -> list[InvalidSpec]:
-        sample = self._process.sample()
-        return found_faults(
-            self._launch.job, faults=self._process.progress.faults, reported=sample.unit_at is not None,
-            steps_done=sample.steps_done, steps_total=sample.steps_total, is_read=not self._process.can_pace,
-        )  # fmt: skip
+    def _tell_end(self, event: JobFinished | JobFailed) -> None:
+        self.ended, self._grant = True, None
+        self._sink(event)
+        self.told_end_at = self._context.clock.now()
 
     # Grants.
 
-    def _put(self, grant: JobGrant, command: ResizeJob) -> bool:
+    def _put(self, grant: JobGrant) -> None:
+        """Have the running process hold the amount, and answer when it does."""
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
-            return True
-        return grant.put(command.grant.get(self._context.node, NOTHING), command.pacing)
+            self._answer()
+            return
+        if not self._amount and self._can_leave:
+            self._ask_to_leave(grant)
+            return
+        self._leave_by = inf
+        try:
+            is_settled = grant.put(self._amount, self._line)
+        except OSError as error:
+            self._answer(_text_of(error))
+            return
+        if is_settled:
+            self._answer()
+        if grant.is_paused or not is_settled:
+            self._context.poller.watch(self._look, _LOOK_S)
 
     def _look(self) -> float | None:
-        """Answer the last command if what it asked for is there; the poller's."""
+        """Answer the last command if what it asked for is there, and see that a paused job can die; the poller's."""
         with self._lock:
-            if self.ended or self._grant is None or self._answer_to is None:
+            if self.ended or self._grant is None:
+                return None
+            if self._leave_by < inf:
+                return self._look_for_leaving()
+            if self._grant.is_paused and is_killed(self._process.pid):
+                self._grant.lift()
                 return None
             try:
                 cause = self._grant.settle(is_ending=self._stop_cause is not None)
@@ -256,29 +296,81 @@ class JobRun:
             if cause is None:
                 return _LOOK_S
             self._answer(cause)
-            return None
+            return _PAUSED_LOOK_S if self._grant.is_paused else None
 
     def _answer(self, failure: str = "") -> None:
-        """Answer the last command; one that another has replaced is not answered."""
+        """Answer the last command, if it is still to be answered."""
         sink, self._answer_to = self._answer_to, None
-        if sink is not None:
-            sink(
-                self._events.not_applied(self._request, self.held, failure)
-                if failure
-                else self._events.applied(self._request, self.held)
-            )
+        if sink is None:
+            return
+        if failure:
+            sink(self._events.not_applied(self._request, self.held, failure))
+        elif self._answers_launch:
+            can_cap = self._context.actuator.can_cap
+            sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
+        else:
+            sink(self._events.applied(self._request, self.held))
 
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
         if not self.ended:
             self._process.terminate()
 
-    # Reports.
+    # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing.
 
-    def _started(self) -> Event:
-        return self._events.started(
-            self._request, self.held, can_pace=self._process.can_pace, can_cap=self._context.actuator.can_cap
-        )
+    @property
+    def _can_leave(self) -> bool:
+        """Whether the process can make a checkpoint that it goes on from; without workers only its script knows."""
+        workers = self._process.workers
+        return workers is not None and workers.status.agent_pid != 0 and self._process.progress.can_stop
+
+    def _ask_to_leave(self, grant: JobGrant) -> None:
+        if self._leave_by == inf:
+            self._was_asked_to_leave = True
+            self._leave_by = time.monotonic() + self._context.stop_grace_s
+            self._process.progress.ask_to_leave()
+            self._process.progress.heartbeat()
+            grant.lift()
+        self._context.poller.watch(self._look, _LOOK_S)
+
+    def _look_for_leaving(self) -> float | None:
+        """A process that does not leave in time is frozen instead, with all that it holds but its cores."""
+        if time.monotonic() < self._leave_by:
+            return _LOOK_S
+        self._leave_by = inf
+        self._process.progress.pace(None)
+        assert self._grant is not None
+        try:
+            is_settled = self._grant.put(NOTHING, None)
+        except OSError as error:
+            self._answer(_text_of(error))
+            return None
+        if is_settled:
+            self._answer()
+        return _LOOK_S
+
+    def _leave(self) -> None:
+        """The process has made its checkpoint and ended."""
+        self._report(self._context.clock.now(), self._sink)
+        self._used_before_core_s += self._process.used_core_s
+        self._grant, self._has_left, self._leave_by = None, True, inf
+        if self._amount:  # it was resumed when it had begun to leave
+            self._restart()
+        else:
+            self._answer()
+
+    def _restart(self) -> None:
+        """Start another process, which goes on from the checkpoint of the one that has left."""
+        try:
+            self._process = JobProcess.made(self._context, self._program, self._launch)
+        except OSError as error:  # no room for the page
+            self._answer(_text_of(error))
+            return
+        self._has_left = False
+        self._thread = self._new_thread()
+        self._thread.start()
+
+    # Reports.
 
     def _report(self, at: float, sink: Sink) -> None:
         process = self._process
@@ -287,26 +379,13 @@ class JobRun:
             sink(self._events.phases(at, phases))
         if losses:
             sink(self._events.losses(at, losses))
-        assert process.started_at is not None
-        sink(self._events.progress(at, process.sample(), process.started_at, process.used_core_s))
+        sample = process.sample()
+        if sample.unit_at is None:
+            sample = self._seen  # a process that was started again has not said yet where it goes on
+        self._seen = sample
+        used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
+        sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
 
 
 def _text_of(error: OSError) -> str:
     return f"'{error.filename}': {error.strerror}"
-
-
-def _not_run(program: Program, why: str) -> str:
-    return (
-        f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
-        "Check its name and that it may be executed."
-    )
-
-
-def cause_of(code: int) -> str:
-    """Why a process ended whose exit code, as a shell has it, is not 0."""
-    if code <= 128:
-        return f"its process ended with exit code {code}"
-    try:
-        return f"its process was ended by {signal.Signals(code - 128).name}"
-    except ValueError:
-        return f"its process ended with exit code {code}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
-from punctual.executors.local.actuator import file_name
+from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.keeper import LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.

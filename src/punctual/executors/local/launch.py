@@ -12,7 +12,8 @@ from typing import Any, Self
 from punctual.core.commands import LaunchJob
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local.actuator import CgroupFiles, Group, group_name, remove_dir
+from punctual.executors.local.actuator import Group
+from punctual.executors.local.cgroup_files import CgroupFiles, group_name, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
@@ -153,6 +154,8 @@ class JobProcess:
         OSError, NotStartedError
             There is no process, and `clear_away` is to be called.
         """
+        if self._end_file is not None:
+            self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         if self.workers is not None:
             self.workers.set_target(n_workers_in(self._launch.spec, amount))
         link = self._start_keeper()
@@ -276,7 +279,10 @@ class JobProcess:
             self._page_path.unlink(missing_ok=True)
 
     def _outlive_keeper(self) -> None:
-        """End what a killed keeper has left; the kernel has already asked the job to end."""
+        """End what a killed keeper has left; the kernel has already asked the job to end, which a paused one cannot do."""
+        with suppress(OSError):
+            if self.group is not None:
+                self.group.freezer.thaw()
         kill_at = time.monotonic() + GRACE_S
         while (alive := self._processes()) and time.monotonic() < kill_at + GRACE_S:
             if time.monotonic() > kill_at:

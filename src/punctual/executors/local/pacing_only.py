@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import CgroupFiles
+from punctual.executors.local.cgroup_files import CgroupFiles
+from punctual.executors.local.freezer import Freezer, SignalFreezer
 from punctual.executors.local.process_tree import TreeUsage
 
 
@@ -34,6 +35,7 @@ class PacingOnlyGroup:
         self._cores = float(os.cpu_count() or 1)
         self._usage = TreeUsage(keeper_pid)
         self.files = CgroupFiles()
+        self.freezer: Freezer = SignalFreezer(self._usage.processes)
 
     def grant(self, cores: float) -> float:
         self._cores = min(cores, float(os.cpu_count() or 1))

@@ -56,7 +56,11 @@ class ProgressSource(Protocol):
         ...
 
     def ask_to_stop(self) -> None:
-        """Have the job make a checkpoint and leave; only where it `can_stop`."""
+        """Have the job make a checkpoint and end; only where it `can_stop`."""
+        ...
+
+    def ask_to_leave(self) -> None:
+        """The same for a job that is to be started again from its checkpoint; `pace` withdraws it."""
         ...
 
     def heartbeat(self) -> None:
@@ -128,7 +132,10 @@ class PageProgress:
         self._send(_directives(line, self._submitted_at, self._phases, stop=self._directives.stop))
 
     def ask_to_stop(self) -> None:
-        self._send(replace(self._directives, pacing=False, stop=True))
+        self._send(replace(self._directives, pacing=False, leave=False, stop=True))
+
+    def ask_to_leave(self) -> None:
+        self._send(replace(self._directives, pacing=False, leave=True))
 
     def heartbeat(self) -> None:
         self._page.heartbeat(time.monotonic_ns())
@@ -179,7 +186,7 @@ class OutputProgress:
             return replace(self._latest, in_flight_core_s=max(0.0, used_core_s - self._unit_core_s))
 
     def landed_at(self) -> float | None:
-        """Nobody says whether there is anything left to do after the last step."""
+        """The output does not say whether there is anything left to do after the last step."""
         return None
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
@@ -188,14 +195,15 @@ class OutputProgress:
     def new_losses(self) -> tuple[SeenLoss, ...]:
         return ()
 
-    def pace(self, line: PacingLine | None) -> None:
-        """Nobody would listen."""
+    # The program reads no directives.
 
-    def ask_to_stop(self) -> None:
-        """Nobody would listen."""
+    def pace(self, line: PacingLine | None) -> None: ...
 
-    def heartbeat(self) -> None:
-        """Nobody would listen."""
+    def ask_to_stop(self) -> None: ...
+
+    def ask_to_leave(self) -> None: ...
+
+    def heartbeat(self) -> None: ...
 
 
 def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import CgroupFiles, Unusable
+from punctual.executors.local.actuator import Unusable
+from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_cpu, step_aside
 from punctual.executors.local.mounts import hierarchy
 
@@ -72,7 +73,7 @@ class UserScope:
         enable_cpu(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
-        return CgroupV2Group(folder, self._n_cpus, (folder,))
+        return CgroupV2Group(folder, self._n_cpus, (folder,), keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> CgroupV2Group:
-        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs)
+        return CgroupV2Group(files.entrances[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)

@@ -1,0 +1,72 @@
+"""What the end of a process means for its job."""
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, JobFinished
+from punctual.core.program import Program
+from punctual.executors.local.faults import found_faults
+from punctual.executors.local.job_events import JobEvents
+from punctual.executors.local.launch import JobProcess
+from punctual.wire import EXIT_LEFT
+
+
+def end_event(
+    events: JobEvents, program: Program, process: JobProcess, last: Mapping[str, Any] | None, stop_cause: str | None
+) -> JobFinished | JobFailed:
+    """The last event about a job.
+
+    Parameters
+    ----------
+    last
+        The keeper's last line; None: it was killed.
+    stop_cause
+        Why the job was asked to end; None: it was not.
+    """
+    stopped = None if stop_cause is None else stopped_by(stop_cause)
+    if last is None:
+        return events.failed(stopped or "its keeper was killed, and the job with it")
+    if "failed" in last:
+        return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
+    code = int(last["ended"])
+    if code == 0 and (stopped is None or process.sample().all_steps_done):
+        return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
+    return events.failed(stopped or cause_of(code), code)
+
+
+def has_left(last: Mapping[str, Any] | None) -> bool:
+    """Whether the process has ended because it was told to leave, with a checkpoint that it goes on from."""
+    return last is not None and last.get("ended") == EXIT_LEFT
+
+
+def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
+    """What a job that ended with success had said of its steps and did not do."""
+    sample = process.sample()
+    return found_faults(
+        events.job, faults=process.progress.faults, reported=sample.unit_at is not None,
+        steps_done=sample.steps_done, steps_total=sample.steps_total, is_read=not process.can_pace,
+    )  # fmt: skip
+
+
+def stopped_by(cause: str) -> str:
+    """The cause of the end of a job that was stopped."""
+    return f"stopped: {cause}"
+
+
+def _not_run(program: Program, why: str) -> str:
+    return (
+        f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
+        "Check its name and that it may be executed."
+    )
+
+
+def cause_of(code: int) -> str:
+    """Why a process ended whose exit code, as a shell has it, is not 0."""
+    if code <= 128:
+        return f"its process ended with exit code {code}"
+    try:
+        return f"its process was ended by {signal.Signals(code - 128).name}"
+    except ValueError:
+        return f"its process ended with exit code {code}"

@@ -1,0 +1,169 @@
+"""What pauses a job: its processes get no CPU time at all, and keep their memory."""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from punctual.core.ids import JobId
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
+from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.process_tree import TreeUsage
+
+#: A tree of processes that still grows after so many looks is stopped by the next ones.
+_N_SCANS_MAX = 100
+
+_SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
+
+
+class Freezer(Protocol):
+    """Pauses and resumes the processes of one job."""
+
+    @property
+    def files(self) -> CgroupFiles:
+        """The files of a group that it needs beside those of the quota."""
+        ...
+
+    def freeze(self) -> None:
+        """Begin to pause the processes, those that they start meanwhile included; raises `OSError`."""
+        ...
+
+    def is_frozen(self) -> bool:
+        """Whether all of them stand still; raises `OSError`."""
+        ...
+
+    def thaw(self) -> None:
+        """Let them go on; nothing happens to those that run. Raises `OSError`."""
+        ...
+
+
+class CgroupFreezer:
+    """A group that the kernel freezes as a whole.
+
+    Parameters
+    ----------
+    folder
+        Of the group: of version 2, which has a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._is_v2 = (folder / "cgroup.freeze").exists()
+        self._switch = folder / ("cgroup.freeze" if self._is_v2 else "freezer.state")
+        self._events = folder / "cgroup.events"
+        self._texts = ("0", "1") if self._is_v2 else ("THAWED", "FROZEN")
+        self.files = CgroupFiles(
+            entrances=(folder / "cgroup.procs",),
+            lift=((self._switch, self._texts[False]),),
+            remove_dirs=(folder, folder.parent),
+        )
+
+    def freeze(self) -> None:
+        self._switch.write_text(self._texts[True])
+
+    def is_frozen(self) -> bool:
+        if self._is_v2:
+            return "frozen 1" in self._events.read_text()
+        return self._switch.read_text().strip() == "FROZEN"
+
+    def thaw(self) -> None:
+        self._switch.write_text(self._texts[False])
+
+
+class SignalFreezer:
+    """SIGSTOP for every process.
+
+    Parameters
+    ----------
+    processes
+        All processes of the job, parents before their children.
+    """
+
+    files = CgroupFiles()
+
+    def __init__(self, processes: Callable[[], list[int]]) -> None:
+        self._processes = processes
+
+    def freeze(self) -> None:
+        """Stop the processes until no new one appears: one that was not stopped yet may have started another."""
+        stopped: set[int] = set()
+        for _ in range(_N_SCANS_MAX):
+            new = [pid for pid in self._processes() if pid not in stopped]
+            if not new:
+                return
+            for pid in new:
+                _signal(pid, signal.SIGSTOP)
+            stopped.update(new)
+
+    def is_frozen(self) -> bool:
+        running = [pid for pid in self._processes() if _state_of(pid) not in "TtZX"]
+        for pid in running:
+            _signal(pid, signal.SIGSTOP)
+        return not running
+
+    def thaw(self) -> None:
+        for pid in reversed(self._processes()):  # a parent that goes on first could take its children for stopped
+            _signal(pid, signal.SIGCONT)
+
+
+def freezer_of(folder: Path | None, keeper_pid: int) -> Freezer:
+    """What pauses the job whose group is `folder` and whose processes are below a keeper: signals where no group can."""
+    if folder is not None and any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
+        return CgroupFreezer(folder)
+    return SignalFreezer(TreeUsage(keeper_pid).processes)
+
+
+def usable_freezer() -> Path | None:
+    """Where groups that can be frozen may be made, beside those of version 1 that have quotas; None: nowhere."""
+    for controller in ("", "freezer"):
+        tree = hierarchy(controller)
+        if tree is not None and os.access(tree.own / "cgroup.procs", os.W_OK) and _can_freeze(tree.own):
+            return tree.own
+    return None
+
+
+def folder_in(files: CgroupFiles) -> Path | None:
+    """The group in `files` that pauses the job; None: signals do."""
+    switches = [path for path, _ in files.lift if path.name in ("cgroup.freeze", "freezer.state")]
+    return switches[0].parent if switches else None
+
+
+def _can_freeze(base: Path) -> bool:
+    """Whether it works, which the system's files do not tell."""
+    folder = base / FOLDER / group_name(JobId("try"))
+    try:
+        make_dir(folder)
+        freezer = CgroupFreezer(folder)
+        freezer.freeze()
+        freezer.thaw()
+    except OSError:
+        return False
+    finally:
+        remove_dir(folder)
+        remove_dir(folder.parent)
+    return True
+
+
+def is_killed(pid: int) -> bool:
+    """Whether the process has ended or is to: SIGKILL does not reach it in a frozen group of version 1."""
+    try:
+        lines = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    except OSError:
+        return True
+    pending = int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
+    return lines["State"][0] in "ZX" or bool(pending & _SIGKILL_BIT)
+
+
+def _state_of(pid: int) -> str:
+    """The letter that the kernel has for it; Z also for one that is not there."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return "Z"
+    return status.rpartition(")")[2].split()[0]
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(OSError):  # it has ended
+        os.kill(pid, number)
