@@ -57,6 +57,8 @@ class Stage:
 
     def __init__(self, runtime_dir: Path) -> None:
         self.runtime_dir = runtime_dir
+        #: What the job writes.
+        self.log = runtime_dir.with_name("output.log")
         self.events: list[Event] = []
         self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._request = 0
@@ -75,6 +77,7 @@ class Stage:
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
             node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), output_of=lambda _: on_output,
+            log_of=lambda _: self.log,
             **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
         )  # fmt: skip
 

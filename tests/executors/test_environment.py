@@ -3,7 +3,7 @@
 import os
 import pty
 import sys
-import threading
+from pathlib import Path
 
 import pytest
 from tests.executors.conftest import PATIENCE_S
@@ -11,7 +11,7 @@ from tests.executors.conftest import PATIENCE_S
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local.environment import job_environment
-from punctual.executors.local.output import Relay, new_output
+from punctual.executors.local.output import JobOutput
 
 
 def environment(
@@ -52,31 +52,18 @@ def test_output_that_is_read_is_not_held_back() -> None:
     assert environment(is_read=True)["PYTHONUNBUFFERED"] == "1"
 
 
-def test_on_a_terminal_the_job_has_a_terminal_of_the_same_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_the_job_has_a_terminal(tmp_path: Path) -> None:
     screen_fd, terminal_fd = pty.openpty()
     saved_fd = os.dup(1)
-    received: list[bytes] = []
-    arrived = threading.Event()
-
-    def receive(output: bytes) -> None:
-        received.append(output)
-        arrived.set()
-
     try:
         os.dup2(terminal_fd, 1)
-        relay = Relay(receive, *new_output())
+        output = JobOutput.new(tmp_path / "log", None)
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):
             os.close(fd)
-    assert relay.write_fd is not None
-    assert os.isatty(relay.write_fd)
-    job_fd = os.dup(relay.write_fd)
-    relay.start()
-    os.write(job_fd, b"line\n")
-    assert arrived.wait(PATIENCE_S)
-    os.close(job_fd)
-    relay.finish(PATIENCE_S)
-    assert b"".join(received) == b"line\n"
-    assert not relay._thread.is_alive()
+    assert os.isatty(output.stdout_fd)
+    assert output.stderr_fd == output.stdout_fd
+    output.start()
+    output.finish(PATIENCE_S)
     assert sys.stdout is not None

@@ -33,7 +33,9 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
     links: list[KeeperLink] = []
 
     def start(code: str, **request: Any) -> KeeperLink:
-        link = start_keeper((), request.pop("output_fd", None), request.get("drain_fd"), request.get("takeover_fd"))
+        fds = [fd for _, *ends in request.get("logs", ()) for fd in ends]
+        fds += [request["takeover_fd"]] if "takeover_fd" in request else []
+        link = start_keeper((), fds, request.pop("output_fd", None))
         links.append(link)
         assert link.read() == {"ready": True, "keeper": link.pid}
         argv = request.pop("argv", [sys.executable, "-c", code])
@@ -165,18 +167,31 @@ def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: 
     until(lambda: not page.exists())
 
 
-def test_without_punctual_the_output_is_swallowed(keep: Keep, tmp_path: Path) -> None:
-    read_fd, write_fd = os.pipe()
-    code = (
-        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('x' * 1_000_000)\nopen('done', 'w')"
-    )
-    link = keep(code, drain_fd=read_fd, output_fd=write_fd)
-    os.close(write_fd)
+class Logged:
+    """The pipes of a job with one log, and the options of `keep` for it."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._source_fd, self._write_fd = os.pipe()
+        self.bell_fd, self._ring_fd = os.pipe()
+        self.options = {"logs": [(str(log), self._source_fd, self._ring_fd)], "output_fd": self._write_fd}
+
+    def close(self) -> None:
+        """The keeper has its ends."""
+        for fd in (self._source_fd, self._write_fd, self._ring_fd):
+            os.close(fd)
+
+
+def test_output_is_kept_whether_anybody_steers_the_job_or_not(keep: Keep, tmp_path: Path) -> None:
+    output = Logged(tmp_path / "log")
+    code = "import os, time\nprint('first')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('x' * 1_000_000)"
+    link = keep(code, **output.options)
+    output.close()
     started(link)
-    os.close(read_fd)
     link._connection.shutdown(2)
+    os.close(output.bell_fd)
     (tmp_path / "go").touch()
-    until((tmp_path / "done").exists)
+    until(lambda: written(output.log) == "first\n" + "x" * 1_000_000 + "\n")
 
 
 def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
@@ -306,7 +321,7 @@ def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
     link._connection.shutdown(2)
     kept = until(lambda: take_over(address))
     assert kept is not None
-    assert (kept.job_pid, kept.link.pid, kept.output_fd) == (pid, link.pid, None)
+    assert (kept.job_pid, kept.link.pid, kept.bell_fds) == (pid, link.pid, ())
     assert (kept.request.actuator, kept.request.page, kept.request.environment) == ("pacing", "/a/page", {})
     (tmp_path / "go").touch()
     last = kept.link.read()
@@ -342,24 +357,21 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
     assert is_alive(pid)
 
 
-def test_output_goes_to_whoever_took_the_job_over(keep: Keep, address: Path, tmp_path: Path) -> None:
-    read_fd, write_fd = os.pipe()
-    code = (
-        "import os, time\n"
-        "print('x' * 1_000_000)\nopen('swallowed', 'w')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
-    )
-    link = keep_with_socket(keep, address, code, drain_fd=read_fd, output_fd=write_fd)
-    os.close(write_fd)
+def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, tmp_path: Path) -> None:
+    output = Logged(tmp_path / "log")
+    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
+    link = keep_with_socket(keep, address, code, **output.options)
+    output.close()
     started(link)
-    os.close(read_fd)
+    os.close(output.bell_fd)
     link._connection.shutdown(2)
-    until((tmp_path / "swallowed").exists)
     kept = until(lambda: take_over(address))
     assert kept is not None
-    assert kept.output_fd is not None
+    (bell_fd,) = kept.bell_fds
     (tmp_path / "go").touch()
-    with os.fdopen(kept.output_fd) as output:
-        assert output.read().endswith("heard\n")
+    with os.fdopen(bell_fd, "rb") as bell:
+        assert bell.read() != b""  # and it comes to its end
+    assert written(output.log) == "heard\n"
     assert kept.link.read() is not None
     kept.link.close()
 

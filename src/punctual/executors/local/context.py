@@ -26,5 +26,6 @@ class ExecutorContext:
     on_kept: Callable[[JobId, int], None]
     lease_s: float | None
     end_file_of: Callable[[JobId], Path | None]
+    log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str]]
     output_of: Callable[[JobId], OnOutput]

@@ -13,7 +13,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING
-from punctual.executors.local.actuator import Actuator, Choice, choose
+from punctual.executors.local.actuator import Actuator, Choice, choose, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.context import ExecutorContext, OnOutput
@@ -65,6 +65,8 @@ class LocalExecutor:
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     end_file_of
         Where the keeper of a job writes down how the job ended. None: nowhere.
+    log_of
+        The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
         The variables that a job inherits, beside those of its program; the default hands on those of this process.
     output_of
@@ -88,6 +90,7 @@ class LocalExecutor:
         on_kept: Callable[[JobId, int], None] = lambda *_: None,
         lease_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
+        log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
     ) -> None:
@@ -105,6 +108,7 @@ class LocalExecutor:
             on_kept=on_kept,
             lease_s=lease_s,
             end_file_of=end_file_of,
+            log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
             environment_of=environment_of,
             output_of=output_of,
         )

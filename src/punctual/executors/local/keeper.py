@@ -19,10 +19,11 @@ out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seco
 ========================================= ==================================================================
 what happens                              what follows
 ========================================= ==================================================================
+the job writes                            the keeper writes it into the logs
 the job ends                              the keeper writes the end file, ends what the job left behind, and
                                           removes its control groups and its page
-the control connection is closed, or      the keeper lifts the quota, resumes a paused job and swallows the
-nothing comes on it for `lease_s`         output: the job goes on at full speed
+the control connection is closed, or      the keeper lifts the quota of the job, and resumes a job
+nothing comes on it for `lease_s`         that was paused: it goes on at full speed
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
 SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
@@ -49,6 +50,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
+
+if __name__ == "__main__":  # run by path, with nothing of the package loaded
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    from job_log import JobLog  # type: ignore[import-not-found]
+else:
+    from punctual.executors.local.job_log import JobLog
 
 GRACE_S = 5.0
 #: Between two looks for processes that were born while their parents were being killed.
@@ -81,11 +88,13 @@ class LaunchRequest:
     lease_s
         After so many seconds without a word from the process that steers the job, nobody does. None: only the end of
         the connection says so.
-    drain_fd
-        Where the job's output can be read; the keeper reads it while nobody steers the job.
+    logs
+        Of each log: its path, where what goes into it can be read, and a pipe that gets a byte when there is more.
+    log_bytes_max
+        At which size a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
         A listening socket, by which another process can take the job over. That process gets a blank line, with
-        `drain_fd`; then ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
+        a pipe for each log in place of the one it had; then ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     actuator, page, progress_pattern
         Not for the keeper, but for the process that takes the job over.
@@ -101,7 +110,8 @@ class LaunchRequest:
     remove_files: list[str] = field(default_factory=list)
     end_file: str | None = None
     lease_s: float | None = None
-    drain_fd: int | None = None
+    logs: list[tuple[str, int, int]] = field(default_factory=list)
+    log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
     page: str | None = None
@@ -119,7 +129,7 @@ class Keeper:
         self._poll = select.poll()
         self._job_pid = 0
         self._started_at_ns = 0
-        self._drains = False
+        self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
         self._has_children = True
         self._kill_at: float | None = None
@@ -133,6 +143,7 @@ class Keeper:
         self._started_at_ns = time.monotonic_ns()
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
+        self._open_logs()
         for fd in (self._connection_fd, self._wake_fd, self._request.takeover_fd):
             if fd is not None:
                 self._poll.register(fd, select.POLLIN)
@@ -153,8 +164,8 @@ class Keeper:
                 self._take_signals()
             elif fd == self._request.takeover_fd:
                 self._answer_takeover(fd)
-            elif self._drains:
-                self._drain(fd)
+            elif not self._logs[fd].relay():
+                self._poll.unregister(fd)
         # Only now: after a stop of the whole machine what was sent in time is read first.
         if self._connection_fd is not None and self._lease_left_s() == 0.0:
             self._tell(expired=True)
@@ -184,21 +195,27 @@ class Keeper:
         self._poll.unregister(connection_fd)
         os.close(connection_fd)
         self._connection_fd = None
+        for log in self._logs.values():
+            log.ring_at(None)
         self._lift()
-        if self._request.drain_fd is not None:
-            self._poll.register(self._request.drain_fd, select.POLLIN)
-            self._drains = True
+
+    def _open_logs(self) -> None:
+        for path, source_fd, bell_fd in self._request.logs:
+            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd, bell_fd)
+            self._poll.register(source_fd, select.POLLIN)
 
     def _answer_takeover(self, takeover_fd: int) -> None:
         import socket  # it takes as long to load as everything else here, and is hardly ever needed
 
-        drain_fd = self._request.drain_fd
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(takeover_fd)) as listening:
                 connection, _ = listening.accept()
             with connection:
                 if self._connection_fd is None:
-                    socket.send_fds(connection, [b"\n"], [] if drain_fd is None else [drain_fd])
+                    bell_fds = [self._new_bell(log) for log in self._logs.values()]
+                    socket.send_fds(connection, [b"\n"], bell_fds)
+                    for fd in bell_fds:
+                        os.close(fd)
                     self._accept_control(connection.detach())
         except (OSError, ImportError):  # whoever it was has left; and the job must not end, whatever is wrong here
             pass
@@ -206,23 +223,14 @@ class Keeper:
     def _accept_control(self, connection_fd: int) -> None:
         self._connection_fd, self._heard_at = connection_fd, time.monotonic()
         self._poll.register(connection_fd, select.POLLIN)
-        self._stop_draining()
         request = {**vars(self._request), "environment": {}}
         self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
 
-    def _drain(self, fd: int) -> None:
-        """A job whose output nobody reads would stop at the next line it writes."""
-        try:
-            at_end = not os.read(fd, 65536)
-        except OSError:  # how a pseudo-terminal says that nobody writes any more
-            at_end = True
-        if at_end:
-            self._stop_draining()
-
-    def _stop_draining(self) -> None:
-        if self._drains and self._request.drain_fd is not None:
-            self._poll.unregister(self._request.drain_fd)
-        self._drains = False
+    def _new_bell(self, log: JobLog) -> int:
+        """The end of a new pipe, at which the bell of `log` can be heard."""
+        bell_fd, ring_fd = os.pipe()
+        log.ring_at(ring_fd)
+        return bell_fd
 
     def _take_signals(self) -> None:
         for number in os.read(self._wake_fd, 64):
@@ -273,6 +281,8 @@ class Keeper:
         return code
 
     def _finish(self) -> int:
+        for log in self._logs.values():
+            log.finish()
         code, at_ns = self._ended or (_EXIT_NOT_STARTED, time.monotonic_ns())
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         last: dict[str, Any] = {
@@ -541,7 +551,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     if request is None:
         return _EXIT_NOT_STARTED
     os.write(repeat_fd, json.dumps({**vars(request), "argv": [], "environment": {}}).encode())
-    for fd in (connection_fd, request.drain_fd, request.takeover_fd):
+    for fd in (connection_fd, request.takeover_fd, *[fd for log in request.logs for fd in log[1:]]):
         if fd is not None:
             os.set_inheritable(fd, False)
     return Keeper(request, connection_fd, wake_fd).run()

@@ -20,6 +20,9 @@ from punctual.executors.local.keeper import LaunchRequest
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
 
+#: Standard output and standard error.
+_N_LOGS_MAX = 2
+
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
 
@@ -94,8 +97,8 @@ class KeeperLink:
         kept = take_over(address)
         if kept is None:
             return False
-        if kept.output_fd is not None:  # the one that was given at first is still open
-            os.close(kept.output_fd)
+        for fd in kept.bell_fds:
+            os.close(fd)
         link = kept.link
         self._lines.close()
         self._connection.close()
@@ -128,7 +131,7 @@ class KeeperLink:
 
 
 def start_keeper(
-    prefix: Sequence[str], output_fd: int | None = None, drain_fd: int | None = None, takeover_fd: int | None = None
+    prefix: Sequence[str], fds: Sequence[int] = (), stdout_fd: int | None = None, stderr_fd: int | None = None
 ) -> KeeperLink:
     """Start a keeper.
 
@@ -136,10 +139,10 @@ def start_keeper(
     ----------
     prefix
         What the command line begins with.
-    output_fd
+    fds
+        Handed to the keeper under the same numbers, for its request.
+    stdout_fd, stderr_fd
         Where the job writes; None: where this process does.
-    drain_fd, takeover_fd
-        Handed to the keeper, see `punctual.executors.local.keeper.LaunchRequest`.
 
     Raises
     ------
@@ -148,12 +151,11 @@ def start_keeper(
     """
     connection, other_end = socket.socketpair()
     with other_end:
-        fds = [fd for fd in (other_end.fileno(), drain_fd, takeover_fd) if fd is not None]
         command = [*prefix, *_PYTHON, str(other_end.fileno())]
         try:
             # A session of its own: what the terminal sends (Ctrl-C, hanging up) is for us alone.
             process = subprocess.Popen(
-                command, pass_fds=fds, stdout=output_fd, stderr=output_fd, start_new_session=True
+                command, pass_fds=[other_end.fileno(), *fds], stdout=stdout_fd, stderr=stderr_fd, start_new_session=True
             )  # fmt: skip
         except OSError:
             connection.close()
@@ -176,21 +178,21 @@ class Kept:
         What its keeper was told, without the environment.
     started_at
         When the job's process was started, monotonic seconds.
-    output_fd
-        Where the job's output can be read; None: it writes where the command that started it did.
+    bell_fds
+        For each log a pipe that gets a byte when there is more in it.
     """
 
     link: KeeperLink
     request: LaunchRequest
     job_pid: int
     started_at: float
-    output_fd: int | None
+    bell_fds: tuple[int, ...]
 
     def close(self) -> None:
         """Let go of the job."""
         self.link.close()
-        if self.output_fd is not None:
-            os.close(self.output_fd)
+        for fd in self.bell_fds:
+            os.close(fd)
 
 
 def takeover_socket_of(folder: Path, job: JobId) -> Path:
@@ -229,7 +231,7 @@ def take_over(address: Path) -> Kept | None:
 
 def _introduced(connection: socket.socket) -> Kept | None:
     """What the keeper says of itself and its job; None: another process steers the job."""
-    hello, fds, _, _ = socket.recv_fds(connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
     link = KeeperLink(connection)
     words = link.read() if hello else None
@@ -240,7 +242,7 @@ def _introduced(connection: socket.socket) -> Kept | None:
         request=LaunchRequest(**words["request"]),
         job_pid=words["started"],
         started_at=words["at_ns"] / 1e9,
-        output_fd=fds[0] if fds else None,
+        bell_fds=tuple(fds),
     )
 
 

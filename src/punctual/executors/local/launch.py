@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
 from punctual.executors.local.mounts import is_in_memory
-from punctual.executors.local.output import Relay, new_output, write_through
+from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
@@ -84,7 +85,8 @@ class JobProcess:
         self.first_cores = 0.0
         self.started_at: float | None = None
         self.used_core_s = 0.0
-        self._relay: Relay | None = None
+        self._output: JobOutput | None = None
+        self._logs: list[tuple[str, int, int]] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
         self._end_file = context.end_file_of(launch.job)
@@ -98,10 +100,7 @@ class JobProcess:
         """A process that is to be started; raises `OSError` if there is no room for its page."""
         is_read = program.progress_pattern is not None
         page = None if is_read else _new_page(context.runtime_dir, f"{group_name(launch.job)}.page")
-        process = cls(context, program, launch, page, ProgressSample())
-        if process.is_read:
-            process._relay = Relay(process._receive, *new_output())
-        return process
+        return cls(context, program, launch, page, ProgressSample())
 
     @classmethod
     def adopted(
@@ -114,8 +113,8 @@ class JobProcess:
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
         process.first_cores = process.group.granted_cores()
-        if kept.output_fd is not None:
-            process._relay = Relay(process._receive, kept.output_fd)
+        logs = [Path(log) for log, *_ in request.logs]
+        process._output = JobOutput.adopted(logs, kept.bell_fds, process._receiver())
         return process
 
     @property
@@ -174,19 +173,18 @@ class JobProcess:
         return answer
 
     def _start_keeper(self) -> KeeperLink:
-        relay = self._relay
         prefix = self._context.actuator.keeper_prefix()
         with self._lock, listen_for_takeover(self._takeover_socket) as listening:
             if self._unwanted:
                 raise NotStartedError("it was stopped before it began")
             self._takeover_fd = listening.fileno()
-            if relay is None:
-                self._link = start_keeper(prefix, takeover_fd=self._takeover_fd)
-                return self._link
+            output = self._output = JobOutput.new(self._context.log_of(self._launch.job), self._receiver())
+            self._logs = output.logs
             try:
-                self._link = start_keeper(prefix, relay.write_fd, relay.read_fd, self._takeover_fd)
+                fds = [self._takeover_fd, *(fd for _, *ends in self._logs for fd in ends)]
+                self._link = start_keeper(prefix, fds, output.stdout_fd, output.stderr_fd)
             finally:
-                relay.start()
+                output.start()
             return self._link
 
     def _launch_request(self, group: Group) -> LaunchRequest:
@@ -203,7 +201,7 @@ class JobProcess:
             remove_files=[str(self._takeover_socket), *([] if page is None else [page])],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
-            drain_fd=None if self._relay is None else self._relay.read_fd,
+            logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
             page=page,
@@ -220,8 +218,8 @@ class JobProcess:
 
     def follow(self) -> None:
         """Begin to read the output of an adopted process."""
-        if self._relay is not None:
-            self._relay.start()
+        if self._output is not None:
+            self._output.start()
 
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """The keeper's last line, once the process has ended; None: the keeper was killed.
@@ -264,8 +262,8 @@ class JobProcess:
         if last is None:
             self._outlive_keeper()
         self._close_link()
-        if self._relay is not None:
-            self._relay.finish(_OUTPUT_S_MAX)
+        if self._output is not None:
+            self._output.finish(_OUTPUT_S_MAX)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
@@ -305,13 +303,20 @@ class JobProcess:
         if self._link is not None:
             self._link.close()
 
-    def _receive(self, output: bytes) -> None:
-        """What the job has written; in the thread that reads it."""
-        try:
-            (self._on_output or write_through)(output)
-        finally:
-            if isinstance(self.progress, OutputProgress):
-                self.progress.receive(output, self.read_usage())
+    def _receiver(self) -> Receive | None:
+        """What gets the output of the job; None: it goes where that of this process does, and is not looked at."""
+        progress = self.progress
+        if not isinstance(progress, OutputProgress):
+            return self._on_output
+        pass_on = self._on_output or partial(write_through, 1)
+
+        def receive(output: bytes) -> None:
+            try:
+                pass_on(output)
+            finally:
+                progress.receive(output, self.read_usage())
+
+        return receive
 
 
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:

@@ -10,10 +10,15 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple, Self
 
 _LOG = logging.getLogger(__name__)
+
+#: Gets output as it comes.
+Receive = Callable[[bytes], None]
 
 _PIECE_BYTES = 65_536
 #: Between two looks at a file that is written to all the time: a job may write a thousand lines a second.
@@ -131,60 +136,93 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-class Relay:
-    """Passes on what a job writes.
+class JobOutput:
+    """What a job writes: the pipes by which its keeper gets it, and the threads that follow the logs.
 
     Attributes
     ----------
-    read_fd
-        Where the output arrives.
-    write_fd
-        For the job; to be closed here once the job has it. None: it has it already.
+    stdout_fd, stderr_fd
+        Where a new job is to write.
     """
 
-    def __init__(self, receive: Callable[[bytes], None], read_fd: int, write_fd: int | None = None) -> None:
-        self.read_fd, self.write_fd = read_fd, write_fd
-        self._receive = receive
-        self._thread = threading.Thread(target=self._read, name="punctual-output", daemon=True)
+    def __init__(self, channels: Sequence["_Channel"], followers: Sequence[LogFollower]) -> None:
+        self._channels, self._followers = tuple(channels), tuple(followers)
+        self.stdout_fd, self.stderr_fd = (self._channels[i].write_fd if channels else -1 for i in (0, -1))
+
+    @classmethod
+    def new(cls, log: Path, receive: Receive | None) -> Self:
+        """Of a job that is to be started.
+
+        Parameters
+        ----------
+        log
+            The file for what the job writes.
+        receive
+            Gets the output as it comes, from another thread. None: it is written where this process writes; and what
+            the job writes to its standard error, unless we write to a terminal, has a log of its own (``.err``).
+        """
+        if receive is None and not os.isatty(1):
+            logs = [log, log.with_name(f"{log.name}.err")]
+            pairs = [_channel(path, os.pipe(), partial(write_through, fd)) for fd, path in enumerate(logs, start=1)]
+        else:
+            ends = _terminal() if os.isatty(1) else os.pipe()
+            pairs = [_channel(log, ends, receive or partial(write_through, 1))]
+        return cls(*zip(*pairs, strict=True))
+
+    @classmethod
+    def adopted(cls, logs: Sequence[Path], bell_fds: Sequence[int], receive: Receive | None) -> Self:
+        """Of a job that another process has started, from now on."""
+        followers = [
+            LogFollower(log, bell_fd, receive or partial(write_through, fd), skip=True)
+            for fd, (log, bell_fd) in enumerate(zip(logs, bell_fds, strict=True), start=1)
+        ]
+        return cls((), followers)
+
+    @property
+    def logs(self) -> list[tuple[str, int, int]]:
+        """For the keeper: of each log its path, where what goes into it can be read, and where its bell is rung."""
+        return [(str(channel.log), channel.source_fd, channel.ring_fd) for channel in self._channels]
 
     def start(self) -> None:
-        """Close the job's end here and begin to read."""
-        if self.write_fd is not None:
-            os.close(self.write_fd)
-        self._thread.start()
+        """Begin to follow, once the keeper has what is its."""
+        for channel in self._channels:
+            for fd in channel[1:]:
+                os.close(fd)
+        for follower in self._followers:
+            follower.start()
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until everything written has been received, which it has when all who could write have ended."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+        """Wait until all has been received, which it has soon after the job and its keeper have ended."""
+        for follower in self._followers:
+            follower.finish(timeout_s)
 
-    def _read(self) -> None:
-        while output := _piece(self.read_fd):
-            try:
-                self._receive(output)
-            except Exception:  # noqa: BLE001 -- a display that fails must not stop the job, which it does when the pipe is full
-                _LOG.exception("what the job wrote could not be passed on")
-        os.close(self.read_fd)
+    def stop(self) -> None:
+        """Stop reading, though there may be more: another process follows the job now."""
+        for follower in self._followers:
+            follower.stop()
 
 
-def new_output() -> tuple[int, int]:
-    """Where to read and to write: a pipe, or a pseudo-terminal if this process writes to one, so that bars stay bars."""
-    return _terminal() if os.isatty(1) else os.pipe()
+class _Channel(NamedTuple):
+    """A log, and the ends of pipes that are not for this process."""
+
+    log: Path
+    source_fd: int
+    write_fd: int
+    ring_fd: int
 
 
-def write_through(output: bytes) -> None:
+def _channel(log: Path, ends: tuple[int, int], receive: Receive) -> tuple[_Channel, LogFollower]:
+    """A log for what is written to the second of `ends` and read from the first, and what follows it."""
+    bell_fd, ring_fd = os.pipe()
+    return _Channel(log, *ends, ring_fd), LogFollower(log, bell_fd, receive, skip=True)
+
+
+def write_through(fd: int, output: bytes) -> None:
     """Pass output on to where this process writes."""
-    sys.stdout.flush()
+    (sys.stdout if fd == 1 else sys.stderr).flush()
     rest = memoryview(output)
     while rest:
-        rest = rest[os.write(1, rest) :]
-
-
-def _piece(fd: int) -> bytes:
-    try:
-        return os.read(fd, 65_536)
-    except OSError:  # how a pseudo-terminal says that nobody writes any more
-        return b""
+        rest = rest[os.write(fd, rest) :]
 
 
 def _terminal() -> tuple[int, int]:
