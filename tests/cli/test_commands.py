@@ -29,7 +29,7 @@ def test_the_version(terminal: Terminal) -> None:
 
 def test_help_lists_every_command(terminal: Terminal) -> None:
     text = terminal.punctual("--help").stdout
-    for name in ("run", "deadline", "ps", "why", "stop", "report", "controllers", "policies", "demo"):
+    for name in ("run", "deadline", "ps", "why", "stop", "report", "clean", "controllers", "policies", "demo"):
         assert f"  {name} " in text
 
 

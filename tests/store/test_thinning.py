@@ -28,6 +28,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.metrics.cluster import ClusterRecord, JobRecord
 from punctual.metrics.run import RunSummary, series, summarize
 from punctual.store.codec import encode, kind_of
 from punctual.store.thinning import SPACING_S_MAX, SPACING_S_MIN, Row, Thinning
@@ -218,10 +219,18 @@ def test_the_numbers_of_a_run_stay_what_they_were(steps: list[tuple[str, float, 
     before, after = summarize(messages, JOB), summarize(kept, JOB)
     assert _exact(after) == _exact(before)
     assert after.granted_core_s == pytest.approx(before.granted_core_s, rel=1e-12)
+    assert _jobs(kept) == _jobs(messages)
     assert series(kept, JOB).grant == series(messages, JOB).grant
     assert series(kept, JOB).deadlines == series(messages, JOB).deadlines
     assert set(series(kept, JOB).progress) <= set(series(messages, JOB).progress)
     assert series(kept, JOB).progress[-1:] == series(messages, JOB).progress[-1:]
+
+
+def _jobs(messages: list[Message]) -> list[JobRecord]:
+    record = ClusterRecord()
+    for message in messages:
+        record.add(message)
+    return list(record.jobs())
 
 
 def _exact(summary: RunSummary) -> dict[str, object]:

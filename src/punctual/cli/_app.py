@@ -20,6 +20,7 @@ COMMANDS = {
     "why": "why",
     "stop": "stop",
     "report": "report",
+    "clean": "clean",
     "trace": "trace",
     "simulate": "simulate",
     "compare": "compare",

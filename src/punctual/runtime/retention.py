@@ -1,0 +1,143 @@
+"""How long the runs of the past are kept."""
+
+import logging
+import secrets
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Literal
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed, JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.runtime.paths import Run, known_runs, state_root
+from punctual.store.sqlite import SqliteJournal
+
+_LOG = logging.getLogger(__name__)
+
+_REMOVED = ".removed-"
+
+#: *in use*: a process steers its jobs, a job runs on unsteered, or another machine has it. *interrupted*: a job had not
+#: ended when the last process that steered it did. *ended*: it is there to be told about, and nothing else.
+RunUse = Literal["in use", "interrupted", "ended"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionLimits:
+    """A run is kept as long as it is within all of these, the newest runs first.
+
+    Attributes
+    ----------
+    age_s
+        Since it was last written to, in seconds.
+    n_runs, n_bytes
+        Of all runs together.
+    """
+
+    age_s: float = 30 * 86_400.0
+    n_runs: float = 200
+    n_bytes: float = 2 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """A run and its files; `written_at` is wall time, in seconds since 1970."""
+
+    run: Run
+    written_at: float
+    n_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.run.state_dir.name
+
+
+def past_runs() -> list[PastRun]:
+    """All runs that have left a folder, also those in use, the newest first."""
+    return sorted(map(_past_run, known_runs()), key=lambda past: (-past.written_at, past.name))
+
+
+def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> list[PastRun]:
+    """Those of `runs`, the newest first, that are beyond one of the limits at wall time `now`."""
+    beyond, n_bytes = [], 0
+    for i_run, past in enumerate(runs):
+        n_bytes += past.n_bytes
+        if now - past.written_at > limits.age_s or i_run >= limits.n_runs or n_bytes > limits.n_bytes:
+            beyond.append(past)
+    return beyond
+
+
+def use_of(run: Run) -> RunUse:
+    """What stands in the way of removing `run`."""
+    if run.is_live() or run.keeper_pid() is not None or run.machine() is not None:
+        return "in use"
+    try:
+        with SqliteJournal(run.journal, read_only=True) as journal:
+            messages, is_closed = journal.milestones(), journal.owner is None
+    except (InvalidSpec, sqlite3.Error):  # it is missing, damaged, or of another version: nobody can resume it
+        return "ended"
+    return "interrupted" if open_jobs(messages, is_closed=is_closed) else "ended"
+
+
+def open_jobs(milestones: Iterable[Message], *, is_closed: bool) -> list[JobId]:
+    """The jobs that have not ended, from the messages of `SqliteJournal.milestones`.
+
+    Parameters
+    ----------
+    is_closed
+        Nobody was interrupted who might have retried a failed job.
+    """
+    is_open: dict[JobId, bool] = {}
+    for message in milestones:
+        if isinstance(message, JobSubmitted):
+            is_open[message.spec.id] = True
+        elif isinstance(message, JobFailed):
+            is_open[message.job] = message.retryable and not is_closed
+        else:
+            is_open[getattr(message, "job", JobId(""))] = False
+    return [job for job, job_is_open in is_open.items() if job_is_open]
+
+
+def remove(past: PastRun) -> bool:
+    """Remove the files of a run; whether it was there and could be removed."""
+    # Under another name first, so that a removal that is interrupted leaves no half of a run.
+    removed = past.run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
+    try:
+        past.run.state_dir.rename(removed)
+    except OSError as error:
+        _LOG.warning("the run '%s' could not be removed: %s", past.name, error)
+        return False
+    shutil.rmtree(removed, ignore_errors=True)
+    return True
+
+
+def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastRun]:
+    """Remove the ended runs that are beyond the limits; those that were removed.
+
+    Parameters
+    ----------
+    interrupted
+        Also those that could be resumed.
+    """
+    for left in state_root().glob(f"{_REMOVED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    allowed = {"ended", "interrupted"} if interrupted else {"ended"}
+    beyond = expired(past_runs(), limits or RetentionLimits(), time.time())
+    return [past for past in beyond if use_of(past.run) in allowed and remove(past)]
+
+
+def _past_run(run: Run) -> PastRun:
+    n_bytes, written_at = 0, -inf
+    for file in run.state_dir.iterdir() if run.state_dir.is_dir() else ():
+        with suppress(OSError):  # it has gone meanwhile
+            status = file.stat()
+            n_bytes += status.st_size
+            # Whoever only reads a journal leaves an empty write-ahead file and its index beside it.
+            if status.st_size and not file.name.endswith("-shm"):
+                written_at = max(written_at, status.st_mtime)
+    return PastRun(run=run, written_at=written_at, n_bytes=n_bytes)
