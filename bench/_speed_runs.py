@@ -5,24 +5,28 @@ follows from their numbers, as on a cluster, though all of them run on the cores
 group when it is ready: nobody waits for imports at a tenth of a core.
 """
 
+import json
 import multiprocessing
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from punctual.client.elastic.parameter_server import Context, launch
+from punctual.client.elastic.agent import HANG_VARIABLE
 from punctual.client.elastic.virtual_ranks import cut
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_v1 import CgroupV1, CgroupV1Group
+from punctual.wire import PAGE_VARIABLE, Page, WorkerTarget
 
 SYNCHRONOUS, ASYNCHRONOUS, ALL_REDUCE = "synchronous servers", "asynchronous servers", "all-reduce"
 
@@ -123,29 +127,56 @@ def parameter_server_sps(
     n_workers: int, n_servers: int, limits: Quotas, effort: Effort, *, is_synchronous: bool
 ) -> float:
     """Steps a second; asynchronous: of all workers together, each with a batch of its own of constant size."""
-    train = partial(_train, limits.entrances("worker", n_workers), effort, is_synchronous)
-    limit = partial(_limit_server, limits.entrances("server", n_servers))
-    rates = launch(train, n_workers=n_workers, n_servers=n_servers, is_synchronous=is_synchronous, at_start=limit)
-    return rates[0] if is_synchronous else sum(rates)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        page = Page.create(str(folder / "page"))
+        page.send_worker_target(WorkerTarget(1, n_workers, n_servers=n_servers))
+        options = {
+            "folder": name, "is_synchronous": is_synchronous, "n_workers": n_workers, "effort": asdict(effort),
+            "entrances": limits.entrances("worker", n_workers),
+        }  # fmt: skip
+        script = str(Path(__file__).with_name("_served_training.py"))
+        environment = {**os.environ, PAGE_VARIABLE: str(folder / "page"), HANG_VARIABLE: "600"}
+        agent = subprocess.Popen([sys.executable, script, json.dumps(options)], env=environment)
+        try:
+            _await(folder, "ready-*", n_workers, agent, effort)
+            _limit_servers(agent.pid, n_workers, limits.entrances("server", n_servers))
+            (folder / "go").touch()
+            _await(folder, "*.json", n_workers if not is_synchronous else 1, agent, effort)
+            rates = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+        finally:
+            agent.kill()
+            agent.wait()
+            page.close()
+    return float(rates[0] if is_synchronous else sum(rates))
 
 
-def _limit_server(entrances: list[list[str]], role: str, number: int) -> None:
-    if role == "server":
-        enter(entrances[number])
+def _await(folder: Path, pattern: str, n: int, agent: "subprocess.Popen[bytes]", effort: Effort) -> None:
+    """Until there are so many files."""
+    until = time.monotonic() + 120 + 40 * effort.watch_s
+    while len(list(folder.glob(pattern))) < n:
+        if agent.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"workers and servers have not come so far as {pattern}")
+        time.sleep(0.02)
 
 
-def _train(entrances: list[list[str]], effort: Effort, is_synchronous: bool, context: Context) -> float:
-    torch.set_num_threads(1)
-    model = make_model()
-    n_samples = len(cut(GLOBAL_BATCH, context.n_workers)[context.rank]) if is_synchronous else LOCAL_BATCH
-    inputs, watch = torch.randn(n_samples, WIDTH), Watch(effort)
-    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)) as run:
-        enter(entrances[context.rank])
-        while True:
-            run.backward(model(inputs).square().mean())
-            run.step()
-            if watch.is_over():
-                return watch.rate_sps
+def _limit_servers(agent_pid: int, n_workers: int, entrances: list[list[str]]) -> None:
+    """The agent has its forkserver start workers first, and then servers."""
+    pids = sorted(pid for forkserver in _children(agent_pid) for pid in _children(forkserver))
+    for pid, paths in zip(pids[n_workers:], entrances, strict=True):
+        for path in paths:
+            Path(path).write_text(str(pid))
+
+
+def _children(pid: int) -> list[int]:
+    return [child for child in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _parent(child) == pid]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has just ended
+        return 0
 
 
 # All-reduce.

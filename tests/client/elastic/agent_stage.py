@@ -45,6 +45,10 @@ class Stage:
 
         return wait_until(look, holds, pause_s=0.005)
 
+    def await_step(self, n_steps: int) -> None:
+        """Wait until so many steps are done."""
+        wait_until(lambda: self.page.progress().n_steps, lambda n_done: n_done >= n_steps, pause_s=0.005)
+
     def leave(self) -> None:
         """Ask it to make room."""
         self.page.send(Directives(leave=True))

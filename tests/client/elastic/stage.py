@@ -64,7 +64,7 @@ class ScriptedLink:
         """One generation for each change that is due; generations after a fault have no number of their own."""
         return sum(at <= self._n_steps + 1 for at, _ in self._changes) * 100
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership | None:
+    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
         self._wire.send(("join", n_steps, after_fault))
         membership: Membership | None = self._wire.recv()
         return membership

@@ -250,7 +250,9 @@ def talk(board: HeartbeatBoard) -> Iterator[Talk]:
 def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: HeartbeatBoard) -> None:
     talk.answer(membership=MEMBERSHIP, n_steps=40)
     assert talk.link.join(n_steps=0) == Membership(**MEMBERSHIP)  # type: ignore[arg-type]
-    assert talk.heard() == {"said": "join", "n_steps": 0, "after_fault": False, "stepped_ns": 0}
+    assert talk.heard() == {
+        "said": "join", "n_steps": 0, "after_fault": False, "has_state": True, "stepped_ns": 0,
+    }  # fmt: skip
     talk.link.stamp(40, waiting=True)  # what it has from the source, and no step of its own
     assert board.heartbeat(1).waiting
     talk.link.stamp(41, waiting=False)

@@ -12,10 +12,6 @@ SCRIPT = str(Path(__file__).parent / "ending_training.py")
 FOR_EVER = "2000000"
 
 
-def await_step(stage: Stage, n_steps: int) -> None:
-    wait_until(lambda: stage.page.progress().n_steps, lambda n_done: n_done >= n_steps, pause_s=0.005)
-
-
 @pytest.mark.parametrize("how", [[], ["break"]])
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_a_training_that_says_it_is_finished_has_landed(
@@ -31,7 +27,7 @@ def test_a_training_that_says_it_is_finished_has_landed(
 
 def test_a_training_that_has_left_goes_on_where_it_was(stage: Stage, tmp_path: Path) -> None:
     stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, "0", n_workers=2)
-    await_step(stage, 3)
+    stage.await_step(3)
     stage.leave()
     assert stage.exit_code() == EXIT_LEFT, stage.output()
     assert stage.page.declaration().state == State.LEFT
@@ -46,8 +42,8 @@ def test_a_training_that_has_left_goes_on_where_it_was(stage: Stage, tmp_path: P
 def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     stage.start(SCRIPT, str(tmp_path / "file" / "kept"), FOR_EVER, "0", n_workers=2)
-    await_step(stage, 1)
+    stage.await_step(1)
     stage.leave()
     wait_until(stage.output, lambda output: "must have written its checkpoint" in output)
-    await_step(stage, stage.page.progress().n_steps + 3)
+    stage.await_step(stage.page.progress().n_steps + 3)
     assert stage.page.declaration().state == State.TRAINING

@@ -12,6 +12,7 @@ newcomers that it needs are ready to train. What is announced is carried out, an
 import json
 import os
 import select
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -30,10 +31,12 @@ from punctual.client.elastic.heartbeat_board import HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.worker_spawner import WorkerSpawner
-from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError, WorkerTarget
+from punctual.wire import N_DEVICES_MAX, PAGE_VARIABLE, Declaration, Page, PageError, WorkerTarget
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
+#: Which devices the job has, as CUDA reads it and Punctual sets it.
+DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
 
@@ -45,6 +48,8 @@ _LEAVE_S_MAX = 10.0
 _N_DEATHS_MAX = 3
 #: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
 _LOOK_S = 0.05
+#: The end of a process is told by the forkserver a moment after those that it was connected with have told that.
+_EXIT_S_MAX = 1.0
 
 _HOST = "127.0.0.1"
 _MESSAGE_BYTES_MAX = 65_536
@@ -142,6 +147,7 @@ class Agent:
         preloaded: Sequence[str] = forkserver.PRELOADED,
     ) -> None:
         self._hang_ns = int(hang_s * 1e9)
+        self._visible_devices = _visible_devices()
         self._page = page
         self._stats = ElasticStats(page, os.getpid())
         self._board = HeartbeatBoard.create()
@@ -152,6 +158,8 @@ class Agent:
         self._pool = WorkerPool()
         self._generation = 0
         self._after_fault = False
+        #: When a worker told that the state went with the servers, and none is known to have ended; 0: none has.
+        self._state_lost_ns = 0
         self._target = WorkerTarget()
         #: Deaths of workers that had done nothing, since the last first step of one; and the target that is not worth
         #: another attempt, with the reason.
@@ -225,10 +233,12 @@ class Agent:
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
         worker.n_steps = words["n_steps"]
         worker.become("ready", monotonic_ns())
-        if worker in self._pool.members:
+        if worker in self._pool.trainers:
             self._stats.stop(worker.n_steps, words["stepped_ns"])
         if words["after_fault"]:
             self._break_generation()
+        if not words["has_state"]:
+            self._state_lost_ns = self._state_lost_ns or monotonic_ns()
 
     def _on_train_returned(self, worker: Worker, code: int) -> None:
         """Its training function has ended, and so will the others': they leave together."""
@@ -236,7 +246,7 @@ class Agent:
             worker.send()
             return
         worker.become("done", monotonic_ns())
-        if self._pool.members and worker not in self._pool.members:
+        if self._pool.trainers and worker not in self._pool.members:
             self._give_up_target("a new worker has ended without training")
             self._dismiss(worker)
             return
@@ -254,16 +264,21 @@ class Agent:
 
     def _on_worker_exit(self, worker: Worker, code: int) -> None:
         """A worker has ended."""
-        stamp = self._board.heartbeat(worker.i_slot)
+        stamp, had_servers = self._board.heartbeat(worker.i_slot), bool(self._pool.servers)
         was_member = self._remove(worker)
         if worker.state in ("leaving", "done") or self._exit_code is not None:
             return
         how = "because it stood still" if worker.has_hung else end_of(code)
         self._n_deaths += not worker.has_stepped
         if was_member:
-            self._stats.lose(stamp.n_steps, stamp.stamp_ns)
+            if worker.serves:
+                self._stats.lose_server()
+            else:
+                self._stats.lose(stamp.n_steps, stamp.stamp_ns)
             self._given_up = (-1, "")
             self._break_generation()
+            if had_servers:
+                self._restart()
         self._warn_worker_lost(worker, how)
         if self._n_deaths >= _N_DEATHS_MAX:
             self._abort_after_repeated_exits(how, shell_code(code))
@@ -273,6 +288,15 @@ class Agent:
         self._after_fault = True
         self._board.generation_broken = self._generation
         self._announce()
+
+    def _restart(self) -> None:
+        """The training's state has gone with a server or in the middle of a step: all end, and others begin at the checkpoint."""
+        self._state_lost_ns = 0
+        for worker in list(self._pool.members):
+            stamp = self._board.heartbeat(worker.i_slot)
+            self._stats.stop(stamp.n_steps, stamp.stamp_ns)
+            self._pool.members.remove(worker)
+            self._dismiss(worker)
 
     def _remove(self, worker: Worker) -> bool:
         """Keep nothing of a worker that has ended; whether it was a member."""
@@ -287,9 +311,10 @@ class Agent:
             goes_on = f"Training goes on with {len(self._pool.members)}"
         else:
             goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
+        role = "parameter server" if worker.serves else "worker"
         warn(
-            "a worker must stay until it is told to leave", f"an end {how}",
-            f"worker {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",
+            f"a {role} must stay until it is told to leave", f"an end {how}",
+            f"{role} {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",
         )  # fmt: skip
 
     def _abort_after_repeated_exits(self, how: str, code: int) -> None:
@@ -302,8 +327,10 @@ class Agent:
     def _give_up_target(self, cause: str) -> None:
         """Make no more attempts to fulfil the target in force."""
         self._given_up = (self._target.request, cause)
+        n_servers = self._target.n_servers
+        wanted = f"{self._target.n_workers} workers" + f" and {n_servers} parameter servers" * bool(n_servers)
         warn(
-            f"there must be {self._target.n_workers} workers", f"{len(self._pool.members)} ({cause})", "this training",
+            f"there must be {wanted}", f"{len(self._pool.members)} ({cause})", "this training",
             "It goes on with those there are, until another number is wanted.",
         )  # fmt: skip
 
@@ -317,6 +344,8 @@ class Agent:
         target = self._page.worker_target()
         if target != self._target:
             self._target, self._n_deaths = target, 0
+        if self._state_lost_ns and monotonic_ns() - self._state_lost_ns > _EXIT_S_MAX * 1e9:
+            self._restart()
         if self._spawner.is_ready:
             self._adjust_workers()
         self._end_hung()
@@ -328,20 +357,29 @@ class Agent:
 
     def _adjust_workers(self) -> None:
         """Start the workers that are missing; let go of newcomers that are too many."""
-        newcomers = self._pool.newcomers()
-        n_missing = self._target.n_workers - len(self._pool.members) - len(newcomers)
         has_given_up = self._given_up[0] == self._target.request
         # Who leaves still uses its device.
         may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.workers)
-        for _ in range(n_missing if may_start else 0):
-            self._start()
-        for worker in newcomers[n_missing:] if n_missing < 0 else ():
-            self._dismiss(worker)
+        wanted = (
+            (False, self._target.n_workers, self._pool.trainers),
+            (True, self._target.n_servers, self._pool.servers),
+        )
+        for serves, n_wanted, members in wanted:
+            newcomers = [one for one in self._pool.newcomers() if one.serves is serves]
+            n_missing = n_wanted - len(members) - len(newcomers)
+            for _ in range(n_missing if may_start else 0):
+                self._start(serves=serves)
+            for worker in newcomers[n_missing:] if n_missing < 0 else ():
+                self._dismiss(worker)
 
-    def _start(self) -> None:
-        i_slot = self._pool.free_slot()
-        worker = self._pool.admit(self._spawner.fork(i_slot), i_slot, monotonic_ns())
-        self._poll.register(worker.connection, select.POLLIN)
+    def _start(self, *, serves: bool) -> None:
+        i_slot, target = self._pool.free_slot(), self._target
+        devices = self._pool.unused_devices(
+            target.devices or self._visible_devices, 0 if serves else target.n_devices_each
+        )
+        connection = self._spawner.fork(i_slot, serves=serves)
+        self._pool.admit(connection, i_slot, monotonic_ns(), serves=serves, devices=devices)
+        self._poll.register(connection, select.POLLIN)
 
     def _dismiss(self, worker: Worker) -> None:
         """Let a worker go: by an answer if it waits for one, else by force."""
@@ -357,7 +395,10 @@ class Agent:
         now_ns = monotonic_ns()
         slow = late(self._pool.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
         stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
-        for worker in (*hung(self._pool.members, self._board, now_ns, self._hang_ns), *slow, *stuck):
+        # A server waits for workers, and they for it: it only hangs if a signal has stopped it.
+        groups = (self._pool.trainers, *([server] for server in self._pool.servers))
+        still = [one for members in groups for one in hung(members, self._board, now_ns, self._hang_ns)]
+        for worker in (*still, *slow, *stuck):
             if worker.pid and not worker.has_hung:
                 worker.has_hung = True
                 self._spawner.kill(worker.pid)
@@ -371,8 +412,8 @@ class Agent:
 
     def _chosen(self) -> list[Worker]:
         """The members that there should be; after a fault nobody goes who may be the only one with the last step."""
-        n_least = len(self._pool.members) if self._after_fault else 0
-        return self._pool.chosen(max(self._target.n_workers, n_least))
+        n_least = len(self._pool.trainers) if self._after_fault else 0
+        return self._pool.chosen(max(self._target.n_workers, n_least), self._target.n_servers)
 
     def _announce(self) -> None:
         if not self._is_announced():
@@ -381,24 +422,33 @@ class Agent:
     def _form(self) -> None:
         """All members have joined: say who is in the next generation."""
         before, chosen = self._pool.members, self._chosen()
-        if not before and (not chosen or self._pool.is_starting):
+        trainers = [worker for worker in chosen if not worker.serves]
+        if not trainers or (not before and self._pool.is_starting):
             return  # the first generation, or all were lost: it begins with all that are being started
         source, n_steps, all_equal = self._pool.source(chosen)
         self._generation = self._board.generation_wanted
-        for rank, worker in enumerate(chosen):
-            membership = Membership(
-                generation=self._generation, rank=rank, n_workers=len(chosen),
-                store_host=_HOST, store_port=self._store.port,
-                source=None if all_equal and not self._after_fault else source,
-                i_device=worker.i_slot * self._target.n_devices_each if self._target.n_devices_each else None,
-            )  # fmt: skip
-            worker.become("training", monotonic_ns())
-            worker.send(membership=asdict(membership), n_steps=n_steps)
+        devices = [device for worker in trainers for device in worker.devices]
+        with ExitStack() as opened:
+            peers = _connected(trainers, chosen[len(trainers) :], opened)
+            for rank, worker in enumerate(chosen):
+                membership = Membership(
+                    generation=self._generation, rank=rank, n_workers=len(trainers),
+                    store_host=_HOST, store_port=self._store.port,
+                    source=None if all_equal and not self._after_fault else source,
+                    i_device=worker.devices[0] if worker.devices else None,
+                    shares_device=len(set(devices)) < len(devices),
+                )  # fmt: skip
+                words = {name: value for name, value in asdict(membership).items() if name != "peers"}
+                worker.become("training", monotonic_ns())
+                worker.send(peers[rank], membership=words, n_steps=n_steps)
         for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
-        is_resize = bool(before) and not self._after_fault and len(chosen) != len(before)
-        self._stats.form(self._generation, len(chosen), resizes=is_resize, after_fault=self._after_fault)
+        is_resize = bool(before) and not self._after_fault and _parts(chosen) != _parts(before)
+        self._stats.form(
+            self._generation, len(trainers), len(chosen) - len(trainers), tuple(sorted(set(devices))),
+            resizes=is_resize, after_fault=self._after_fault,
+        )  # fmt: skip
         self._pool.members, self._after_fault = chosen, False
 
     def _answer(self) -> None:
@@ -406,7 +456,7 @@ class Agent:
         request, cause = self._given_up
         if self._target.request == self._stats.request or self._is_announced() or not self._pool.members:
             return
-        if len(self._pool.members) == self._target.n_workers:
+        if _parts(self._pool.members) == (self._target.n_workers, self._target.n_servers):
             self._stats.answer(self._target.request)
         elif request == self._target.request and not self._pool.newcomers():
             self._stats.answer(request, cause)
@@ -425,13 +475,35 @@ class Agent:
         """Let go of all that wait; and of those that train when they have had their time, unless they are excused."""
         now_ns = monotonic_ns()
         at_once = now_ns - self._ends_ns >= self._hang_ns
-        done = all(member.state != "training" for member in self._pool.members)
+        done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
             must = at_once and (bool(self._exit_code) or not is_excused(worker, self._board))
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 self._dismiss(worker)
         self._end_hung()
+
+
+def _parts(members: Sequence[Worker]) -> tuple[int, int]:
+    """How many workers and servers these are."""
+    n_servers = sum(member.serves for member in members)
+    return len(members) - n_servers, n_servers
+
+
+def _connected(trainers: Sequence[Worker], servers: Sequence[Worker], opened: ExitStack) -> list[list[int]]:
+    """Sockets between each worker and each server: what each of all is to be handed, and what is closed here with `opened`."""
+    ends: list[list[int]] = [[] for _ in (*trainers, *servers)]
+    for i, _ in enumerate(trainers):
+        for j, _ in enumerate(servers, start=len(trainers)):
+            for owner, end in zip((i, j), socket.socketpair(), strict=True):
+                ends[owner].append(opened.enter_context(end).fileno())
+    return ends
+
+
+def _visible_devices() -> Sequence[int]:
+    """The devices that this process is shown, counted from 0; as many as may be, if the environment does not say."""
+    text = os.environ.get(DEVICES_VARIABLE)
+    return range(N_DEVICES_MAX if text is None else len([name for name in text.split(",") if name.strip()]))
 
 
 def _open_store() -> Any:

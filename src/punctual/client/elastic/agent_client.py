@@ -5,10 +5,11 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from multiprocessing.connection import Connection
 from time import monotonic_ns
 from typing import Any, Protocol
 
-from punctual.client.elastic.heartbeat_board import HeartbeatBoard
+from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 
 _MESSAGE_BYTES_MAX = 65_536
@@ -31,7 +32,7 @@ class AgentClient(Protocol):
         """The newest generation that has lost a member; below 0: none has."""
         ...
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership | None:
+    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
         """Say that this worker is ready for the next generation, and wait until it is formed.
 
         Parameters
@@ -40,6 +41,8 @@ class AgentClient(Protocol):
             Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
         after_fault
             The last generation ended because a collective failed.
+        has_state
+            The training's state is with the workers, and was not lost with its parameter servers.
 
         Returns
         -------
@@ -67,7 +70,7 @@ class NoAgent:
     generation_wanted = 0
     generation_broken = -1
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership | None:
+    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
         return Membership(generation=0, rank=0, n_workers=1, source=-1)
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
@@ -112,13 +115,15 @@ class SocketAgentClient:
     def generation_broken(self) -> int:
         return self._board.generation_broken
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership | None:
+    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
         self._board.show(self._i_slot, n_steps, True, monotonic_ns())
-        self._send(said="join", n_steps=n_steps, after_fault=after_fault, stepped_ns=self._stepped_ns)
-        answer = self._receive()
+        self._send(
+            said="join", n_steps=n_steps, after_fault=after_fault, has_state=has_state, stepped_ns=self._stepped_ns
+        )
+        answer, fds = self._receive()
         if answer["membership"] is None:
             return None
-        membership = Membership(**answer["membership"])
+        membership = Membership(**answer["membership"], peers=tuple(map(Connection, fds)))
         self._n_steps = self._n_steps_begun = -1 if membership.source == -1 else answer["n_steps"]
         self._board.show(self._i_slot, n_steps, False, monotonic_ns())
         return membership
@@ -178,12 +183,11 @@ class SocketAgentClient:
         except OSError:  # the agent is gone, and this process is about to be
             os._exit(_EXIT_ALONE)
 
-    def _receive(self) -> dict[str, Any]:
+    def _receive(self) -> tuple[dict[str, Any], list[int]]:
         try:
-            answer = self._connection.recv(_MESSAGE_BYTES_MAX)
+            answer, fds, _, _ = socket.recv_fds(self._connection, _MESSAGE_BYTES_MAX, N_SLOTS)
         except OSError:
-            answer = b""
+            answer, fds = b"", []
         if not answer:
             os._exit(_EXIT_ALONE)
-        words: dict[str, Any] = json.loads(answer)
-        return words
+        return json.loads(answer), fds

@@ -67,6 +67,15 @@ class MovingBuffers:
         for buffer, mean in zip(floating, total.split([buffer.numel() for buffer in floating]), strict=True):
             buffer.copy_(mean.view_as(buffer))
 
+    @torch.no_grad()
+    def end_step_alone(self, share_frac: float) -> None:
+        """Take the average over this worker's virtual ranks, which have that share of the step's samples."""
+        n_end = 0
+        mean = sum((root.total for root in self._tree.roots), torch.zeros(())) / max(share_frac, 1e-12)
+        for buffer in self._floating() if share_frac else ():
+            n_start, n_end = n_end, n_end + buffer.numel()
+            buffer.copy_(mean[n_start:n_end].view_as(buffer))
+
     def restore(self) -> None:
         """The step is given up."""
         self.begin_rank()

@@ -49,6 +49,7 @@ class Context:
         checkpoint_dir: str | None = None,
         checkpoint_every_s: float | None = None,
         reports_loss: bool = True,
+        synchronous: bool = True,
     ) -> Run:
         """The training of `model`, for use in a ``with`` statement.
 
@@ -75,6 +76,10 @@ class Context:
         reports_loss
             Whether each step's loss is what may be trained to (``punctual run --until "loss<0.1"``). Otherwise it is what
             the script says with `Run.report_loss`.
+        synchronous
+            With parameter servers (``punctual run --servers``), whether a step takes the gradients of all workers. Otherwise
+            servers step with each worker's gradients when they come, which were computed with parameters that others may
+            have changed since.
 
         Raises
         ------
@@ -85,6 +90,6 @@ class Context:
         store = self._store or checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
-        member = Member(self._agent, replica, store, rank_number, can_fuse=can_fuse)
+        member = Member(self._agent, replica, store, rank_number, can_fuse=can_fuse, is_synchronous=synchronous)
         stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
         return Run(member, stepper, reports_loss=reports_loss)

@@ -39,12 +39,35 @@ class ElasticStats:
         status = self._status
         self._put(replace(status, n_workers=status.n_workers - 1, n_workers_lost=status.n_workers_lost + 1))
 
-    def form(self, generation: int, n_workers: int, *, resizes: bool, after_fault: bool) -> None:
-        """A generation begins; `resizes`: it is larger or smaller than the one before because was the target."""
+    def lose_server(self) -> None:
+        """A parameter server has ended, and the state with it."""
+        status = self._status
+        self._put(replace(status, n_servers=status.n_servers - 1, n_workers_lost=status.n_workers_lost + 1))
+
+    def form(
+        self,
+        generation: int,
+        n_workers: int,
+        n_servers: int = 0,
+        devices: tuple[int, ...] = (),
+        *,
+        resizes: bool,
+        after_fault: bool,
+    ) -> None:
+        """A generation begins; `resizes`: it is larger or smaller than the one before because the target was."""
         self._n_in_flight = int(after_fault)
         self._awaits_step = True
         n_resizes = self._status.n_resizes + resizes
-        self._put(replace(self._status, generation=generation, n_workers=n_workers, n_resizes=n_resizes))
+        self._put(
+            replace(
+                self._status,
+                generation=generation,
+                n_workers=n_workers,
+                n_servers=n_servers,
+                devices=devices,
+                n_resizes=n_resizes,
+            )
+        )
 
     def stop(self, n_steps: int, stepped_ns: int) -> None:
         """A member has left its generation after `n_steps`, the last of them done at `stepped_ns`."""
@@ -73,7 +96,7 @@ class ElasticStats:
 
     def leave(self) -> None:
         """Nobody trains any more."""
-        self._put(replace(self._status, n_workers=0))
+        self._put(replace(self._status, n_workers=0, n_servers=0, devices=()))
 
     def _put(self, status: WorkerStatus) -> None:
         if status != self._status:

@@ -14,7 +14,8 @@ direction   meaning
 in          `ScriptOrigin`, pickled: the script and its surroundings
 out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
 in          the training function, pickled: the script has been loaded, so that it can be found
-in          ``{"fork": slot}`` with the worker's socket; answered by ``{"said": "forked", "pid": id, "slot": slot}``
+in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
+            ``{"said": "forked", "pid": id, "slot": slot}``
 in          ``{"kill": id}``
 out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it has
 =========== ================================================================================================
@@ -111,19 +112,20 @@ class Forkserver:
             return False
         words: dict[str, int] = json.loads(text)
         if "fork" in words:
-            self._fork(words["fork"], fds[0])
+            self._fork(words["fork"], fds[0], serves=bool(words["serves"]))
         elif words["kill"] in self._children:  # not reaped yet, so that the id is still its own
             os.kill(words["kill"], signal.SIGKILL)
         return True
 
-    def _fork(self, i_slot: int, link_fd: int) -> None:
+    def _fork(self, i_slot: int, link_fd: int, *, serves: bool) -> None:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             exit_with_parent(parent)
             self._control.close()
             os.close(self._wake_fd)
-            run(socket.socket(fileno=link_fd), i_slot, self._origin.board_fd, self._origin.environment, self._train)
+            body = _serve if serves else self._train
+            run(socket.socket(fileno=link_fd), i_slot, self._origin.board_fd, self._origin.environment, body)
         os.close(link_fd)
         self._children.add(pid)
         send(self._control, said="forked", pid=pid, slot=i_slot)
@@ -135,6 +137,10 @@ class Forkserver:
                 return
             self._children.discard(pid)
             send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def _serve(agent: SocketAgentClient) -> None:
+    importlib.import_module("punctual.client.elastic.parameter_server").serve(agent)
 
 
 def exit_with_parent(parent: int) -> None:

@@ -100,7 +100,8 @@ class Group:
     @property
     def _is_nccl(self) -> bool:
         """NCCL wants a device for each member; only the agent knows whether there is."""
-        return self.device.type == "cuda" and self.membership.i_device is not None
+        membership = self.membership
+        return self.device.type == "cuda" and membership.i_device is not None and not membership.shares_device
 
     def _await_all(self, store: dist.Store, agent: AgentClient) -> None:
         """Wait until all members are here: forming the group would wait for one that has died.

@@ -44,6 +44,7 @@ class Member:
         rank_number: RankNumber,
         *,
         can_fuse: bool,
+        is_synchronous: bool = True,
     ) -> None:
         self.agent = agent
         self.replica = replica
@@ -51,6 +52,7 @@ class Member:
         self.n_virtual_ranks = rank_number.n
         self._rank_number = rank_number
         self.can_fuse = can_fuse
+        self._is_synchronous = is_synchronous
         self.fuses: bool | None = None
         self.moving: list[str] | None = None
         self.position = Position()
@@ -63,13 +65,20 @@ class Member:
         #: Those who are in the midst of an evaluation after a fault; None: all.
         self._evaluators: list[int] | None = None
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether parameter servers step with each worker's gradients by themselves."""
+        return not self._is_synchronous and bool(self.group.membership.peers)
+
     # Generations.
 
-    def reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
+    def reform(self, *, after_fault: bool = False, evaluates: bool = False, has_state: bool = True) -> None:
         """Become a member of the next generation, with the state that the training has.
 
         Parameters
         ----------
+        has_state
+            The state is with the workers, and was not lost with its servers.
         evaluates
             This worker was in an evaluation when its group failed, and will go on with it.
 
@@ -80,7 +89,7 @@ class Member:
         """
         while True:
             self.group.drop(after_fault=after_fault)
-            membership = self.agent.join(n_steps=self.position.n_steps, after_fault=after_fault)
+            membership = self.agent.join(n_steps=self.position.n_steps, after_fault=after_fault, has_state=has_state)
             if membership is None:
                 raise Leave
             try:
@@ -115,12 +124,15 @@ class Member:
             "n_steps": self.position.n_steps, "results": self.position.values()["results"],
         }  # fmt: skip
         members = self.group.gather(mine)
-        source = max(range(len(members)), key=lambda rank: (*_progress(members[rank]), -rank))
+        # Asynchronous workers differ, and it is the first of them that Punctual hears.
+        n_compared = 1 if self.is_asynchronous else None
+        source = max(range(len(members)), key=lambda rank: (*_progress(members[rank])[:n_compared], -rank))
         furthest = members[source]
         self.is_beginning = furthest["is_new"]
         if self.is_beginning:
             self._begin()
-        lacks = [self.is_beginning or _lacks_state(member, furthest) for member in members]
+        all_lack = self.is_beginning or self.is_asynchronous
+        lacks = [all_lack or _lacks_state(member, furthest) for member in members]
         if any(lacks):
             received = self._share(source, self.state, wants=lacks[self.group.rank])
             if received is not None:
@@ -174,7 +186,10 @@ class Member:
 
     def _checked(self) -> dict[str, Tensor]:
         tensors = self.replica.collect().tensors
-        return {name: tensor for name, tensor in tensors.items() if not name.startswith("extra/")}
+        others = (
+            ("extra/", "optimizer/") if self.group.membership.peers else "extra/"
+        )  # what servers keep is one worker's
+        return {name: tensor for name, tensor in tensors.items() if not name.startswith(others)}
 
     # The state as others may take it over.
 
@@ -186,8 +201,10 @@ class Member:
             return TrainingState(state.tensors, values)
         newest = {key: values["position"][key] for key in ("results", "finished")}
         position = {**self._boundary.values["position"], **newest}
+        optimizer = _with_newest_state(self._boundary.values["optimizer"], values["optimizer"])
         return TrainingState(
-            {**state.tensors, **self._boundary.tensors}, {**self._boundary.values, "position": position}
+            {**state.tensors, **self._boundary.tensors},
+            {**self._boundary.values, "position": position, "optimizer": optimizer},
         )
 
     def _values(self) -> dict[str, Any]:
@@ -241,6 +258,13 @@ class Member:
         self._evaluators = making or None
         if making and self.group.rank not in making:
             self.record(members[making[0]]["place"], self.sum_up(None))
+
+
+def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one and the state of the other; both as `plain.take_apart` makes them."""
+    ((mark, pairs),) = optimizer.items()
+    states = dict(newest[mark])
+    return {mark: [[name, states[name] if name == "state" else value] for name, value in pairs]}
 
 
 def _progress(member: dict[str, Any]) -> tuple[bool, int, int]:

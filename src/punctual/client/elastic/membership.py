@@ -1,6 +1,7 @@
 """Who trains together, as a worker sees it."""
 
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,11 @@ class Membership:
         Rank of the worker whose state is the training's; None: all members hold equal state already. -1: nobody holds
         any (the first generation, or all workers were lost): begin from the last checkpoint, or from the start.
     i_device
-        Which of the node's devices this worker uses; None on a CPU.
+        Which of the devices that the job is shown this worker uses; None on a CPU.
+    shares_device
+        Whether several workers use one device.
+    peers
+        Connections of a worker to each parameter server; those of a server to each worker, by rank.
     """
 
     generation: int
@@ -29,3 +34,5 @@ class Membership:
     store_port: int = 0
     source: int | None = None
     i_device: int | None = None
+    shares_device: bool = False
+    peers: tuple[Connection, ...] = ()

@@ -32,8 +32,13 @@ class Reduction(Protocol):
         """The gradients of a virtual rank are complete, its weighted loss included."""
         ...
 
-    def finish(self, notes: Sequence[float]) -> list[float]:
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         """Sum up over all workers; the sums of `notes`, and of the losses as the last.
+
+        Parameters
+        ----------
+        share_frac
+            This worker's share of the step's samples, 0..1.
 
         Raises
         ------
@@ -69,7 +74,7 @@ class AloneSum:
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         self._loss += loss
 
-    def finish(self, notes: Sequence[float]) -> list[float]:
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         loss, self._loss = self._loss, 0.0
         return [*notes, loss]
 
@@ -214,7 +219,7 @@ class BucketedSum:
         except GroupFault as fault:  # raised through backward it would look like a fault of the user's
             self._fault = fault
 
-    def finish(self, notes: Sequence[float]) -> list[float]:
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         for i, param in enumerate(self._params):
             if not self._is_taken[i]:
                 self._fill(i, param)
@@ -288,7 +293,7 @@ class TreeTotal:
         self._tree.put_leaf(virtual_rank, _Leaf(grads, [0.0] * (self._n_notes - 1) + [loss, *had]))
         clear(self._params)
 
-    def finish(self, notes: Sequence[float]) -> list[float]:
+    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         self._tree.roots[0].total.notes[: len(notes)] = notes
         total = self._tree.total if self._group.n_workers == 1 else self._over_workers()
         for param, grad, n_had in zip(self._params, total.grads, total.notes[self._n_notes :], strict=True):

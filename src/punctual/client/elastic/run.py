@@ -94,6 +94,7 @@ class Run:
         are the same for all. The loops end with the step under way, if they are not left by `break`; the job has landed,
         and no step is missing.
         """
+        self._check_synchronous("`run.finish`")
         self._member.position.finished = True
         if not self._reporter.is_in_step:
             self._reporter.end_early(self.step_number, n_phases_more=0)
@@ -122,6 +123,12 @@ class Run:
     def is_first(self) -> bool:
         """Whether this is the worker that speaks for all."""
         return self.rank == 0
+
+    @property
+    def staleness(self) -> int:
+        """Steps that others have made between the last gradient's parameters and its use; 0 where steps are synchronous."""
+        served = self._stepper.served
+        return 0 if served is None else served.staleness
 
     @property
     def device(self) -> torch.device:
@@ -157,7 +164,7 @@ class Run:
             if kind is None:
                 self._await_others()
             self._prefetcher = None
-            self._stepper.disconnect()
+            self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
 
     def _close(self, store: CheckpointStore) -> None:
@@ -176,9 +183,15 @@ class Run:
                 return
 
     def _reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
-        self._stepper.disconnect()
-        self._member.reform(after_fault=after_fault, evaluates=evaluates)
-        self._stepper.connect()
+        while True:
+            has_state = self._stepper.disconnect(after_fault=after_fault)
+            after_fault = after_fault or not has_state
+            self._member.reform(after_fault=after_fault, evaluates=evaluates, has_state=has_state)
+            try:
+                self._stepper.connect()
+                break
+            except GroupFault:
+                after_fault = True
         n_steps = self._member.position.n_steps
         self._reporter.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
         self._member.agent.stamp(n_steps, waiting=False)
@@ -388,8 +401,17 @@ class Run:
 
     def _note_loss(self, loss: float) -> None:
         if self._goal is not None:
+            self._check_synchronous("a loss to train to")
             self._member.position.note(loss)
             self._reporter.report_loss(loss)
+
+    def _check_synchronous(self, got: str) -> None:
+        """Raise `ValueError` where workers would have to be at the same step."""
+        if self._member.is_asynchronous:
+            raise invalid(
+                "workers whose steps are not synchronous must not do anything together", got, "`context.elastic`",
+                "Give synchronous=True, or evaluate by yourself in the first worker.",
+            )  # fmt: skip
 
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""
@@ -408,16 +430,19 @@ class Run:
         self._stepper.exit_code = 0
         with self._member.agent.excused():  # the script's hooks may have a lot to save
             self.checkpoint()
-            if exit_code == EXIT_LEFT:
-                try:
-                    is_kept = all(self._member.group.gather(self._is_kept()))
-                except GroupFault:  # it is asked again with the next step
-                    self._reform(after_fault=True)
-                    return
-                if not is_kept:
-                    self._reporter.refuse_to_leave()
-                    return
-            self._reporter.end(exit_code)
+            if exit_code != EXIT_LEFT or self._all_kept():
+                self._reporter.end(exit_code)
+
+    def _all_kept(self) -> bool:
+        """Whether the checkpoint is written, as all workers learn together; if not, they do not leave."""
+        try:
+            is_kept = all(self._member.group.gather(self._is_kept()))
+        except GroupFault:  # it is asked again with the next step
+            self._reform(after_fault=True)
+            return False
+        if not is_kept:
+            self._reporter.refuse_to_leave()
+        return is_kept
 
     def _is_kept(self) -> bool:
         """Whether the checkpoint is written, if this is the worker that does it; without a folder the script's hooks do."""
@@ -429,7 +454,17 @@ class Run:
         store = self._member.store
         if store is not None and self.is_first:
             with self.phase("checkpoint"):
-                store.save(self._member.state())
+                self._save(store)
+
+    def _save(self, store: CheckpointStore) -> None:
+        served = self._stepper.served
+        if served is None:
+            store.save(self._member.state())
+        elif served.fetch_state():
+            store.save(self._member.state())
+            served.drop_state()
+        else:
+            self._reform(after_fault=True)
 
     # Evaluations.
 
@@ -461,6 +496,7 @@ class Run:
         Tensor | tuple[Tensor, ...]
             The sums, on the CPU: float64, or int64 of whole numbers.
         """
+        self._check_synchronous("`run.evaluate`")
         place = self._member.place
         i_result = self._n_asked.get(place, 0)
         self._n_asked[place] = i_result + 1

@@ -15,6 +15,7 @@ from punctual.client.elastic.member import Member
 from punctual.client.elastic.random_probe import RandomProbe
 from punctual.client.elastic.random_state import seed_all
 from punctual.client.elastic.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
+from punctual.client.elastic.served_sum import ServedSum
 from punctual.client.elastic.virtual_ranks import Part, cut, share
 
 #: What travels with the gradients besides the loss: votes to leave the generation, requests to stop, votes against fusing.
@@ -75,6 +76,8 @@ class Stepper:
         self._params = [param for group in optimizer.param_groups for param in group["params"]]
         self._reduction: Reduction = AloneSum(self._params)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
+        #: The same, if parameter servers do it.
+        self.served: ServedSum | None = None
         self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
         self._dropout = RankDropout()
         self._step: Step | None = None
@@ -99,16 +102,35 @@ class Stepper:
         """There is a new group: sum up over it."""
         group = self._member.group
         self.leaves = False
-        if self._is_deterministic:
+        peers = group.membership.peers
+        if peers:
+            is_synchronous = not self._member.is_asynchronous
+            if self._is_deterministic:
+                raise invalid(
+                    "`deterministic` must not go with parameter servers", "both", "`context.elastic`",
+                    "Leave out `deterministic=True`, or train without `--servers`.",
+                )  # fmt: skip
+            optimizer = self._member.replica.optimizer
+            self.served = self._reduction = ServedSum(
+                optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
+            )
+        elif self._is_deterministic:
             self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)
         elif group.n_workers == 1:
             self._reduction = AloneSum(self._params)
         else:
             self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
 
-    def disconnect(self) -> None:
-        self._reduction.close()
-        self._reduction = AloneSum(self._params)
+    def disconnect(self, *, after_fault: bool = False) -> bool:
+        """Sum up over no group; whether the training's state is with the workers now, and not lost with its servers."""
+        served, reduction = self.served, self._reduction
+        self.served, self._reduction = None, AloneSum(self._params)
+        has_state = True
+        if served is not None:
+            # Servers may have stepped with what the workers take for given up, unless each worker goes its own way.
+            has_state = (not after_fault or self._member.is_asynchronous) and served.leave()
+        reduction.close()
+        return has_state
 
     # A step, in the order of the calls.
 
@@ -182,6 +204,11 @@ class Stepper:
         GroupFault
             A worker is gone, and the step is not taken.
         """
+        if clip_norm is not None and self.served is not None:
+            raise invalid(
+                "`clip_norm` must not go with parameter servers, each of which sees a part of the gradients",
+                f"{clip_norm:g}", "`run.step`", "Leave it out, or train without `--servers`.",
+            )  # fmt: skip
         part, self._part = self._part, None
         if part is None or not self._is_backward_done:
             raise invalid(
@@ -214,8 +241,12 @@ class Stepper:
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
         # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
-        n_leaving, code, n_against, loss = self._reduction.finish((leaves, float(exit_code), votes))
-        self._buffers.end_step(member.group)
+        share_frac = sum(len(step.places[i]) for i in self._ranks) / sum(map(len, step.places))
+        n_leaving, code, n_against, loss = self._sum_up((leaves, float(exit_code), votes), share_frac)
+        if member.is_asynchronous:
+            self._buffers.end_step_alone(share_frac)
+        else:
+            self._buffers.end_step(member.group)
         self._learn(clip_norm)
         self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
         if member.fuses is None:
@@ -226,7 +257,17 @@ class Stepper:
         step.is_over = True
         seed_all(step.seed, member.position.n_steps, _NONE)
 
+    def _sum_up(self, notes: tuple[float, float, float], share_frac: float) -> list[float]:
+        served = self.served
+        if served is None:
+            return self._reduction.finish(notes, share_frac)
+        served.exit_code = round(notes[1])
+        leaving, _, against, loss = served.finish(notes, share_frac)
+        return [leaving, served.exit_code, against, loss]
+
     def _learn(self, clip_norm: float | None) -> None:
+        if self.served is not None:  # the servers have
+            return
         if clip_norm is not None:
             clip_grad_norm_(self._params, clip_norm)
         self._member.replica.optimizer.step()

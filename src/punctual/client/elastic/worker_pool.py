@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,10 @@ class Worker:
         Whether it has ever done a step.
     has_hung
         Whether it is being ended because it stood still.
+    serves
+        Whether it is a parameter server.
+    devices
+        Which of the devices that the job is shown it uses.
     """
 
     number: int
@@ -48,6 +53,8 @@ class Worker:
     n_steps: int = 0
     has_stepped: bool = False
     has_hung: bool = False
+    serves: bool = False
+    devices: tuple[int, ...] = ()
 
     def become(self, state: WorkerState, now_ns: int) -> None:
         self.state, self.since_ns = state, now_ns
@@ -63,26 +70,55 @@ class Worker:
         except OSError:
             return b""
 
-    def send(self, **words: Any) -> None:
-        """Answer it."""
+    def send(self, fds: Sequence[int] = (), **words: Any) -> None:
+        """Answer it, and hand it open files."""
         with suppress(OSError):  # it has died meanwhile, which shows otherwise
-            self.connection.send(json.dumps(words).encode())
+            socket.send_fds(self.connection, [json.dumps(words).encode()], fds)
 
 
 class WorkerPool:
-    """All workers that live, in order of their start, and those of them that train together, by rank."""
+    """All workers and parameter servers that live, in order of their start.
+
+    Attributes
+    ----------
+    members
+        Those that make up the generation: workers by rank, then servers.
+    """
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
         self.members: list[Worker] = []
         self._n_started = 0
 
-    def admit(self, connection: socket.socket, i_slot: int, now_ns: int) -> Worker:
-        """A worker has been asked for."""
+    def admit(
+        self,
+        connection: socket.socket,
+        i_slot: int,
+        now_ns: int,
+        *,
+        serves: bool = False,
+        devices: tuple[int, ...] = (),
+    ) -> Worker:
+        """A worker or a server has been asked for."""
         self._n_started += 1
-        worker = Worker(self._n_started, i_slot, connection, now_ns)
+        worker = Worker(self._n_started, i_slot, connection, now_ns, serves=serves, devices=devices)
         self.workers.append(worker)
         return worker
+
+    @property
+    def trainers(self) -> list[Worker]:
+        """The members that are workers, by rank."""
+        return [member for member in self.members if not member.serves]
+
+    @property
+    def servers(self) -> list[Worker]:
+        """The members that are parameter servers."""
+        return [member for member in self.members if member.serves]
+
+    def unused_devices(self, allowed: Sequence[int], n_devices: int) -> tuple[int, ...]:
+        """`n_devices` of those that are `allowed`, the least used first; devices are shared where there are too few."""
+        n_users = Counter(device for worker in self.workers for device in worker.devices)
+        return tuple(sorted(allowed, key=lambda device: (n_users[device], device))[:n_devices])
 
     def drop(self, worker: Worker) -> bool:
         """A worker has ended; whether it was a member."""
@@ -115,13 +151,15 @@ class WorkerPool:
         """Whether there are newcomers that have yet to build their model."""
         return any(worker.state == "starting" for worker in self.newcomers())
 
-    def chosen(self, n_workers: int) -> list[Worker]:
-        """Who should form a generation of `n_workers`, by rank: members first, so that the oldest stay."""
-        ready = [worker for worker in self.newcomers() if worker.state == "ready"]
-        return [*self.members, *ready][:n_workers]
+    def chosen(self, n_workers: int, n_servers: int = 0) -> list[Worker]:
+        """Who should form a generation of so many, as `members` has them: members first, so that the oldest stay."""
+        ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
+        trainers = [one for one in ready if not one.serves][:n_workers]
+        return [*trainers, *[one for one in ready if one.serves][:n_servers]]
 
     def source(self, chosen: Sequence[Worker]) -> tuple[int, int, bool]:
         """Rank of the one of `chosen` whose state is the training's, its steps, and whether all have the same; -1: nobody holds any."""
+        chosen = [worker for worker in chosen if not worker.serves]
         holders = [worker for worker in chosen if worker in self.members]
         if not holders:
             return -1, 0, False

@@ -63,11 +63,12 @@ class WorkerSpawner:
             self.is_ready = True
         return words
 
-    def fork(self, i_slot: int) -> socket.socket:
-        """Ask for a worker; the agent's end of its connection."""
+    def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
+        """Ask for a worker, or a parameter server; the agent's end of its connection."""
         connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
-            socket.send_fds(self.control, [json.dumps({"fork": i_slot}).encode()], [other_end.fileno()])
+            text = json.dumps({"fork": i_slot, "serves": serves})
+            socket.send_fds(self.control, [text.encode()], [other_end.fileno()])
         return connection
 
     def kill(self, pid: int) -> None:
