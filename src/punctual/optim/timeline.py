@@ -1,7 +1,7 @@
-"""Devices free from now on, and the minimum satisfactory share of a job in them."""
+"""Devices free from now on, and what a job takes of them to be done in time: three rules."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -19,12 +19,20 @@ _ROOM_TOLERANCE = 1e-6
 class Levels:
     """The amounts that one job can hold, and its speed with each.
 
+    Examples
+    --------
+    >>> Levels.of([1, 2, 3, 4], [1.0, 2.0, 2.1, 3.0]).hull.tolist()
+    [0, 1, 2, 4]
+
     Attributes
     ----------
     amounts
         Shape (m,), devices (or cores), ascending, the first 0.
     rates
         Shape (m,), work per second, strictly ascending, the first 0: an amount that is not faster is none of them.
+    hull
+        Shape (S + 1,), the columns on the upper concave hull of the rates, those on its straight parts included; the
+        first is 0.
 
     Raises
     ------
@@ -34,6 +42,7 @@ class Levels:
 
     amounts: FloatArray
     rates: FloatArray
+    hull: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         for name, values in (("amounts", self.amounts), ("rates", self.rates)):
@@ -42,6 +51,16 @@ class Levels:
                     f"`{name}` of a job's levels must ascend from 0", f"{values.tolist()}", "a timeline",
                     "Leave out what is not faster than something smaller.",
                 )  # fmt: skip
+        object.__setattr__(self, "hull", np.array(_hull(self.amounts.tolist(), self.rates.tolist()), dtype=np.int64))
+
+    @classmethod
+    def of(cls, amounts: Sequence[float], rates: Sequence[float]) -> "Levels":
+        """The levels of `amounts` above zero, ascending; an amount that is not faster than a smaller one is left out."""
+        pairs = [(0.0, 0.0)]
+        for amount, rate in zip(amounts, rates, strict=True):
+            if rate > pairs[-1][1]:
+                pairs.append((amount, rate))
+        return cls(*np.array(pairs, dtype=np.float64).T)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,6 +181,57 @@ class Timeline:
         last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
         return self._share(levels, columns, np.append(np.diff(self.starts_s), last_s), work)
 
+    def cheapest_share(self, levels: Levels, work: float, until_s: float, *, late: bool = False) -> Share | None:
+        """The least device-seconds with which the work is done before `until_s`; None if there is too little.
+
+        Spans are taken as a whole: the last one is the last that ends by `until_s`.
+
+        Parameters
+        ----------
+        late
+            Whether the work is put off as long as its devices allow.
+
+        Notes
+        -----
+        *Symbols.* As for `least_share`.
+
+        *Formula.* The job takes in span t the best amount of the first s steps of its hull that F_t allows, for the
+        least s with Σ_t τ_t r(·) ≥ W; then, from the last span on, spans go back to step s − 1, and one at last to the
+        least amount with which the work is just done. Up to this last rounding and to what lies under the hull that is
+        the least number of device-seconds. With `late`, the spans that go back are the first ones.
+
+        *Properties.* Deterministic, O(S T).
+
+        Examples
+        --------
+        >>> levels = Levels.of([1, 2], [1.0, 1.5])
+        >>> Timeline.of(4).split([10.0, 20.0]).cheapest_share(levels, work=16.0, until_s=20.0).amounts.tolist()
+        [1.0, 1.0]
+        """
+        n_spans = int(np.searchsorted(self.starts_s[1:], until_s * (1 + _WORK_TOLERANCE_FRAC), side="right"))
+        lengths_s, caps = np.diff(self.starts_s[: n_spans + 1]), self._caps(levels, n_spans)
+        goal = work * (1 - _WORK_TOLERANCE_FRAC)
+        below = np.searchsorted(levels.hull, caps, side="right") - 1
+        columns_of = levels.hull[np.minimum(np.arange(len(levels.hull))[:, None], below)]
+        i_enough = int(np.searchsorted(levels.rates[columns_of] @ lengths_s, goal))
+        if i_enough == 0:
+            return self._whole_spans(levels, np.zeros(n_spans, dtype=np.int64))
+        if i_enough < len(columns_of):
+            columns, low = columns_of[i_enough].copy(), columns_of[i_enough - 1]
+        elif float(levels.rates[caps] @ lengths_s) >= goal:  # everything that is free, also under the hull
+            columns, low = caps.copy(), columns_of[-1]
+        else:
+            return None
+        return self._whole_spans(levels, _lowered(levels, columns, low, lengths_s, goal, late=late))
+
+    def everything(self, levels: Levels) -> Share:
+        """As much as there is in each span but the last, which never ends."""
+        return self._whole_spans(levels, self._caps(levels, len(self.starts_s) - 1))
+
+    def less(self, amount: float) -> "Timeline":
+        """With `amount` less at all times, but not less than nothing."""
+        return Timeline(self.starts_s, np.maximum(self.free - amount, 0.0))
+
     def split(self, starts_s: Iterable[float]) -> "Timeline":
         """The same with a span that begins at each of `starts_s`, those in the past left out."""
         new = np.setdiff1d([start for start in starts_s if start > 0], self.starts_s)
@@ -181,6 +251,10 @@ class Timeline:
             free = free.copy()
         free[:n_spans] -= share.amounts
         return Timeline(starts_s, free)
+
+    def _whole_spans(self, levels: Levels, columns: IntArray) -> Share:
+        n_spans = len(columns)
+        return Share(self.starts_s[:n_spans], levels.amounts[columns], self._end_of(n_spans))
 
     def _end_of(self, n_spans: int) -> float:
         """When the first so many spans are over."""
@@ -202,3 +276,38 @@ class Timeline:
         span_s = min((work - before) / float(rates[last]), float(lengths_s[last]))
         end_s = float(self.starts_s[last]) + span_s
         return Share(self.starts_s[: last + 1], levels.amounts[columns[: last + 1]], end_s)
+
+
+def _lowered(
+    levels: Levels, columns: IntArray, low: IntArray, lengths_s: FloatArray, goal: float, *, late: bool
+) -> IntArray:
+    """`columns` with as many spans at `low` as the goal allows, the last ones or the first, and one just as needed."""
+    rates = levels.rates
+    saved = (rates[columns] - rates[low]) * lengths_s
+    surplus = float(rates[columns] @ lengths_s) - goal
+    order = np.arange(len(columns)) if late else np.arange(len(columns))[::-1]
+    n_lowered = int(np.searchsorted(np.cumsum(saved[order]), surplus, side="right"))
+    lowered = order[:n_lowered]
+    columns[lowered] = low[lowered]
+    if n_lowered < len(order):
+        t = order[n_lowered]
+        surplus -= float(saved[lowered].sum())
+        columns[t] = np.searchsorted(rates, rates[columns[t]] - surplus / lengths_s[t])
+    return columns
+
+
+def _hull(amounts: Sequence[float], rates: Sequence[float]) -> list[int]:
+    """Indices of the points on the upper concave hull."""
+    points = list(zip(amounts, rates, strict=True))
+    hull: list[int] = []
+    for i, point in enumerate(points):
+        while len(hull) > 1 and _is_under(points[hull[-2]], points[hull[-1]], point):
+            hull.pop()
+        hull.append(i)
+    return hull
+
+
+def _is_under(left: tuple[float, float], middle: tuple[float, float], right: tuple[float, float]) -> bool:
+    """Whether the middle point lies under the line through the others, by more than rounding."""
+    (x0, y0), (x1, y1), (x2, y2) = left, middle, right
+    return (y1 - y0) * (x2 - x0) < (y2 - y0) * (x1 - x0) * (1 - 1e-12)

@@ -1,7 +1,7 @@
 """Who is let in where jobs run whole, one after the other in the order of their deadlines."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -11,23 +11,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.optim.timeline import Levels, Timeline
+from punctual.optim.timeline import Levels, Share, Timeline
 from punctual.policies._jobs import Size, span_text
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._reservations import Request, ReservationLedger
 
 #: A finish this much behind the deadline is rounding: of instants, which are large numbers.
 _ROUNDING_S = 1e-6
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Claim:
-    """A job with a deadline: how many devices it takes of which kind of nodes, for how long."""
-
-    view: JobView
-    kind: str
-    levels: Levels
-    work: float
-    until_s: float
 
 
 class Admission:
@@ -62,62 +52,58 @@ class Admission:
         return view.status == "queued" and view.started_at is None and view.spec.id not in self._admitted
 
     def _judge(self, new: Iterable[JobView]) -> None:
-        known = (
-            *self._builder.snapshot.holding,
-            *(one for one in self._builder.snapshot.waiting if not self._is_new(one)),
-        )
-        claims = [claim for view in known if (claim := self._claim(view)) is not None]
-        late = self._late(claims)
+        snapshot, kinds = self._builder.snapshot, self._builder.hardware.total_of
+        amounts = {
+            (kind, has): room.gpus if has else room.cores for kind, room in kinds.items() for has in (True, False)
+        }
+        ledgers = {
+            pool: ReservationLedger[Request](Timeline.of(amount), _ROUNDING_S) for pool, amount in amounts.items()
+        }
+        known = (*snapshot.holding, *(view for view in snapshot.waiting if not self._is_new(view)))
+        requests = [request for view in known if (request := self._request(view)) is not None]
+        for request in sorted(requests, key=lambda request: request.rank):
+            ledgers[request.pool].reserve(request, _soonest)
         for view in new:
-            claim = self._claim(view)
-            if claim is None:
+            request = self._request(view)
+            if request is None:
                 continue
-            late_then = self._late([*claims, claim])
-            if late_then <= late:
-                claims, late = [*claims, claim], late_then
+            before = ledgers[request.pool]
+            after = before.plus(request, _soonest)
+            if after.late <= before.late:
+                ledgers[request.pool] = after
             else:
-                self._declines[view.spec.id] = _refusal(claim, late_then - late)
+                self._declines[view.spec.id] = _refusal(request, after.late - before.late)
 
-    def _claim(self, view: JobView) -> _Claim | None:
-        builder, request = self._builder, self._builder.hardware.request(view, self._size)
-        if view.deadline_at is None or request is None or view.status == "stopping":
+    def _request(self, view: JobView) -> Request | None:
+        """How many devices the job takes of which kind of nodes, for how long; None if it is not counted with."""
+        builder, wanted = self._builder, self._builder.hardware.request(view, self._size)
+        if view.deadline_at is None or wanted is None or view.status == "stopping":
             return None
-        held = builder.held(view)
+        held, at = builder.held(view), builder.snapshot.at
         kinds = [builder.hardware.kind_of[node] for node in held if node in builder.hardware.kind_of]
-        kind = next(iter(kinds or builder.kinds_for(view, request.amount)), None)
+        kind = next(iter(kinds or builder.kinds_for(view, wanted.amount)), None)
         if kind is None:
             return None
-        rate_sps = builder.hardware.speed(view).rate_sps(request.n, request.amount.cores, kind)
-        steps = view.remaining_steps(builder.snapshot.at)
+        rate_sps = builder.hardware.speed(view).rate_sps(wanted.n, wanted.amount.cores, kind)
+        steps = view.remaining_steps(at)
         if rate_sps <= 0 or not steps:
             return None
-        amount = float(request.amount.gpus or request.amount.cores)
-        levels = Levels(np.array([0.0, amount]), np.array([0.0, rate_sps]))
-        return _Claim(view, kind, levels, steps, view.deadline_at - builder.snapshot.at)
-
-    def _late(self, claims: Iterable[_Claim]) -> set[JobId]:
-        """Who is late if each job in the order of deadlines runs as soon as its devices are free."""
-        timelines: dict[tuple[str, bool], Timeline] = {}
-        late = set()
-        for claim in sorted(claims, key=lambda one: (one.until_s, one.view.submitted_at, one.view.spec.id)):
-            pool = claim.kind, bool(claim.view.spec.ceiling.gpus)
-            timeline = timelines.get(pool) or Timeline.of(self._n_devices(*pool))
-            share = timeline.soonest(claim.levels, claim.work)
-            if share.end_s > claim.until_s + _ROUNDING_S:
-                late.add(claim.view.spec.id)
-            timelines[pool] = timeline.take(share) if share.end_s < inf else timeline
-        return late
-
-    def _n_devices(self, kind: str, has_gpus: bool) -> float:
-        hardware = self._builder.hardware
-        rooms = [hardware.capacity[node] for node in hardware.kinds[kind]]
-        return float(sum(room.gpus if has_gpus else room.cores for room in rooms))
+        levels = Levels.of([float(wanted.amount.gpus or wanted.amount.cores)], [rate_sps])
+        return Request(
+            id=view.spec.id, submitted_at=view.submitted_at, pool=(kind, bool(view.spec.ceiling.gpus)), levels=levels,
+            work=steps, until_s=view.deadline_at - at,
+        )  # fmt: skip
 
 
-def _refusal(claim: _Claim, late: set[JobId]) -> Reason:
-    own = claim.view.spec.id
-    who = "it" if own in late else f"'{min(late)}'"
-    facts = {"until_s": claim.until_s, "alone_s": claim.work / float(claim.levels.rates[1]), "n_late": float(len(late))}
-    return Reason(
-        "no-room", f"declined: {who} would be late; its deadline is in {span_text(max(0.0, claim.until_s))}", facts
-    )
+def _soonest(timeline: Timeline, request: Request) -> tuple[Timeline, Share]:
+    """Each job runs as soon as its devices are free; one that never fits takes nothing."""
+    share = timeline.soonest(request.levels, request.work)
+    return timeline, share if share.end_s < inf else Share(share.starts_s[:1], np.zeros(1), inf)
+
+
+def _refusal(request: Request, late: set[JobId]) -> Reason:
+    who = "it" if request.id in late else f"'{min(late)}'"
+    alone_s = request.work / float(request.levels.rates[1])
+    facts = {"until_s": request.until_s, "alone_s": alone_s, "n_late": float(len(late))}
+    text = f"declined: {who} would be late; its deadline is in {span_text(max(0.0, request.until_s))}"
+    return Reason("no-room", text, facts)

@@ -1,15 +1,20 @@
 """Who is promised what in one round, and what the next round has to know of it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from typing import Any
 
+import numpy as np
+
 from punctual.core.ids import JobId
 from punctual.core.story import Reason
+from punctual.optim.solution import FloatArray
+from punctual.optim.timeline import Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._configurations import Pool
 from punctual.policies._jobs import is_protected, span_text
-from punctual.policies._promises import Book, Claim
+from punctual.policies._reservations import Request, ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
 _N_NEW_MAX = 3
@@ -17,6 +22,43 @@ _N_NEW_MAX = 3
 _ROUNDING_FRAC = 1e-6
 #: A job may wait this many times as long as it takes at its fastest, and a constant time more.
 _WAIT_FACTOR = 10.0
+#: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
+_N_SPANS_MAX = 96
+#: Spans between deadlines are no longer than this share of the whole time.
+_SPAN_FRAC = 1 / 24
+_NOTHING: FloatArray = np.zeros(0)
+#: How often promised jobs that find no room are moved to the front.
+_N_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """A job that has, or may get, a promise.
+
+    Attributes
+    ----------
+    requests
+        By pool, the preferred one first; restarts are taken off their time.
+    due_at
+        The promised instant.
+    promised
+        Whether it has the promise already.
+    overdue
+        Whether it is promised an end of its waiting, not its deadline.
+    """
+
+    requests: Sequence[Request]
+    due_at: float
+    promised: bool
+    overdue: bool
+
+    @property
+    def id(self) -> JobId:
+        return self.requests[0].id
+
+    @property
+    def until_s(self) -> float:
+        return self.requests[0].until_s
 
 
 class AdmissionControl:
@@ -39,7 +81,7 @@ class AdmissionControl:
         offered_frac: float, risk_sigmas: float, max_wait_s: float, prior_s: float,
     ) -> None:  # fmt: skip
         self._at, self._candidates, self._admission = at, problem.candidates, admission
-        self._late, self._offered_frac, self._risk_sigmas = late, offered_frac, risk_sigmas
+        self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s = max_wait_s, prior_s
         #: Until when promised jobs are to be done.
         self._promised = {JobId(id): until_at for id, until_at in amounts_in(carry.get("promised")).items()}
@@ -48,34 +90,52 @@ class AdmissionControl:
         self._claims: dict[JobId, Claim] = {}
         #: Jobs that are turned away.
         self.declines: dict[JobId, Reason] = {}
-        self.book = self._booked(self._reserved(problem.capacities))
+        #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
+        self._reserved = self._reserved_of(problem.capacities)
+        self._offered = {
+            pool: ceil(offered_frac * n - 1e-9) for pool, n in self._reserved.items()
+        }  # of a few devices, one
+        #: Ends of the spans of time that the plan distinguishes.
+        self._ends_s: list[float] = []
+        self._ledgers: dict[Pool, ReservationLedger[Request]] = {}
+        self._promise()
+        #: What each promised job holds in each span, and of which pool.
+        self._promises: dict[JobId, tuple[Pool, FloatArray]] = {
+            request.id: (pool, share.amounts)
+            for pool, ledger in self._ledgers.items()
+            for request, share in zip(ledger.requests, ledger.shares, strict=True)
+        }
 
     def needs(self) -> list[tuple[Pool, int] | None]:
         """Of each candidate, what its promise wants it to hold at least now."""
         needs: list[tuple[Pool, int] | None] = []
         for candidate in self._candidates:
-            promise = self.book.promises.get(candidate.id)
-            needs.append((promise.pool, int(promise.amounts[0])) if promise and len(promise.amounts) else None)
+            pool, amounts = self._promises.get(candidate.id, (candidate.pool, _NOTHING))
+            needs.append((pool, int(amounts[0])) if len(amounts) else None)
         return needs
+
+    def asks_for_workers(self, candidate: Candidate) -> bool:
+        """Whether its promise wants it to hold something now."""
+        _, amounts = self._promises.get(candidate.id, (candidate.pool, _NOTHING))
+        return len(amounts) > 0 and bool(amounts[0] > 0)
 
     def is_promised(self, candidate: Candidate) -> bool:
         """Whether its deadline is promised; the end of its waiting does not count."""
-        return candidate.id in self.book.promises and not self._claims[candidate.id].overdue
+        return candidate.id in self._promises and not self._claims[candidate.id].overdue
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
         """What the next round has to know of this one; `present`: the jobs that are there."""
-        claims = [claim for id, claim in sorted(self._claims.items()) if id in self.book.promises]
+        claims = [claim for id, claim in sorted(self._claims.items()) if id in self._promises]
         return {
             "promised": {claim.id: claim.due_at for claim in claims if not claim.overdue},
             "overdue": {claim.id: claim.due_at for claim in claims if claim.overdue},
             "refused": sorted(self._refused & present),
         }
 
-    def _booked(self, reserved: Mapping[Pool, int]) -> Book:
-        offered = {pool: ceil(self._offered_frac * n - 1e-9) for pool, n in reserved.items()}  # of a few devices, one
-        book = Book(reserved, offered, late=self._late)
+    def _promise(self) -> None:
+        """Promise again what was promised, then what can be promised to others."""
         if self._admission == "none":
-            return book
+            return
         kept: list[Claim] = []
         others: list[tuple[Candidate, Claim]] = []
         for candidate in self._candidates:
@@ -86,23 +146,92 @@ class AdmissionControl:
                     kept.append(claim)
                 else:
                     others.append((candidate, claim))
-        book.keep(kept, [claim for _, claim in others])
-        self._offer(book, kept, others)
-        return book
-
-    def _offer(self, book: Book, kept: list[Claim], others: Sequence[tuple[Candidate, Claim]]) -> None:
-        """Promise what can be promised to those that have no promise yet."""
+        self._ends_s = _grid([claim.until_s for claim in self._claims.values()])
+        self._keep(kept)
         n_new = 0
         for candidate, claim in sorted(others, key=lambda pair: not pair[1].overdue):
-            given = book.offer(claim)
+            given = self._reserve(claim)
             if not given and claim.id not in self._refused and n_new < _N_NEW_MAX:
                 n_new += 1
-                given = book.offer_again(claim, kept)
+                given = self._reserve_anew(claim, kept)
             if given:
                 kept.append(claim)
                 self._refused.discard(claim.id)
             else:
                 self._refuse(candidate)
+
+    def _keep(self, claims: Sequence[Claim]) -> None:
+        """Plan for those that are promised, earliest deadline first; what fails moves to the front.
+
+        Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
+        """
+        order = sorted(claims, key=lambda claim: (claim.until_s, claim.id))
+        if not self._fill(order, self._offered):
+            return
+        for _ in range(_N_ROUNDS):
+            failed = self._fill(order, self._reserved)
+            if not failed:
+                break
+            order = [*failed, *(claim for claim in order if claim not in failed)]
+        else:
+            for claim in self._fill(order, self._reserved):
+                self._rescue(claim)
+        self._withhold()
+
+    def _fill(self, order: Sequence[Claim], capacities: Mapping[Pool, int]) -> list[Claim]:
+        """Reserve for all in this order; those without room."""
+        timelines = {pool: Timeline.of(n).split(self._ends_s) for pool, n in capacities.items()}
+        self._ledgers = (
+            {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
+        )
+        return [claim for claim in order if not self._reserve(claim)]
+
+    def _reserve(self, claim: Claim) -> bool:
+        """Promise the job its deadline if that can be kept beside all others."""
+        own = (request for request in claim.requests if request.pool in self._ledgers)
+        return any(self._ledgers[request.pool].reserve(request, self._cheapest) for request in own)
+
+    def _cheapest(self, timeline: Timeline, request: Request) -> tuple[Timeline, Share] | None:
+        share = timeline.cheapest_share(request.levels, request.work, request.until_s, late=self._late)
+        return None if share is None else (timeline, share)
+
+    def _reserve_anew(self, claim: Claim, claims: Sequence[Claim]) -> bool:
+        """The same, with all others planned anew around it."""
+        before = self._ledgers
+        order = sorted((*claims, claim), key=lambda other: (other.until_s, other.id))
+        capacities = self._reserved if claim.overdue else self._offered
+        failed = self._fill(order, capacities)
+        if failed and not self._fill([*failed, *(other for other in order if other not in failed)], capacities):
+            failed = []
+        if failed:
+            self._ledgers = before
+        elif claim.overdue:
+            self._withhold()
+        return not failed
+
+    def _withhold(self) -> None:
+        """Leave free in the plan only what may still be promised."""
+        for pool, ledger in self._ledgers.items():
+            ledger.withhold(self._reserved[pool] - self._offered[pool])
+
+    def _rescue(self, claim: Claim) -> None:
+        """A promise that cannot be kept any more gets everything that the others leave it."""
+        own = [request for request in claim.requests if request.pool in self._ledgers]
+        if own:
+            best = max(own, key=lambda request: self._ledgers[request.pool].free.free[0])
+            self._ledgers[best.pool].reserve(
+                best, lambda timeline, request: (timeline, timeline.everything(request.levels))
+            )
+
+    def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
+        """Seconds until the plan first wants more for a job than it holds; None: never."""
+        first = len(self._ends_s)
+        for id, (pool, amounts) in self._promises.items():
+            on, amount = held.get(id, (pool, 0))
+            short = np.flatnonzero(amounts > (amount if pool == on else 0))
+            if len(short):
+                first = min(first, int(short[0]))
+        return None if first in (0, len(self._ends_s)) else self._ends_s[first - 1]
 
     def _refuse(self, candidate: Candidate) -> None:
         self._refused.add(candidate.id)
@@ -122,11 +251,15 @@ class AdmissionControl:
         work_steps = self._work_steps(candidate)
         if not kept and (until_s <= 0 or work_steps > candidate.options.surely_fastest(risk_sigmas) * until_s):
             return None
-        ladders = {pool: candidate.options.ladder(pool[0], risk_sigmas) for pool in candidate.pools}
-        return Claim(
-            id=candidate.id, work_steps=work_steps, until_s=max(until_s, 1e-3), due_at=self._at + due_s,
-            ladders=ladders, promised=kept, overdue=overdue,
-        )  # fmt: skip
+        view, within_s = candidate.view, max(until_s, 1e-3)
+        requests = [
+            Request(
+                id=candidate.id, submitted_at=view.submitted_at, pool=pool, work=work_steps, until_s=within_s,
+                levels=candidate.options.levels(pool[0], self._risk_sigmas),
+            )
+            for pool in candidate.pools
+        ]  # fmt: skip
+        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue)
 
     def _waits_until_s(self, candidate: Candidate) -> float:
         """Seconds from now by which a job that has waited too long is to be done."""
@@ -150,7 +283,7 @@ class AdmissionControl:
             return candidate.remaining
         return float(candidate.options.rates[1]) * self._prior_s
 
-    def _reserved(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:
+    def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:
         """What promises may count on: what jobs that may not be paused need at least is not for them."""
         left = dict(capacities)
         for candidate in self._candidates:
@@ -179,3 +312,19 @@ def amounts_in(value: object) -> dict[Any, float]:
 
 def _listed(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _grid(ends_s: Sequence[float]) -> list[float]:
+    """Ends of spans: the deadlines, and points between those that are far apart."""
+    ends = sorted({end for end in ends_s if end > 0})
+    if not ends:
+        return []
+    if len(ends) > _N_SPANS_MAX:
+        chosen = np.unique(np.linspace(0, len(ends) - 1, _N_SPANS_MAX).astype(int))
+        ends = [ends[i] for i in chosen]
+    step, grid, last = ends[-1] * _SPAN_FRAC, [], 0.0
+    for end in ends:
+        n_parts = max(1, min(4, int((end - last) / step)))
+        grid += [last + (end - last) * i / n_parts for i in range(1, n_parts)] + [end]
+        last = end
+    return grid

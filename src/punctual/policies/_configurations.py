@@ -10,7 +10,7 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
-from punctual.optim.spans import Ladder
+from punctual.optim.timeline import Levels
 from punctual.policies._hardware import Hardware, Speed
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
@@ -82,11 +82,11 @@ class Configurations:
         """The column of `count` workers on `kind`; 0 if there is none."""
         return self.columns.get((kind, count), 0) if count else 0
 
-    def ladder(self, kind: str, risk_sigmas: float) -> Ladder:
+    def levels(self, kind: str, risk_sigmas: float) -> Levels:
         """What a promise may count on: rates less `risk_sigmas` standard deviations."""
-        columns = [i for i, one in enumerate(self.kinds) if one == kind and i]
+        columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
         safe = np.maximum(0.0, self.rates - risk_sigmas * self.stds)
-        return Ladder.of([int(self.amounts[i]) for i in columns], [float(safe[i]) for i in columns])
+        return Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
 
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:

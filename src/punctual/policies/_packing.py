@@ -1,4 +1,4 @@
-"""From numbers of workers on a kind of nodes to nodes: large jobs together, small ones around them."""
+"""Nodes for all jobs made of workers at once: large jobs in one piece, small ones around them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,9 +9,10 @@ from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
 from punctual.optim.placement import n_fitting, place
 from punctual.policies._jobs import may_pause, n_workers, seniority, waits
+from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder
 
-_PARTED = Reason("makes-way", "paused for a moment: jobs change places")
+_MAKES_WAY = Reason("makes-way", "paused for a moment: jobs change places")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,42 +46,41 @@ class Move:
 
 
 class Packing:
-    """All jobs made of workers get their nodes anew, the largest first; where one is already counts for it.
+    """Best fit decreasing: places all jobs made of workers anew, the largest first, those not to be moved before them.
 
-    A job takes the nodes it has if they are the fewest it can lie on; otherwise the node where it is in the way of the
-    fewest workers of others, and among those the one it fits best. Who is displaced comes later, because smaller, and
-    finds another place: counts that are powers of two fill their nodes without a gap. Jobs that are not to be moved
-    come first.
+    A job keeps its nodes if they are the fewest it can lie on. Otherwise it takes the node on which it displaces the
+    fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
+    later: counts that are powers of two fill their nodes without a gap.
     """
 
     def __init__(self, builder: PlanBuilder, moves: Iterable[Move]) -> None:
         self._builder, self._moves = builder, list(moves)
         #: How many jobs are paused for a moment, so that others can pass.
-        self.n_parted = 0
+        self.n_paused = 0
         self._free: dict[NodeId, Resources] = dict(builder.free)
         #: Workers' room on each node that is taken now and not yet given to anybody.
-        self._sitting: dict[NodeId, Resources] = {}
+        self._occupied: dict[NodeId, Resources] = {}
         for move in self._moves:
             for node, amount in builder.held(move.view).items():
                 self._free[node] = self._free[node] + amount
-                self._sitting[node] = self._sitting.get(node, NOTHING) + amount
+                self._occupied[node] = self._occupied.get(node, NOTHING) + amount
 
     def run(self) -> None:
         """Write the changes into the builder."""
-        found = {move.view.spec.id: self._seat(move) for move in sorted(self._moves, key=_turn)}
-        self._part(found)
+        found = {move.view.spec.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
+        self._break_circles(found)
         changed = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
         for move in changed:  # all leave before anybody comes
             if self._builder.held(move.view):
-                self._builder.put(move.view, {}, _PARTED if move.n else move.reason)
+                self._builder.put(move.view, {}, _MAKES_WAY if move.n else move.reason)
         for move in changed:
             allocation = found[move.view.spec.id]
             if allocation:
                 self._builder.put(move.view, allocation, self._why(move, allocation))
         self._explain_waiting(found)
 
-    def _part(self, found: dict[JobId, Allocation]) -> None:
-        """Where jobs wait for each other's nodes in a circle, pause one of them: while a job moves it holds both places."""
+    def _break_circles(self, found: dict[JobId, Allocation]) -> None:
+        """Where jobs wait for each other's nodes in a circle, pause one of them: a job that moves holds both places."""
         free = dict(self._builder.free)
         waiting = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
         while waiting:
@@ -91,9 +91,9 @@ class Packing:
                 ]
                 if not pausable:
                     return
-                parted = min(pausable, key=lambda move: (move.n_before, *seniority(move.view)))
-                found[parted.view.spec.id] = {}
-                self.n_parted += 1
+                paused = min(pausable, key=lambda move: (move.n_before, *seniority(move.view)))
+                found[paused.view.spec.id] = {}
+                self.n_paused += 1
             waiting = stuck
 
     def _passes(self, move: Move, to: Allocation, free: dict[NodeId, Resources]) -> bool:
@@ -107,7 +107,7 @@ class Packing:
             free[node] = free[node] - amount
         return True
 
-    def _seat(self, move: Move) -> Allocation:
+    def _nodes_for(self, move: Move) -> Allocation:
         """Nodes for one job; nothing if there is no room for any number that will do."""
         held = self._builder.held(move.view)
         self._leave(held)
@@ -121,7 +121,7 @@ class Packing:
 
     def _leave(self, held: Allocation) -> None:
         for node, amount in held.items():
-            self._sitting[node] = self._sitting[node] - amount
+            self._occupied[node] = self._occupied[node] - amount
 
     def _find(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         if held and move.kind == move.kind_before:
@@ -133,12 +133,15 @@ class Packing:
     def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """On the nodes where it is, exactly as it is if the number stays."""
         if n == move.n_before:
-            return held if all(amount.fits_in(self._free[node]) for node, amount in held.items()) else None
+            return held if self._has_room(held) else None
         if n < move.n_before:
-            shrunk = _shrunk(move, n, held)
-            return shrunk if all(amount.fits_in(self._free[node]) for node, amount in shrunk.items()) else None
+            shrunken = shrunk(move.view, move.worker, n, held)
+            return shrunken if self._has_room(shrunken) else None
         free = {node: self._free[node] for node in held}
-        return place(n, move.worker, {node: free[node] - self._sitting[node] for node in held} if move.stays else free)
+        return place(n, move.worker, {node: free[node] - self._occupied[node] for node in held} if move.stays else free)
+
+    def _has_room(self, allocation: Allocation) -> bool:
+        return all(amount.fits_in(self._free[node]) for node, amount in allocation.items())
 
     def _fewest(self, move: Move, n: int) -> int:
         return self._builder.hardware.n_nodes(n, move.worker, move.kind)
@@ -156,17 +159,17 @@ class Packing:
         return found
 
     def _undisturbing(self, move: Move, n: int) -> Allocation | None:
-        """Where nobody sits who has not got a place yet."""
+        """Only where no job is that has not been placed yet."""
         nodes = self._builder.hardware.kinds[move.kind]
-        return place(n, move.worker, {node: self._free[node] - self._sitting.get(node, NOTHING) for node in nodes})
+        return place(n, move.worker, {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes})
 
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
         best: tuple[int, int, NodeId] | None = None
         for node in nodes:
             room = n_fitting(worker, self._free[node])
             if room >= n:
-                sitting = self._sitting.get(node)
-                alone = n_fitting(worker, self._free[node] - sitting) if sitting else room
+                occupied = self._occupied.get(node)
+                alone = n_fitting(worker, self._free[node] - occupied) if occupied else room
                 key = max(0, n - alone), alone, node
                 best = key if best is None or key < best else best
         return None if best is None else best[2]
@@ -194,14 +197,3 @@ class Packing:
 
 def _turn(move: Move) -> tuple[bool, int, bool, float, str]:
     return not (move.stays and move.n_before), -move.n, move.is_new_size, *seniority(move.view)
-
-
-def _shrunk(move: Move, n: int, held: Mapping[NodeId, Resources]) -> Allocation:
-    """What is left when workers go, first from the nodes that have the fewest of them."""
-    on_nodes = {node: n_workers(move.view.spec, {node: amount}) for node, amount in held.items()}
-    n_to_go = sum(on_nodes.values()) - n
-    for node in sorted(on_nodes, key=lambda node: (on_nodes[node], node)):
-        n_gone = min(n_to_go, on_nodes[node])
-        on_nodes[node] -= n_gone
-        n_to_go -= n_gone
-    return {node: move.worker * left for node, left in on_nodes.items() if left}

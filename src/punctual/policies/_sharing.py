@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heapreplace
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
@@ -11,6 +10,7 @@ from punctual.core.story import Reason
 from punctual.policies._hardware import steps_between
 from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, unit_of, waits
 from punctual.policies._layout import lay_out
+from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import follows_demand, repair
 
@@ -21,7 +21,7 @@ _FLOOR = Reason("floor", "the job is at its floor")
 
 
 @dataclass(slots=True)
-class Claim:
+class Participant:
     """One job and what it gets so far: `rungs[i]`, the amounts it can hold being in ascending order.
 
     `steps` are the differences between them; `spaces` are those that it draws on; `n_before` is the number of workers it had.
@@ -63,8 +63,8 @@ class Sharing:
     def __init__(self, builder: PlanBuilder, *, least_cores: float) -> None:
         self.builder = builder
         self._least_cores = least_cores
-        self.workers: list[Claim] = []
-        self.fractions: list[Claim] = []
+        self.workers: list[Participant] = []
+        self.fractions: list[Participant] = []
         self._n_waiting = 0
         idle = repair(builder)
         running = [view for view in builder.snapshot.holding if builder.held(view) and view.status != "stopping"]
@@ -81,43 +81,38 @@ class Sharing:
             if view.status != "stopping":
                 self._admit(view)
 
-    def grow(self, claims: Iterable[Claim], key: Callable[[Claim], float]) -> None:
-        """Let the claim with the lowest `key` grow by one rung, again and again, while one can."""
-        heap = [(key(claim), *seniority(claim.view), claim) for claim in claims]
-        heapify(heap)
-        while heap:
-            claim = heap[0][-1]
-            if claim.grow():
-                heapreplace(heap, (key(claim), *heap[0][1:]))
-            else:
-                heappop(heap)  # what is free only becomes less: it will not grow any more
+    def grow(self, participants: Iterable[Participant], key: Callable[[Participant], float]) -> None:
+        """Let the participant with the lowest `key` grow by one rung, again and again, while one can."""
+        MarginalAllocator(key, Participant.grow).run(participants)
 
     def lay_out_workers(self) -> None:
         """Find nodes for what was decided."""
-        lay_out(self.builder, [(claim.view, claim.n_before, _n(claim)) for claim in self.workers])
+        lay_out(
+            self.builder, [(participant.view, participant.n_before, _n(participant)) for participant in self.workers]
+        )
 
     def lay_out_fractions(self) -> None:
         """Give jobs without workers what was decided, as far as their node still has it; those that came first, first."""
-        for claim in sorted(self.fractions, key=lambda claim: seniority(claim.view)):
-            self.give(claim, claim.amount)
+        for participant in sorted(self.fractions, key=lambda participant: seniority(participant.view)):
+            self.give(participant, participant.amount)
 
-    def node_of(self, claim: Claim) -> NodeId:
+    def node_of(self, participant: Participant) -> NodeId:
         """Where a job without workers is."""
-        return next(iter(self.builder.held(claim.view)))
+        return next(iter(self.builder.held(participant.view)))
 
-    def give(self, claim: Claim, amount: Resources, reason: Reason | None = None) -> None:
+    def give(self, participant: Participant, amount: Resources, reason: Reason | None = None) -> None:
         """Raise a job without workers from its floor to `amount`, as far as its node has it.
 
         The reason is kept also if the job has as much already: it may be less than it demands.
         """
-        view, node = claim.view, self.node_of(claim)
-        room = self.builder.free[node] + claim.rungs[0]
+        view, node = participant.view, self.node_of(participant)
+        room = self.builder.free[node] + participant.rungs[0]
         given = amount if amount.fits_in(room) else amount.at_most(room)
         allocation = {node: given}
         if node in view.planned and same_amount(given, total(view.planned.values())):
             allocation = view.planned
         if reason is None:
-            reason = follows_demand(claim.rungs[-1], given, node) if view.planned else starts(view, allocation)
+            reason = follows_demand(participant.rungs[-1], given, node) if view.planned else starts(view, allocation)
         self.builder.put(view, allocation, reason)
         self.builder.explain(view, reason)
 
@@ -144,7 +139,7 @@ class Sharing:
         if rungs:
             space.add(unit_of(view.spec) or rungs[0], n_before)
             space.take(rungs[0])
-            self.workers.append(self._claim(view, rungs, space, n_before))
+            self.workers.append(self._participant(view, rungs, space, n_before))
 
     def _admit(self, view: JobView) -> None:
         if view.spec.worker is None:
@@ -157,12 +152,12 @@ class Sharing:
         for kind in self.builder.kinds_for(view, rungs[0]):
             if self.spaces[kind].may_hold(rungs[0]):
                 self.spaces[kind].take(rungs[0])
-                self.workers.append(self._claim(view, rungs, self.spaces[kind], 0))
+                self.workers.append(self._participant(view, rungs, self.spaces[kind], 0))
                 return
         self._leave_out(view, rungs[0])
 
-    def _claim(self, view: JobView, rungs: tuple[Resources, ...], space: Space, n_before: int) -> Claim:
-        return Claim(view, rungs, self.builder.hardware.worker_steps(view.spec), (space,), n_before)
+    def _participant(self, view: JobView, rungs: tuple[Resources, ...], space: Space, n_before: int) -> Participant:
+        return Participant(view, rungs, self.builder.hardware.worker_steps(view.spec), (space,), n_before)
 
     def _leave_out(self, view: JobView, amount: Resources) -> None:
         """Say why for the first job that waits; the others wait for the same."""
@@ -190,13 +185,13 @@ class Sharing:
         # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
         return min(nodes, key=lambda node: (round(wanted.get(node, 0.0) - free[node].cores, 9), node), default=None)
 
-    def _fraction(self, view: JobView, space: Space) -> Claim:
+    def _fraction(self, view: JobView, space: Space) -> Participant:
         (node, floor), = self.builder.held(view).items()  # fmt: skip
         on_node = self._node_spaces.setdefault(node, Space([self.builder.free[node]]))
         rungs = fraction_rungs(view, floor)
-        claim = Claim(view, rungs, steps_between(rungs), (space, on_node))
-        self._wanted_cores[node] = self._wanted_cores.get(node, 0.0) + claim.rungs[-1].cores - floor.cores
-        return claim
+        participant = Participant(view, rungs, steps_between(rungs), (space, on_node))
+        self._wanted_cores[node] = self._wanted_cores.get(node, 0.0) + participant.rungs[-1].cores - floor.cores
+        return participant
 
 
 def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
@@ -207,5 +202,5 @@ def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
     return (floor, *(between if part_cores > 0 else ()), top)
 
 
-def _n(claim: Claim) -> int:
-    return n_workers(claim.view.spec, {NodeId(""): claim.amount})
+def _n(participant: Participant) -> int:
+    return n_workers(participant.view.spec, {NodeId(""): participant.amount})

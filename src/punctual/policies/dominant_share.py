@@ -6,7 +6,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import LEAST_CORES
-from punctual.policies._sharing import Claim, Sharing
+from punctual.policies._sharing import Participant, Sharing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +41,14 @@ class DominantShare(PolicyBase):
         builder = self._builder(snapshot)
         whole = builder.hardware.total
 
-        def share(claim: Claim) -> float:
-            amount = claim.amount
+        def share(participant: Participant) -> float:
+            amount = participant.amount
             shares = (
                 amount.gpus / (whole.gpus or 1),
                 amount.cores / (whole.cores or 1.0),
                 amount.memory_bytes / (whole.memory_bytes or 1),
             )
-            return max(shares) / claim.view.spec.weight
+            return max(shares) / participant.view.spec.weight
 
         sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)

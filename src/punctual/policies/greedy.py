@@ -14,6 +14,7 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Speed
 from punctual.policies._jobs import n_workers, never_fits, seniority, starts, unit_of, waits
 from punctual.policies._layout import lay_out
+from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
@@ -53,15 +54,15 @@ class Greedy(PolicyBase):
         builder = self._builder(snapshot)
         idle = repair(builder)
         apply_demands(builder)
-        race = _Race(builder)
+        allocation = _Allocation(builder)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority) if idle else snapshot.waiting
-        race.admit(waiting)
-        race.hand_out()
-        lay_out(builder, [(runner.view, runner.n_before, runner.n) for runner in race.changed()])
+        allocation.admit(waiting)
+        allocation.hand_out()
+        lay_out(builder, [(job.view, job.n_before, job.n) for job in allocation.changed()])
         return builder.build()
 
 
-class _Runner:
+class _JobState:
     """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each."""
 
     __slots__ = ("_builder", "_i_before", "_kind", "_speed", "_steps", "counts", "i", "n_before", "view", "worker")
@@ -107,17 +108,17 @@ class _Runner:
         return rate_sps
 
 
-class _Race:
+class _Allocation:
     """Who gets how many workers, counted for each kind of device as if it were one large node."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self._builder = builder
         hardware = builder.hardware
         self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
-        self._runners: dict[str, list[_Runner]] = {kind: [] for kind in hardware.kinds}
+        self._jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
         #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
         self._slack: dict[str, Space] = {}
-        self._losses: dict[str, list[tuple[tuple[int, float], float, str, _Runner]]] = {}
+        self._losses: dict[str, list[tuple[tuple[int, float], float, str, _JobState]]] = {}
         for view in builder.snapshot.holding:
             self._continue(view)
 
@@ -135,11 +136,11 @@ class _Race:
 
     def hand_out(self) -> None:
         """Give what is spare to those that gain most by it."""
-        for kind, runners in self._runners.items():
-            self._hand_out(self._spaces[kind], runners)
+        for kind, jobs in self._jobs.items():
+            self._hand_out(self._spaces[kind], jobs)
 
-    def changed(self) -> list[_Runner]:
-        return [runner for runners in self._runners.values() for runner in runners if runner.n != runner.n_before]
+    def changed(self) -> list[_JobState]:
+        return [job for jobs in self._jobs.values() for job in jobs if job.n != job.n_before]
 
     def _continue(self, view: JobView) -> None:
         """A job made of workers goes on with what it has."""
@@ -149,7 +150,7 @@ class _Race:
         n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         if n in hardware.counts(view.spec):
             kind = hardware.kind_of[next(iter(held))]
-            self._runners[kind].append(_Runner(self._builder, view, _unit(view), n, kind))
+            self._jobs[kind].append(_JobState(self._builder, view, _unit(view), n, kind))
 
     def _least(self, view: JobView) -> Resources | None:
         """The least the job can start with; None if the nodes cannot hold it."""
@@ -179,7 +180,7 @@ class _Race:
         if kind is None:
             return False
         self._spaces[kind].take(least)
-        self._runners[kind].append(_Runner(self._builder, view, _unit(view), 0, kind))
+        self._jobs[kind].append(_JobState(self._builder, view, _unit(view), 0, kind))
         return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:
@@ -193,13 +194,13 @@ class _Race:
             return False
         losses = self._losses[kind]
         while not space.may_hold(least):
-            runner = losses[0][-1]
-            n_given = runner.counts[runner.i] - runner.counts[runner.i - 1]
-            runner.i -= 1
-            space.add(runner.worker, n_given)
-            slack.take(runner.worker, n_given)
-            if runner.i:
-                heapreplace(losses, _loss(runner))
+            job = losses[0][-1]
+            n_given = job.counts[job.i] - job.counts[job.i - 1]
+            job.i -= 1
+            space.add(job.worker, n_given)
+            slack.take(job.worker, n_given)
+            if job.i:
+                heapreplace(losses, _loss(job))
             else:
                 heappop(losses)
         return True
@@ -207,44 +208,39 @@ class _Race:
     def _slack_of(self, kind: str) -> Space:
         if kind not in self._slack:
             slack = self._slack[kind] = Space(())
-            givers = [runner for runner in self._runners[kind] if runner.i]
-            for runner in givers:
-                slack.add(runner.worker, runner.n - runner.counts[0])
-            self._losses[kind] = [_loss(runner) for runner in givers]
+            givers = [job for job in self._jobs[kind] if job.i]
+            for job in givers:
+                slack.add(job.worker, job.n - job.counts[0])
+            self._losses[kind] = [_loss(job) for job in givers]
             heapify(self._losses[kind])
         return self._slack[kind]
 
-    def _hand_out(self, space: Space, runners: Iterable[_Runner]) -> None:
-        heap = [_gain(runner) for runner in runners if _can_grow(runner, space)]
-        heapify(heap)
-        while heap:
-            gain, _, _, runner = heap[0]
-            if gain[1] >= 0 or not _can_grow(runner, space):
-                heappop(heap)  # what is spare only becomes less: it will not grow any more
-                continue
-            space.take(runner.worker, runner.counts[runner.i + 1] - runner.n)
-            runner.i += 1
-            if runner.i + 1 < len(runner.counts):
-                heapreplace(heap, _gain(runner))
-            else:
-                heappop(heap)
+    def _hand_out(self, space: Space, jobs: Iterable[_JobState]) -> None:
+        def rank(job: _JobState) -> tuple[int, float] | None:
+            if not _can_grow(job, space):
+                return None
+            known, gain_s = job.gain_s(job.i, job.i + 1)
+            return (-known, -gain_s) if gain_s > 0 else None
+
+        def take(job: _JobState) -> bool:
+            if not _can_grow(job, space):
+                return False
+            space.take(job.worker, job.counts[job.i + 1] - job.n)
+            job.i += 1
+            return True
+
+        MarginalAllocator(rank, take).run(jobs)
 
 
 def _unit(view: JobView) -> Resources:
     return unit_of(view.spec) or view.spec.ceiling
 
 
-def _can_grow(runner: _Runner, space: Space) -> bool:
-    counts, i = runner.counts, runner.i
-    return i + 1 < len(counts) and space.may_hold(runner.worker, counts[i + 1] - counts[i])
+def _can_grow(job: _JobState, space: Space) -> bool:
+    counts, i = job.counts, job.i
+    return i + 1 < len(counts) and space.may_hold(job.worker, counts[i + 1] - counts[i])
 
 
-def _gain(runner: _Runner) -> tuple[tuple[int, float], float, str, _Runner]:
-    """For a heap: the greatest gain first, known ones before unknown ones."""
-    known, gain_s = runner.gain_s(runner.i, runner.i + 1)
-    return (-known, -gain_s), *seniority(runner.view), runner
-
-
-def _loss(runner: _Runner) -> tuple[tuple[int, float], float, str, _Runner]:
+def _loss(job: _JobState) -> tuple[tuple[int, float], float, str, _JobState]:
     """For a heap: the least loss first, unknown ones before known ones."""
-    return runner.gain_s(runner.i - 1, runner.i), *seniority(runner.view), runner
+    return job.gain_s(job.i - 1, job.i), *seniority(job.view), job

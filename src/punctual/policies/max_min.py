@@ -6,7 +6,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import LEAST_CORES
-from punctual.policies._sharing import Claim, Sharing
+from punctual.policies._sharing import Participant, Sharing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class MaxMin(PolicyBase):
         builder = self._builder(snapshot)
         whole = builder.hardware.total
 
-        def share(claim: Claim) -> float:
-            amount, weight = claim.amount, claim.view.spec.weight
+        def share(participant: Participant) -> float:
+            amount, weight = participant.amount, participant.view.spec.weight
             if amount.gpus and whole.gpus:
                 return amount.gpus / (whole.gpus * weight)
             return amount.cores / ((whole.cores or 1.0) * weight)

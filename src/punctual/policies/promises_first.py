@@ -256,7 +256,7 @@ class _Round:
         """Promises, then the knapsack, then nodes."""
         found = self._shared() if self._candidates else None
         if found is None:
-            return self._finished(None, {}, n_parted=0)
+            return self._finished(None, {}, n_paused=0)
         moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, found.choices, strict=True)]
         packing = Packing(self._builder, moves)
         packing.run()
@@ -264,7 +264,7 @@ class _Round:
             candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
             for candidate, move in zip(self._candidates, moves, strict=True)
         }
-        return self._finished(found, held, n_parted=packing.n_parted)
+        return self._finished(found, held, n_paused=packing.n_paused)
 
     # The knapsack.
 
@@ -333,8 +333,7 @@ class _Round:
     # Nodes, and what is handed on.
 
     def _move(self, candidate: Candidate, column: int) -> Move:
-        options, promise = candidate.options, self._admission.book.promises.get(candidate.id)
-        is_promised = promise is not None and len(promise.amounts) > 0 and promise.amounts[0] > 0
+        options, is_promised = candidate.options, self._admission.asks_for_workers(candidate)
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
             count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
@@ -363,10 +362,10 @@ class _Round:
             return {}
         return {_text(pool): float(price) for pool, price in zip(self._pools, found.multipliers, strict=True)}
 
-    def _finished(self, found: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_parted: int) -> Plan:
+    def _finished(self, found: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
         present = {view.spec.id for view in (*self._builder.snapshot.holding, *self._builder.snapshot.waiting)}
         plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(found))
-        next_s = _LOOK_S if n_parted else self._admission.book.needed_at(held)
+        next_s = _LOOK_S if n_paused else self._admission.needed_at(held)
         return replace(
             plan,
             declines=self._admission.declines,

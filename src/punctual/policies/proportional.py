@@ -14,7 +14,7 @@ from punctual.core.story import Reason
 from punctual.optim.water_filling import fill
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import LEAST_CORES, seniority
-from punctual.policies._sharing import Claim, Sharing
+from punctual.policies._sharing import Participant, Sharing
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
 
@@ -79,35 +79,35 @@ class Proportional(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
         sharing = Sharing(builder, least_cores=self.least_cores)
-        sharing.grow(sharing.workers, lambda claim: self._rank(claim, snapshot.at))
+        sharing.grow(sharing.workers, lambda participant: self._rank(participant, snapshot.at))
         sharing.lay_out_workers()
-        on_node: dict[NodeId, list[Claim]] = {}
-        for claim in sorted(sharing.fractions, key=lambda claim: seniority(claim.view)):
-            on_node.setdefault(sharing.node_of(claim), []).append(claim)
-        for node, claims in on_node.items():
-            self._share(sharing, node, claims)
+        on_node: dict[NodeId, list[Participant]] = {}
+        for participant in sorted(sharing.fractions, key=lambda participant: seniority(participant.view)):
+            on_node.setdefault(sharing.node_of(participant), []).append(participant)
+        for node, participants in on_node.items():
+            self._share(sharing, node, participants)
         return builder.build()
 
-    def _rank(self, claim: Claim, at: float) -> float:
+    def _rank(self, participant: Participant, at: float) -> float:
         """Of jobs made of workers the one with the lowest rank grows first."""
         if self.shortage == "earliest-deadline":
-            return _deadline_at(claim.view)
-        amount, demand = _measure(claim.amount), _measure(claim.rungs[-1])
-        return amount / demand if self.shortage == "scale" else amount / _urgency(claim.view, at)
+            return _deadline_at(participant.view)
+        amount, demand = _measure(participant.amount), _measure(participant.rungs[-1])
+        return amount / demand if self.shortage == "scale" else amount / _urgency(participant.view, at)
 
-    def _share(self, sharing: Sharing, node: NodeId, claims: Sequence[Claim]) -> None:
+    def _share(self, sharing: Sharing, node: NodeId, participants: Sequence[Participant]) -> None:
         """Raise the jobs on a node from their floors: cores by the rule, GPUs and memory in order of submission."""
         free, at = sharing.builder.free[node], sharing.builder.snapshot.at
-        floors = [claim.rungs[0].cores for claim in claims]
-        demands = [claim.rungs[-1].cores for claim in claims]
+        floors = [participant.rungs[0].cores for participant in participants]
+        demands = [participant.rungs[-1].cores for participant in participants]
         capacity_cores = free.cores + sum(floors)
-        cores = self._cores([claim.view for claim in claims], demands, floors, capacity_cores, at)
-        for claim, amount in zip(claims, cores, strict=True):
-            extra = _whole_extra(claim, sharing.builder.free[node])
+        cores = self._cores([participant.view for participant in participants], demands, floors, capacity_cores, at)
+        for participant, amount in zip(participants, cores, strict=True):
+            extra = _whole_extra(participant, sharing.builder.free[node])
             grant = Resources(
-                amount, claim.rungs[0].gpus + extra.gpus, claim.rungs[0].memory_bytes + extra.memory_bytes
+                amount, participant.rungs[0].gpus + extra.gpus, participant.rungs[0].memory_bytes + extra.memory_bytes
             )
-            sharing.give(claim, grant, _reason(claim, grant, sharing.builder.hardware.capacity[node], node))
+            sharing.give(participant, grant, _reason(participant, grant, sharing.builder.hardware.capacity[node], node))
 
     def _cores(
         self, views: Sequence[JobView], demands: Sequence[float], floors: Sequence[float], capacity: float, at: float
@@ -144,17 +144,17 @@ def _in_order(
     return cores
 
 
-def _whole_extra(claim: Claim, free: Resources) -> Resources:
+def _whole_extra(participant: Participant, free: Resources) -> Resources:
     """GPUs and memory over the floor: of each kind all that is demanded if it is free, otherwise none."""
-    extra = claim.rungs[-1] - claim.rungs[0]
+    extra = participant.rungs[-1] - participant.rungs[0]
     return Resources(
         gpus=extra.gpus if extra.gpus <= free.gpus else 0,
         memory_bytes=extra.memory_bytes if extra.memory_bytes <= free.memory_bytes else 0,
     )
 
 
-def _reason(claim: Claim, grant: Resources, capacity: Resources, node: NodeId) -> Reason:
-    demand = claim.rungs[-1]
+def _reason(participant: Participant, grant: Resources, capacity: Resources, node: NodeId) -> Reason:
+    demand = participant.rungs[-1]
     facts = {"demand_cores": demand.cores, "granted_cores": grant.cores, "node_cores": capacity.cores}
     if demand.fits_in(grant):
         return Reason("as-demanded", "the job gets what it demands", facts)

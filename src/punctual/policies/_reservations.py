@@ -1,0 +1,114 @@
+"""What jobs with deadlines are to hold from now on, reserved one job after the other."""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from punctual.core.ids import JobId
+from punctual.optim.timeline import Levels, Share, Timeline
+
+#: What is shared: the GPUs of one kind of nodes, or the cores of those nodes.
+Pool = tuple[str, bool]
+#: Order in which jobs take their shares: deadline, submission, name.
+Rank = tuple[float, float, JobId]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Request:
+    """A job that is to be done in time with devices of one pool.
+
+    Attributes
+    ----------
+    pool
+        Where it takes its share.
+    levels
+        The amounts that it may hold.
+    work
+        What is left, in the unit of the rates; infinite where that is not known.
+    until_s
+        Seconds until its deadline; infinite without one.
+    """
+
+    id: JobId
+    submitted_at: float
+    pool: Pool
+    levels: Levels
+    work: float
+    until_s: float
+
+    @property
+    def rank(self) -> Rank:
+        return self.until_s, self.submitted_at, self.id
+
+
+R = TypeVar("R", bound=Request)
+#: The share of a job, and the timeline that it is taken from; None if there is no room.
+Rule = Callable[[Timeline, R], tuple[Timeline, Share] | None]
+
+
+class ReservationLedger(Generic[R]):
+    """The reservations in one pool, in the order in which they were made.
+
+    Parameters
+    ----------
+    timeline
+        What is free before the first reservation.
+    spare_s
+        A job is late if its share ends more than this after its deadline; negative: a margin before it.
+
+    Attributes
+    ----------
+    requests, shares
+        Of the jobs that have a reservation.
+    late
+        Those of them that are late.
+    """
+
+    __slots__ = ("_timelines", "late", "requests", "shares", "spare_s")
+
+    def __init__(self, timeline: Timeline, spare_s: float = 0.0) -> None:
+        #: What is free before each of the reservations, and after the last.
+        self._timelines = [timeline]
+        self.spare_s = spare_s
+        self.requests: list[R] = []
+        self.shares: list[Share] = []
+        self.late: set[JobId] = set()
+
+    @property
+    def free(self) -> Timeline:
+        """What the reservations leave."""
+        return self._timelines[-1]
+
+    def reserve(self, request: R, rule: Rule[R]) -> bool:
+        """Reserve a share by `rule`; False if there is no room."""
+        reserved = rule(self.free, request)
+        if reserved is None:
+            return False
+        timeline, share = reserved
+        if share.end_s > request.until_s + self.spare_s:
+            self.late.add(request.id)
+        self.requests.append(request)
+        self.shares.append(share)
+        self._timelines.append(timeline.take(share))
+        return True
+
+    def withhold(self, amount: float) -> None:
+        """Let those that come later have `amount` less."""
+        self._timelines[-1] = self.free.less(amount)
+
+    def first(self, n: int) -> "ReservationLedger[R]":
+        """A ledger with the first `n` reservations of this one."""
+        ledger: ReservationLedger[R] = ReservationLedger(self._timelines[0], self.spare_s)
+        ledger.requests, ledger.shares = self.requests[:n], self.shares[:n]
+        ledger._timelines = self._timelines[: n + 1]
+        ledger.late = self.late.intersection(request.id for request in ledger.requests)
+        return ledger
+
+    def plus(self, request: R, rule: Rule[R]) -> "ReservationLedger[R]":
+        """A ledger with one more request; this one was made in the order of ranks, so those before it keep their shares."""
+        i = bisect_right(self.requests, request.rank, key=lambda other: other.rank)
+        ledger = self.first(i)
+        for each in (request, *self.requests[i:]):
+            ledger.reserve(each, rule)
+        return ledger
