@@ -15,9 +15,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.runtime.capacity import usable_cores
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
-from punctual.sim.scenario import Scenario, keys_in, trace_source, with_paths
+from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with_paths
 from punctual.sim.study import Progress, Study
-from punctual.sim.toml_text import toml_text
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
@@ -208,7 +207,7 @@ def _save(scenario: Scenario, path: Path) -> None:
     """Write the scenario; paths in it are relative to the file's own folder."""
     keys = with_paths(scenario.keys(), lambda text: os.path.relpath(text, path.absolute().parent))
     try:
-        path.write_text(toml_text(keys), encoding="utf-8")
+        path.write_text(toml_of(keys), encoding="utf-8")
     except OSError as error:
         raise InvalidSpec(
             "a scenario must be saved to a file that can be written", error.strerror or str(error),

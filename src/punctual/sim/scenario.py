@@ -27,7 +27,6 @@ from punctual.sim.choice import Choice, made, parameters_of
 from punctual.sim.hardware import NodeGroup, cluster_text, parsed_cluster
 from punctual.sim.invalid import first_complaint
 from punctual.sim.physics import Physics
-from punctual.sim.toml_text import toml_text
 
 #: A list in TOML, a tuple here.
 _A_LIST = Field(strict=False)
@@ -242,7 +241,21 @@ class Scenario(BaseModel):
 
     def toml(self) -> str:
         """The scenario as a file."""
-        return toml_text(self.keys())
+        return toml_of(self.keys())
+
+
+def toml_of(keys: Mapping[str, Any]) -> str:
+    """Keys and values as TOML; a key without a value (None) is left out."""
+    # Of the extra `sim`: a scenario can be read without it.
+    import tomli_w
+
+    return tomli_w.dumps(_without_none(keys))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def trace_source(text: str) -> dict[str, str]:

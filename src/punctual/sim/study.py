@@ -67,7 +67,7 @@ class Study:
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
-        check_extra("numpy", "scipy", "polars", "matplotlib")
+        check_extra("numpy", "scipy", "polars", "matplotlib", "tomli_w")
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
