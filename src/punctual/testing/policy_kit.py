@@ -18,7 +18,7 @@ from punctual.testing.snapshots import effective, snapshots
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(
-    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
 )
 
 _NODE = NodeId("node")
@@ -51,11 +51,16 @@ def _views(snapshot: Snapshot) -> tuple[JobView, ...]:
     return (*snapshot.holding, *snapshot.waiting)
 
 
+def _allocations(snapshot: Snapshot, plan: Plan) -> dict[JobId, Allocation]:
+    return effective(snapshot, plan.grants, keeps_others=plan.keeps_others)
+
+
 class PolicyConformance:
     """What every policy must do. A subclass overrides `make`.
 
     What is checked is the allocation that a plan leads to: for a plan that keeps the others, its grants and beside them
-    what the last plan gives to the jobs that it does not name.
+    what the last plan gives to the jobs that it does not name. All checks see the plans for the same snapshots, because
+    to make up a snapshot takes longer than most policies need for it.
 
     Examples
     --------
@@ -72,8 +77,7 @@ class PolicyConformance:
         return self.make().allocate(snapshot)
 
     def allocation(self, snapshot: Snapshot) -> dict[JobId, Allocation]:
-        plan = self.plan(snapshot)
-        return effective(snapshot, plan.grants, keeps_others=plan.keeps_others)
+        return _allocations(snapshot, self.plan(snapshot))
 
     def test_is_a_frozen_dataclass_of_parameters(self) -> None:
         policy: Any = self.make()
@@ -85,84 +89,60 @@ class PolicyConformance:
 
     @_GENERATED
     @given(snapshots())
-    def test_finds_a_plan_where_there_is_one(self, snapshot: Snapshot) -> None:
-        assert self.plan(snapshot).status != "infeasible"
+    def test_keeps_its_promises(self, snapshot: Snapshot) -> None:
+        """Every `check_...` on the same plan, and that the policy leaves its input alone."""
+        before = deepcopy(snapshot)
+        plan = self.plan(snapshot)
+        assert snapshot == before
+        for name in dir(self):
+            if name.startswith("check_"):
+                getattr(self, name)(snapshot, plan)
 
-    @_GENERATED
-    @given(snapshots())
-    def test_fits_in_every_node(self, snapshot: Snapshot) -> None:
-        allocations = self.allocation(snapshot).values()
+    def check_finds_a_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        assert plan.status != "infeasible"
+
+    def check_fits_in_every_node(self, snapshot: Snapshot, plan: Plan) -> None:
+        allocations = _allocations(snapshot, plan).values()
         capacity = {node.id: node.capacity for node in snapshot.nodes}
         used = {node for allocation in allocations for node in allocation}
         assert used <= capacity.keys()
         for node in used:
             assert total(allocation.get(node, NOTHING) for allocation in allocations).fits_in(capacity[node])
 
-    @_GENERATED
-    @given(snapshots())
-    def test_keeps_to_what_each_job_may_have(self, snapshot: Snapshot) -> None:
-        allocations = self.allocation(snapshot)
+    def check_keeps_to_what_each_job_may_have(self, snapshot: Snapshot, plan: Plan) -> None:
+        allocations = _allocations(snapshot, plan)
         for job in _views(snapshot):
             amount = total(allocations[job.id].values())
             assert not amount or _is_allowed(job.spec, amount)
 
-    @_GENERATED
-    @given(snapshots())
-    def test_pauses_only_jobs_that_may_be_paused(self, snapshot: Snapshot) -> None:
-        allocations = self.allocation(snapshot)
+    def check_pauses_only_jobs_that_may_be_paused(self, snapshot: Snapshot, plan: Plan) -> None:
+        allocations = _allocations(snapshot, plan)
         for job in snapshot.holding:
             assert allocations[job.id] or job.spec.preemptible or not job.planned
 
-    @_GENERATED
-    @given(snapshots())
-    def test_names_only_jobs_that_there_are(self, snapshot: Snapshot) -> None:
-        plan = self.plan(snapshot)
+    def check_names_only_jobs_that_there_are(self, snapshot: Snapshot, plan: Plan) -> None:
         known = {job.id for job in _views(snapshot)}
         assert plan.grants.keys() | plan.reasons.keys() <= known
         assert plan.revision == snapshot.revision
 
-    @_GENERATED
-    @given(snapshots())
-    def test_says_why_a_job_gets_something_else_than_before(self, snapshot: Snapshot) -> None:
-        plan = self.plan(snapshot)
-        allocations = effective(snapshot, plan.grants, keeps_others=plan.keeps_others)
+    def check_gives_a_reason_for_each_change(self, snapshot: Snapshot, plan: Plan) -> None:
+        allocations = _allocations(snapshot, plan)
         for job in _views(snapshot):
             if allocations[job.id] != job.planned:
                 assert plan.reasons[job.id].text
 
-    @_GENERATED
-    @given(snapshots())
-    def test_is_deterministic_and_leaves_its_input_alone(self, snapshot: Snapshot) -> None:
-        before = deepcopy(snapshot)
-        plan = self.plan(snapshot)
-        assert snapshot == before
-        assert self.plan(before) == plan
+    def check_is_deterministic(self, snapshot: Snapshot, plan: Plan) -> None:
+        assert self.plan(snapshot) == plan
 
-    @_GENERATED
-    @given(snapshots())
-    def test_does_not_depend_on_the_order_of_jobs_that_hold_something(self, snapshot: Snapshot) -> None:
+    def check_does_not_depend_on_the_order_of_jobs_that_hold_something(self, snapshot: Snapshot, plan: Plan) -> None:
         turned = replace(snapshot, holding=snapshot.holding[::-1])
-        assert self.allocation(turned) == self.allocation(snapshot)
+        assert self.allocation(turned) == _allocations(snapshot, plan)
 
-    @_GENERATED
-    @given(snapshots())
-    def test_carries_what_a_journal_can_keep(self, snapshot: Snapshot) -> None:
-        carry = self.plan(snapshot).carry
-        assert json.loads(json.dumps(carry)) == carry
+    def check_carries_what_a_journal_can_keep(self, snapshot: Snapshot, plan: Plan) -> None:
+        assert json.loads(json.dumps(plan.carry)) == plan.carry
 
-    @_GENERATED
-    @given(snapshots(), snapshots())
-    def test_understands_its_own_carry(self, before: Snapshot, snapshot: Snapshot) -> None:
-        """... also where other jobs and nodes are there now, and where it is somebody else's."""
-        carry = self.plan(before).carry
-        for carried in (carry, "not mine", {"unknown": [1.0]}):
-            self._check(replace(snapshot, carry=carried))
-
-    @_GENERATED
-    @given(snapshots())
-    def test_goes_on_from_its_own_plan(self, snapshot: Snapshot) -> None:
-        plan = self.plan(snapshot)
-        allocations = effective(snapshot, plan.grants, keeps_others=plan.keeps_others)
+    def check_goes_on_from_its_own_plan(self, snapshot: Snapshot, plan: Plan) -> None:
+        allocations = _allocations(snapshot, plan)
         jobs = [replace(job, planned=allocations[job.id]) for job in _views(snapshot)]
         free = {
             node.id: node.capacity - total(allocation.get(node.id, NOTHING) for allocation in allocations.values())
@@ -172,15 +152,20 @@ class PolicyConformance:
         waiting = tuple(job for job in jobs if not (job.planned or job.granted))
         self._check(replace(snapshot, holding=holding, waiting=waiting, free=free, carry=plan.carry))
 
+    @_GENERATED
+    @given(snapshots(), snapshots())
+    def test_understands_its_own_carry(self, before: Snapshot, snapshot: Snapshot) -> None:
+        """... also where other jobs and nodes are there now, and where it is somebody else's."""
+        carry = self.plan(before).carry
+        for carried in (carry, "not mine", {"unknown": [1.0]}):
+            self._check(replace(snapshot, carry=carried))
+
     def _check(self, snapshot: Snapshot) -> None:
-        allocations = self.allocation(snapshot)
-        assert self.plan(snapshot).status != "infeasible"
-        for node in snapshot.nodes:
-            held = total(allocation.get(node.id, NOTHING) for allocation in allocations.values())
-            assert held.fits_in(node.capacity)
-        for job in _views(snapshot):
-            amount = total(allocations[job.id].values())
-            assert _is_allowed(job.spec, amount) if amount else job.spec.preemptible or not job.planned
+        plan = self.plan(snapshot)
+        self.check_finds_a_plan(snapshot, plan)
+        self.check_fits_in_every_node(snapshot, plan)
+        self.check_keeps_to_what_each_job_may_have(snapshot, plan)
+        self.check_pauses_only_jobs_that_may_be_paused(snapshot, plan)
 
     def test_no_jobs_and_no_nodes(self) -> None:
         assert self.plan(Snapshot.of(0.0, [], [])).grants == {}
