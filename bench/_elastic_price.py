@@ -55,7 +55,7 @@ class Fixed(NoAgent):
             generation=0, rank=rank, n_workers=n_workers, store_host=HOST, store_port=port, source=-1
         )  # fmt: skip
 
-    def join(self, *, n_steps: int, after_fault: bool = False) -> Membership:
+    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership:
         return self._roster
 
 

@@ -169,7 +169,11 @@ def _limit_servers(agent_pid: int, n_workers: int, entrances: list[list[str]]) -
 
 
 def _children(pid: int) -> list[int]:
-    return [child for child in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _parent(child) == pid]
+    return [
+        child
+        for child in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+        if _parent(child) == pid
+    ]
 
 
 def _parent(pid: int) -> int:

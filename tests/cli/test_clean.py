@@ -3,15 +3,15 @@
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
-from tests.cli.pieces import submitted
 from tests.cli.programs import Terminal
 
-from punctual.core.events import JobFinished
-from punctual.core.protocols import Message
+from punctual.core.ids import JobId
+from punctual.core.job import JobState
 from punctual.runtime import paths
-from punctual.store.sqlite import SqliteJournal
+from punctual.runtime.run_folder import create_run
 
 DAY_S = 86_400.0
 
@@ -21,20 +21,18 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """With three runs that ended, a new one, an old one and a very old one, and one that was interrupted."""
     terminal = Terminal(tmp_path)
     monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
-    job = submitted(1.0).spec.id
-    ended: list[Message] = [submitted(1.0), JobFinished(at=2.0, job=job, landed_at=2.0)]
-    for name, messages, age_s in (
-        ("new", ended, 0.0),
-        ("old", ended, 10 * DAY_S),
-        ("very-old", ended, 40 * DAY_S),
-        ("cut-off", ended[:1], 40 * DAY_S),
+    for name, state, age_s in (
+        ("new", "finished", 0.0),
+        ("old", "failed", 10 * DAY_S),
+        ("very-old", "finished", 40 * DAY_S),
+        ("cut-off", "running", 40 * DAY_S),
     ):
-        folder = paths.state_root() / name
-        folder.mkdir()
-        with SqliteJournal(folder / "journal.db") as journal:
-            journal.append(messages)
-        written_at = time.time() - age_s
-        os.utime(folder / "journal.db", (written_at, written_at))
+        run = create_run(name)
+        run.record_job(JobId(name), cast(JobState, state))
+        run.remove_live_places()
+        run.journal.touch()
+        for file in run.state_dir.iterdir():
+            os.utime(file, (time.time() - age_s, time.time() - age_s))
     return terminal
 
 

@@ -9,18 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.core.commands import RejectJob
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted
 from punctual.core.ids import JobId
-from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
-from punctual.core.resources import Resources
-from punctual.core.story import Reason
 from punctual.runtime import paths
-from punctual.runtime.paths import Run, create_run, state_root
-from punctual.runtime.retention import PastRun, RetentionLimits, expired, open_jobs, past_runs, prune, remove, use_of
-from punctual.store.owner import Owner
-from punctual.store.sqlite import SqliteJournal
+from punctual.runtime.paths import state_root
+from punctual.runtime.retention import PastRun, RetentionLimits, expired, past_runs, prune, remove, use_of
+from punctual.runtime.run_folder import Run, create_run
 
 A, B = JobId("a"), JobId("b")
 DAY_S = 86_400.0
@@ -33,35 +26,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def submitted(job: JobId) -> JobSubmitted:
-    return JobSubmitted(at=1.0, spec=JobSpec(id=job, ceiling=Resources(2.0)))
-
-
-def finished(job: JobId) -> JobFinished:
-    return JobFinished(at=2.0, job=job, landed_at=2.0)
-
-
-def failed(job: JobId, *, retryable: bool = False) -> JobFailed:
-    return JobFailed(at=2.0, job=job, cause="lost", retryable=retryable)
-
-
-def leave(name: str, *messages: Message, age_s: float = 0.0, n_bytes: int = 0) -> None:
-    """A run whose process has ended in order."""
-    folder = state_root() / name
-    folder.mkdir()
-    with SqliteJournal(folder / "journal.db") as journal:
-        journal.append(messages)
-    (folder / "output.log").write_bytes(b"x" * n_bytes)
+def leave(name: str, *, still_open: bool = False, age_s: float = 0.0, n_bytes: int = 0) -> None:
+    """A run whose process is gone, with one job that has ended, and perhaps another that has not."""
+    run = create_run(name)
+    run.record_job(A, "finished")
+    if still_open:
+        run.record_job(B, "running")
+    run.remove_live_places()
+    run.journal.write_bytes(b"journal")
+    (run.state_dir / "output.log").write_bytes(b"x" * n_bytes)
     written_at = time.time() - age_s
-    for file in folder.iterdir():
+    for file in run.state_dir.iterdir():
         os.utime(file, (written_at, written_at))
-
-
-def kill_writer_of(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes it look as if the process that wrote the run's journal had been killed while it did."""
-    journal = SqliteJournal(state_root() / name / "journal.db")
-    monkeypatch.setattr(Owner, "may_live", lambda _: False)
-    journal._connection.close()
 
 
 def names(runs: list[PastRun]) -> list[str]:
@@ -69,15 +45,15 @@ def names(runs: list[PastRun]) -> list[str]:
 
 
 def test_runs_are_listed_with_what_they_take_the_newest_first() -> None:
-    leave("old", submitted(A), age_s=100.0, n_bytes=50_000)
-    leave("new", submitted(A), age_s=10.0)
+    leave("old", age_s=100.0, n_bytes=50_000)
+    leave("new", age_s=10.0)
     new, old = past_runs()
     assert (new.name, old.name) == ("new", "old")
     assert old.n_bytes - new.n_bytes == 50_000
     assert new.written_at - old.written_at == pytest.approx(90.0, abs=30.0)
 
 
-RUN = Run(A, Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
+RUN = Run("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
 
 
 @given(
@@ -106,45 +82,23 @@ def test_without_limits_nothing_goes() -> None:
     assert expired(past, RetentionLimits(age_s=inf, n_runs=inf, n_bytes=inf), now=1e12) == []
 
 
-@pytest.mark.parametrize(
-    ("messages", "is_closed", "expected"),
-    [
-        ([], True, []),
-        ([submitted(A)], True, [A]),
-        ([submitted(A), finished(A)], False, []),
-        ([submitted(A), failed(A)], False, []),
-        ([submitted(A), failed(A, retryable=True)], False, [A]),
-        ([submitted(A), failed(A, retryable=True)], True, []),
-        ([submitted(A), failed(A, retryable=True), finished(A)], False, []),
-        ([submitted(A), RejectJob(at=1.0, job=A, reason=Reason("a", "b"))], True, []),
-        ([submitted(A), submitted(B), finished(A)], True, [B]),
-    ],
-)
-def test_jobs_that_have_not_ended(messages: list[Message], is_closed: bool, expected: list[JobId]) -> None:
-    assert open_jobs(messages, is_closed=is_closed) == expected
-
-
 def test_a_run_that_a_process_steers_is_in_use() -> None:
-    run = create_run(A)
-    with SqliteJournal(run.journal) as journal:
-        journal.append([submitted(A), finished(A)])
+    run = create_run("run")
     assert use_of(run) == "in use"
     assert prune(EVERYTHING, interrupted=True) == []
-    assert run.journal.exists()
+    assert run.state_dir.exists()
 
 
-def test_a_run_whose_writer_was_killed_is_interrupted_as_long_as_a_job_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    leave("open", submitted(A), failed(A, retryable=True), age_s=50.0)
-    leave("ended", submitted(A), finished(A), age_s=60.0)
-    for name in ("open", "ended"):
-        kill_writer_of(name, monkeypatch)
+def test_a_run_without_a_process_is_interrupted_as_long_as_a_job_is_open() -> None:
+    leave("open", still_open=True, age_s=50.0)
+    leave("ended", age_s=60.0)
     assert {past.name: use_of(past.run) for past in past_runs()} == {"open": "interrupted", "ended": "ended"}
 
 
 def test_pruning_leaves_what_could_be_resumed() -> None:
-    leave("ended", submitted(A), finished(A), age_s=40 * DAY_S)
-    leave("stopped-halfway", submitted(A), submitted(B), finished(A), age_s=50 * DAY_S)
-    leave("new", submitted(A), finished(A))
+    leave("ended", age_s=40 * DAY_S)
+    leave("stopped-halfway", still_open=True, age_s=50 * DAY_S)
+    leave("new")
     assert names(prune()) == ["ended"]
     assert names(past_runs()) == ["new", "stopped-halfway"]
     assert names(prune(interrupted=True)) == ["stopped-halfway"]
@@ -153,7 +107,7 @@ def test_pruning_leaves_what_could_be_resumed() -> None:
 
 def test_too_many_and_too_large_go_the_oldest_first() -> None:
     for i in range(5):
-        leave(f"run-{i}", submitted(A), finished(A), age_s=1000.0 * i, n_bytes=100_000)
+        leave(f"run-{i}", age_s=1000.0 * i, n_bytes=100_000)
     assert names(prune(RetentionLimits(n_runs=4))) == ["run-4"]
     assert names(prune(RetentionLimits(n_bytes=300_000))) == ["run-2", "run-3"]
     assert names(past_runs()) == ["run-0", "run-1"]
@@ -179,7 +133,7 @@ def test_what_an_interrupted_removal_left_goes_with_the_next() -> None:
 
 
 def test_two_that_remove_past_run_do_not_get_in_each_other_s_way(caplog: pytest.LogCaptureFixture) -> None:
-    leave("ended", submitted(A), finished(A))
+    leave("ended")
     (past,) = past_runs()
     assert remove(past)
     assert not remove(past)

@@ -3,7 +3,6 @@
 import logging
 import secrets
 import shutil
-import sqlite3
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,12 +10,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobSubmitted
-from punctual.core.ids import JobId
-from punctual.core.protocols import Message
-from punctual.runtime.paths import Run, known_runs, state_root
-from punctual.store.sqlite import SqliteJournal
+from punctual.runtime.paths import state_root
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import jobs_of, known_runs
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,33 +70,10 @@ def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> lis
 
 def use_of(run: Run) -> RunUse:
     """What stands in the way of removing `run`."""
-    if run.is_live() or run.keeper_pid() is not None or run.machine() is not None:
+    steerings = {job.steering for job in jobs_of(run)}
+    if run.is_live() or steerings & {"steered", "unsteered", "elsewhere"}:
         return "in use"
-    try:
-        with SqliteJournal(run.journal, read_only=True) as journal:
-            messages, is_closed = journal.milestones(), journal.owner is None
-    except (InvalidSpec, sqlite3.Error):  # it is missing, damaged, or of another version: nobody can resume it
-        return "ended"
-    return "interrupted" if open_jobs(messages, is_closed=is_closed) else "ended"
-
-
-def open_jobs(milestones: Iterable[Message], *, is_closed: bool) -> list[JobId]:
-    """The jobs that have not ended, from the messages of `SqliteJournal.milestones`.
-
-    Parameters
-    ----------
-    is_closed
-        Nobody was interrupted who might have retried a failed job.
-    """
-    is_open: dict[JobId, bool] = {}
-    for message in milestones:
-        if isinstance(message, JobSubmitted):
-            is_open[message.spec.id] = True
-        elif isinstance(message, JobFailed):
-            is_open[message.job] = message.retryable and not is_closed
-        else:
-            is_open[getattr(message, "job", JobId(""))] = False
-    return [job for job, job_is_open in is_open.items() if job_is_open]
+    return "interrupted" if "interrupted" in steerings else "ended"
 
 
 def remove(past: PastRun) -> bool:

@@ -89,7 +89,7 @@ class Run:
 
     def end_file(self, job: JobId) -> Path:
         """Where the job's keeper leaves its last words."""
-        return self.runtime_dir / f"{job}.end.json"
+        return self.state_dir / f"{job}.end.json"
 
     def unheard_end(self, job: JobId) -> dict[str, Any] | None:
         """The last words of the keeper of an open job that is gone; None: it has none."""

@@ -26,13 +26,8 @@ SCHEMA_VERSION = 2
 #: Marks a file as ours in its `application_id`: "Pnct".
 _APPLICATION_ID = 0x506E6374
 
-#: Kinds of messages that say when a job begins and ends. They are few, and found without reading the others.
-MILESTONES = ("JobSubmitted", "JobFinished", "JobFailed", "RejectJob")
-_MILESTONES_SQL = ", ".join(f"'{kind}'" for kind in MILESTONES)
-
 _CREATE = (
     "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL)",
-    f"CREATE INDEX milestone ON message (kind) WHERE kind IN ({_MILESTONES_SQL})",
     "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     f"PRAGMA application_id = {_APPLICATION_ID}",
@@ -40,7 +35,6 @@ _CREATE = (
 )
 _APPEND = "INSERT INTO message (kind, body) VALUES (?, ?)"
 _READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
-_READ_MILESTONES = f"SELECT kind, body FROM message WHERE kind IN ({_MILESTONES_SQL}) ORDER BY sequence"  # noqa: S608 -- constants
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
 _KEEP_NEWEST = (
@@ -134,12 +128,6 @@ class SqliteJournal:
         """Up to `n_rows` messages from `sequence` on: number, kind and text."""
         with self._lock:
             return self._connection.execute(_READ, (sequence, n_rows)).fetchall()
-
-    def milestones(self) -> list[Message]:
-        """The messages of kinds `MILESTONES`, in order, without reading through all others."""
-        with self._lock:
-            rows = self._connection.execute(_READ_MILESTONES).fetchall()
-        return [decode(kind, body) for kind, body in rows]
 
     @property
     def last_sequence(self) -> int:

@@ -13,7 +13,8 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import NOTHING
-from punctual.executors.local.actuator import Actuator, Choice, choose, file_name
+from punctual.executors.local.actuator import Actuator, Choice, choose
+from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.context import ExecutorContext, OnOutput
