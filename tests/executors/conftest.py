@@ -26,6 +26,7 @@ from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.page_files import pages_of
 
 E = TypeVar("E")
 
@@ -168,20 +169,16 @@ def quotas_of(pid: int) -> list[Path]:
     return [file for group in groups_of(pid) if (file := group / "cpu.cfs_quota_us").exists()]
 
 
-def pages_of(pid: int) -> list[Path]:
-    """Pages that were made by process `pid` where pages go by themselves."""
-    return list(Path("/dev/shm").glob(f"{pid}-*.page"))
-
-
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     """Ends the job and demands that nothing is left of it."""
     # An earlier process of this number may have been killed, and have left something.
-    before = {*groups_of(os.getpid()), *pages_of(os.getpid())}
+    before = set(groups_of(os.getpid()))
     made = Stage(tmp_path / "runtime")
     yield made
     made.close()
-    assert {*groups_of(os.getpid()), *pages_of(os.getpid())} <= before
+    assert set(groups_of(os.getpid())) <= before
+    assert not pages_of(made.runtime_dir)
     assert not made.runtime_dir.exists() or not list(made.runtime_dir.iterdir())
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, pages_of, quotas_of, until
+from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, quotas_of, until
 from tests.waiting import PATIENCE_S
 
 from punctual.core.commands import StopJob
@@ -18,9 +18,10 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
 from punctual.core.ids import JobId
 from punctual.core.program import Program
-from punctual.executors.local import launch
+from punctual.executors.local import page_files
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.page_files import new_page, pages_of, remove_pages
 
 TRAIN = (
     SPIN
@@ -146,13 +147,26 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
 def test_a_page_that_finds_no_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full, runtime_dir = tmp_path / "full", tmp_path / "runtime"
     runtime_dir.mkdir()
-    monkeypatch.setattr(launch, "_page_folder", lambda _: full)  # which is not even there
-    path, page = launch._new_page(runtime_dir, "page")
-    assert path == runtime_dir / "page"
+    monkeypatch.setattr(page_files, "page_folder", lambda _: full)  # which is not even there
+    path, page = new_page(runtime_dir, JOB)
+    assert path.parent == runtime_dir
     page.close()
-    monkeypatch.setattr(launch, "_page_folder", lambda folder: folder)
-    with pytest.raises(FileExistsError):
-        launch._new_page(runtime_dir, "page")
+    with pytest.raises(FileNotFoundError):
+        new_page(tmp_path / "gone", JOB)
+
+
+def test_pages_of_a_run_are_found_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_files, "page_folder", lambda _: tmp_path)
+    monkeypatch.setattr(page_files, "_SHARED_MEMORY", tmp_path)
+    kept, page = new_page(tmp_path / "runtime", JOB)
+    page.close()
+    other, page = new_page(tmp_path / "other", JOB)
+    page.close()
+    remove_pages(tmp_path / "runtime")
+    assert not kept.exists()
+    assert other.exists()
+    remove_pages(tmp_path / "other")
+    assert not other.exists()
 
 
 def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +393,7 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
     until(lambda: not groups_of(controller.pid))
-    until(lambda: not pages_of(controller.pid) and not list((tmp_path / "runtime").iterdir()))
+    until(lambda: not pages_of(tmp_path / "runtime") and not list((tmp_path / "runtime").iterdir()))
 
 
 @pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])

@@ -14,6 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.page_files import remove_pages
 from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
 
@@ -128,6 +129,7 @@ class Run:
 
     def remove_live_places(self) -> None:
         """Remove what only a live run needs; its journal stays."""
+        remove_pages(self.runtime_dir)
         shutil.rmtree(self.runtime_dir, ignore_errors=True)
 
     def remove(self) -> None:

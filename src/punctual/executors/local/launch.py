@@ -14,13 +14,13 @@ from punctual.core.commands import LaunchJob
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Group
-from punctual.executors.local.cgroup_files import CgroupFiles, group_name, remove_dir
+from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
-from punctual.executors.local.mounts import is_in_memory
 from punctual.executors.local.output import JobOutput, Receive, write_through
+from punctual.executors.local.page_files import new_page
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
@@ -99,7 +99,7 @@ class JobProcess:
     def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
         """A process that is to be started; raises `OSError` if there is no room for its page."""
         is_read = program.progress_pattern is not None
-        page = None if is_read else _new_page(context.runtime_dir, f"{group_name(launch.job)}.page")
+        page = None if is_read else new_page(context.runtime_dir, launch.job)
         return cls(context, program, launch, page, ProgressSample())
 
     @classmethod
@@ -327,26 +327,6 @@ def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
         usage_file=None if request.usage_file is None else Path(request.usage_file),
         remove_dirs=tuple(map(Path, request.remove_dirs)),
     )
-
-
-def _new_page(runtime_dir: Path, name: str) -> tuple[Path, Page]:
-    """A page and its file: in memory, or beside what else the run needs if memory has no room."""
-    path = _page_folder(runtime_dir) / name
-    try:
-        return path, Page.create(str(path))
-    except OSError:
-        if path.parent == runtime_dir:
-            raise
-    path = runtime_dir / name
-    return path, Page.create(str(path))
-
-
-def _page_folder(runtime_dir: Path) -> Path:
-    """Where a write never waits for a disk, which the training would wait for at a step."""
-    shared_memory = Path("/dev/shm")  # noqa: S108 -- the page's name is new and its file is made for us alone
-    if is_in_memory(runtime_dir) or not os.access(shared_memory, os.W_OK) or not is_in_memory(shared_memory):
-        return runtime_dir
-    return shared_memory
 
 
 def _kill(pid: int) -> None:
