@@ -102,7 +102,9 @@ class Stage:
     def resize(self, cores: float, pacing: PacingLine | None = None, request: int | None = None) -> None:
         number = self._next() if request is None else request
         self.executor.perform(
-            ResizeJob(at=0.0, job=JOB, request=number, grant={NODE: Resources(cores)}, reason=WHY, pacing=pacing),
+            ResizeJob(
+                at=time.monotonic(), job=JOB, request=number, grant={NODE: Resources(cores)}, reason=WHY, pacing=pacing
+            ),
             self.sink,
         )
 
@@ -112,7 +114,7 @@ class Stage:
         return self.wait(GrantApplied).granted[NODE].cores
 
     def stop(self, cause: str = "the user") -> None:
-        self.executor.perform(StopJob(at=0.0, job=JOB, cause=cause), self.sink)
+        self.executor.perform(StopJob(at=time.monotonic(), job=JOB, cause=cause), self.sink)
 
     def sink(self, event: Event) -> None:
         self.events.append(event)

@@ -9,16 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import JOB, NODE, SPIN, Stage, groups_of, is_alive, quotas_of, until
+from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_alive, quotas_of, until
 from tests.waiting import PATIENCE_S
 
-from punctual.core.commands import StopJob
+from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
 from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
 from punctual.core.program import Program
-from punctual.executors.local import page_files
+from punctual.core.resources import Resources
+from punctual.executors.local import executor, page_files
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
 from punctual.executors.local.page_files import new_page, pages_of, remove_pages
@@ -110,10 +112,54 @@ def test_late_commands_are_dropped(stage: Stage) -> None:
 def test_commands_about_unknown_jobs(stage: Stage) -> None:
     stage.prepare(SLEEP)
     stage.resize(0.5)
+    assert stage.wait(GrantFailed).granted == {}
     stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x"), stage.sink)
+    failed = stage.wait(JobFailed)
+    assert (failed.job, failed.cause, failed.retryable) == (JobId("other"), "stopped: x", False)
     stage.executor.observe(JOB, 0.0, stage.sink)
-    assert stage.events == []
+    assert len(stage.events) == 2
     assert stage.executor.faults(JOB) == []
+
+
+def test_commands_made_when_the_end_of_the_job_was_on_its_way_start_and_answer_nothing(stage: Stage) -> None:
+    stage.prepare("pass")
+    early = stage.launch_command(Resources(1.0), JobSpec(id=JOB, ceiling=Resources(1.0)))
+    stage.launch()
+    stage.ended()
+    until(lambda: stage.executor._runs[JOB].told_end_at, lambda at: at > 0)
+    n_events = len(stage.events)
+    resize = ResizeJob(at=early.at, job=JOB, request=2, grant={NODE: Resources(0.5)}, reason=WHY)
+    for command in (early, resize, StopJob(at=early.at, job=JOB, cause="x")):
+        stage.executor.perform(command, stage.sink)
+    assert len(stage.events) == n_events
+    stage.launch()
+    assert isinstance(stage.ended(), JobFinished)
+
+
+def test_a_job_that_failed_is_started_anew(stage: Stage, tmp_path: Path) -> None:
+    """With a page of its own, when nothing is left of the attempt before."""
+    code = (
+        "import os; from pathlib import Path\n"
+        "pages = Path('pages').read_text().split() if os.path.exists('pages') else []\n"
+        "Path('pages').write_text(' '.join([*pages, os.environ['PUNCTUAL_PAGE']]))\n"
+        "exit(1 if not pages else os.path.exists(pages[0]))\n"
+    )
+    stage.run(code, cwd=str(tmp_path))
+    assert stage.wait(JobFailed).retryable
+    stage.launch()
+    assert isinstance(stage.ended(), JobFinished)
+    first, second = (tmp_path / "pages").read_text().split()
+    assert first != second
+
+
+def test_only_the_last_jobs_that_ended_are_remembered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "_N_ENDED_MAX", 1)
+    stage.prepare("pass")
+    for name in ("first", "second", "third"):
+        spec = JobSpec(id=JobId(name), ceiling=Resources(1.0))
+        stage.executor.perform(stage.launch_command(Resources(1.0), spec), stage.sink)
+        stage.ended()
+    assert list(stage.executor._runs) == ["second", "third"]
 
 
 def test_a_job_without_a_program_fails(stage: Stage) -> None:
@@ -124,15 +170,21 @@ def test_a_job_without_a_program_fails(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "exit_code", "cause"),
-    [("exit(3)", 3, "exit code 3"), ("import os; os.kill(os.getpid(), 9)", 137, "SIGKILL")],
+    ("code", "exit_code", "cause", "retryable"),
+    [
+        ("exit(3)", 3, "exit code 3", True),
+        ("import os; os.kill(os.getpid(), 9)", 137, "SIGKILL", True),
+        ("exit(2)", 2, "exit code 2", False),
+        ("exit(126)", 126, "exit code 126", False),
+        ("exit(127)", 127, "exit code 127", False),
+    ],
 )
-def test_a_job_that_fails(stage: Stage, code: str, exit_code: int, cause: str) -> None:
+def test_a_job_that_fails(stage: Stage, code: str, exit_code: int, cause: str, retryable: bool) -> None:
     stage.run(code)
     ended = stage.wait(JobFailed)
     assert ended.exit_code == exit_code
     assert cause in ended.cause
-    assert not ended.retryable
+    assert ended.retryable == retryable
     assert stage.executor.faults(JOB) == []
 
 
@@ -140,7 +192,7 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
     stage.prepare("", argv=("no-such-program",))
     stage.launch()
     ended = stage.wait(JobFailed)
-    assert ended.exit_code == 127
+    assert (ended.exit_code, ended.retryable) == (127, False)
     assert "'no-such-program'" in ended.cause
 
 
@@ -232,7 +284,7 @@ def test_a_job_that_can_save_is_asked_to(stage: Stage, tmp_path: Path) -> None:
     stage.stop("the user wanted it")
     stage.stop("again")
     ended = stage.wait(JobFailed)
-    assert ended.cause == "stopped: the user wanted it"
+    assert (ended.cause, ended.retryable) == ("stopped: the user wanted it", False)
     assert (tmp_path / "saved").exists()
 
 
@@ -404,6 +456,7 @@ def test_when_the_keeper_is_killed_the_job_ends(stage: Stage, actuator: str, req
     os.kill(process._link.pid, signal.SIGKILL)
     ended = stage.wait(JobFailed)
     assert "keeper" in ended.cause
+    assert ended.retryable
     assert not is_alive(process.pid)
 
 

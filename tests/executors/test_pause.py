@@ -137,7 +137,8 @@ def test_a_job_killed_while_it_is_paused_reports_its_end(stage: Stage, way: str 
     stage.run("import time; time.sleep(1000)", actuator=way)
     paused(stage)
     os.kill(stage.executor._runs[JOB]._process.pid, signal.SIGKILL)
-    assert stage.wait(JobFailed).exit_code == 137
+    ended = stage.wait(JobFailed)
+    assert (ended.exit_code, ended.retryable) == (137, True)
 
 
 SAVES = SPIN + (

@@ -209,6 +209,7 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
         controller=request.controller or DEFAULT_WORKER_CONTROLLER,
         model=WORKER_MODEL if find_spec("numpy") is not None else None,
         margin_frac=request.margin_frac,
+        n_retries=_n_retries(request),
     )
 
 
@@ -225,7 +226,13 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
         deadline_s=request.deadline_s,
         controller=request.controller or DEFAULT_CONTROLLER,
         margin_frac=request.margin_frac,
+        n_retries=_n_retries(request),
     )
+
+
+def _n_retries(request: JobRequest) -> int | None:
+    """As many as the scheduler allows where a job goes on from a checkpoint; none where it would begin anew."""
+    return 0 if request.checkpoint_dir is None else None
 
 
 def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> None:

@@ -12,6 +12,10 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.launch import JobProcess
 from punctual.wire import EXIT_LEFT
 
+#: Exit codes of a program that would fail in the same way again, as shells and command lines have them: it was called
+#: wrongly, it may not be executed, it was not found.
+_EXITS_FINAL = (2, 126, 127)
+
 
 def end_event(
     events: JobEvents, program: Program, process: JobProcess, last: Mapping[str, Any] | None, stop_cause: str | None
@@ -27,13 +31,18 @@ def end_event(
     """
     stopped = None if stop_cause is None else stopped_by(stop_cause)
     if last is None:
-        return events.failed(stopped or "its keeper was killed, and the job with it")
+        return events.failed(stopped or "its keeper was killed, and the job with it", retryable=stopped is None)
     if "failed" in last:
         return events.failed(stopped or _not_run(program, last["failed"]), last["code"])
     code = int(last["ended"])
     if code == 0 and (stopped is None or process.sample().all_steps_done):
         return events.finished(process.progress.landed_at() or last["at_ns"] / 1e9)
-    return events.failed(stopped or cause_of(code), code)
+    return events.failed(stopped or cause_of(code), code, retryable=stopped is None and is_retryable(code))
+
+
+def is_retryable(code: int) -> bool:
+    """Whether a program that ended with this code, which is not 0, may succeed when it is started again."""
+    return code not in _EXITS_FINAL
 
 
 def has_left(last: Mapping[str, Any] | None) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import ProgressReported
@@ -30,6 +31,8 @@ from punctual.wire import WorkerStatus
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
+#: Of how many jobs that have ended it is still known what they declared and did not do.
+_N_ENDED_MAX = 100
 
 
 def actuators() -> list[Actuator]:
@@ -121,10 +124,8 @@ class LocalExecutor:
         match command:
             case LaunchJob():
                 self._launch(command, sink)
-            case ResizeJob(job=job) if job in self._runs:
-                self._runs[job].resize(command, sink)
-            case StopJob(job=job, cause=cause) if job in self._runs:
-                self._runs[job].stop(cause)
+            case ResizeJob() | StopJob():
+                self._change(command, sink)
 
     def take_over(self, kept: Kept, launch: LaunchJob, latest: ProgressReported | None, sink: Sink) -> Allocation:
         """Prepare to go on with a job that another process has launched, as if it had been this one; what it holds now.
@@ -203,13 +204,24 @@ class LocalExecutor:
     ) -> None:
         self.close()
 
+    def _change(self, command: ResizeJob | StopJob, sink: Sink) -> None:
+        run = self._runs.get(command.job)
+        if run is None or self._has_ended_before(run, command.at):
+            sink(unknown_job(command))
+        elif isinstance(command, ResizeJob):
+            run.resize(command, sink)
+        else:
+            run.stop(command.cause)
+
+    def _has_ended_before(self, run: JobRun, at: float) -> bool:
+        """Whether the end of the job was told before a command was made; if it was on its way then, it is the answer."""
+        return run.ended and at > run.told_end_at
+
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
         run = self._runs.get(command.job)
-        if run is not None and not run.ended:
+        if run is not None and not self._has_ended_before(run, command.at):
             run.relaunch(command.request, sink)
             return
-        if run is not None and command.at <= run.told_end_at:
-            return  # its end answers: that was on its way when the command was made
         events = JobEvents(command.job, self._context.node, self._context.clock)
         if command.program is None:
             sink(events.failed("the executor was given no program for it"))
@@ -221,8 +233,15 @@ class LocalExecutor:
         except OSError as error:  # no room for the page, say
             sink(events.not_applied(command.request, NOTHING, str(error)))
         else:
+            self._forget_oldest()
             self._runs[command.job] = JobRun(self._context, command.program, command, sink, process)
             self._runs[command.job].start()
+
+    def _forget_oldest(self) -> None:
+        """Of jobs that have ended only the last are remembered."""
+        ended = [job for job, run in self._runs.items() if run.ended]
+        for job in ended[:-_N_ENDED_MAX]:
+            del self._runs[job]
 
 
 def _sample_of(report: ProgressReported) -> ProgressSample:
