@@ -1,0 +1,108 @@
+"""Jobs that are left behind when everything that looked after them is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.executors.conftest import SPIN, groups_of, is_alive, quotas_of, until
+
+from punctual.executors.local import keeper
+from punctual.executors.local.orphans import lift_orphan_quotas
+
+FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
+LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "freezer.state": "THAWED"}
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[int]:
+    """A process that no keeper looks after."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+def group_with(parent: Path, *pids: int) -> Path:
+    """What looks like a group with these processes."""
+    group = parent / f"{os.getpid()}-job"
+    group.mkdir(parents=True)
+    for name, text in FILES.items():
+        (group / name).write_text(text)
+    (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+    return group
+
+
+def test_what_holds_an_orphaned_job_back_is_taken_away_once(tmp_path: Path, sleeper: int) -> None:
+    group = group_with(tmp_path, sleeper)
+    assert lift_orphan_quotas([tmp_path]) == [group / name for name in FILES]
+    assert {name: (group / name).read_text() for name in FILES} == LIFTED
+    assert lift_orphan_quotas([tmp_path, tmp_path / "missing"]) == []
+
+
+def test_a_group_without_processes_is_left_alone(tmp_path: Path) -> None:
+    group_with(tmp_path)
+    assert lift_orphan_quotas([tmp_path]) == []
+
+
+def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, sleeper: int) -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    kept = subprocess.Popen([sys.executable, "-c", code, keeper.__file__], stdin=subprocess.PIPE)
+    try:
+        until(lambda: Path(f"/proc/{kept.pid}/cmdline").read_bytes().count(b"\0") == 4)
+        group_with(tmp_path, kept.pid, sleeper)
+        assert lift_orphan_quotas([tmp_path]) == []
+    finally:
+        kept.communicate(b"\n")
+
+
+CONTROLLER = """
+import sys, time
+from pathlib import Path
+from tests.executors.conftest import Stage
+stage = Stage(Path(sys.argv[1]) / "runtime")
+stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.2, actuator=sys.argv[2], cwd=sys.argv[1])
+Path(sys.argv[1], "keeper").write_text(str(stage.executor._runs["job"]._process._link.pid))
+Path(sys.argv[1], "up").touch()
+time.sleep(1000)
+"""
+#: SIGTERM, which the kernel sends when its keeper is killed, does not end it.
+STUBBORN = SPIN + (
+    "import os, signal\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "open('pid', 'w').write(str(os.getpid()))\n"
+    "spin(1000)\n"
+)
+
+
+@pytest.mark.cgroup
+def test_no_quota_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) -> None:
+    (tmp_path / "job.py").write_text(STUBBORN)
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path), quota], cwd=Path(__file__).parents[2]
+    )  # fmt: skip
+    pids: list[int] = []
+    try:
+        until((tmp_path / "up").exists)
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        pids = [int((tmp_path / name).read_text()) for name in ("keeper", "pid")]
+        guard = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+        for pid in (controller.pid, guard, pids[0]):
+            os.kill(pid, signal.SIGKILL)
+        controller.wait()
+        until(lambda: not is_alive(pids[0]))
+        (quota_file,) = quotas_of(controller.pid)
+        until(lambda: lift_orphan_quotas() or quota_file.read_text() == "-1\n")
+        assert quota_file.read_text() == "-1\n"
+    finally:
+        controller.kill()
+        for pid in pids:
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pids[1]))
+    until(lambda: (lift_orphan_quotas(), groups_of(controller.pid))[1] == [])
+    (page,) = Path("/dev/shm").glob(f"{controller.pid}-*.page")
+    page.unlink()
