@@ -71,10 +71,10 @@ class Shares:
 class Calls(EventQueue):
     """What is to happen in the world, as calls of a clock."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: FakeClock, physics: Physics) -> None:
         super().__init__()
         self._clock = clock
-        self.world = World(self, PHYSICS, SEED)
+        self.world = World(self, physics, SEED)
 
     def enter(self, at: float, priority: int, subject: object, version: int = 0) -> None:
         def happen() -> None:
@@ -97,7 +97,7 @@ def controllers() -> dict[str, object]:
 
 def live() -> list[Message]:
     clock, journal = FakeClock(jobs()[0].submitted_at), MemoryJournal()
-    calls = Calls(clock)
+    calls = Calls(clock, PHYSICS)
     scheduler = Scheduler(controllers(), strict=True, seed=SEED, periods=PERIODS, n_retries=50)  # type: ignore[arg-type]
     engine = LiveEngine(scheduler, calls.world, InlinePlanner(Shares()), journal, time=clock)
     for event in calls.world.join(clock.now(), NODE):
