@@ -1,5 +1,7 @@
 """Progress read from output."""
 
+import gc
+import random
 from itertools import pairwise
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.own_pattern import Line, OwnPattern
 from punctual.executors.local.progress_text import Count, ProgressText
 
 
@@ -133,11 +136,72 @@ def test_a_number_whose_beginning_is_out_of_sight_does_not_count() -> None:
     assert after(b"x" * 5000 + b" 3/7 [x\n") == Count(3, 7)
 
 
-@given(st.binary(max_size=300), st.sampled_from(["auto", r"at (\d+)", r"(\w*) of (.*)"]))
-def test_no_output_whatever_is_too_much(garbage: bytes, pattern: str) -> None:
-    text = ProgressText(pattern)
+@given(st.binary(max_size=300))
+def test_no_output_whatever_is_too_much(garbage: bytes) -> None:
+    text = ProgressText("auto")
     text.feed(garbage)
     assert ProgressText("auto").feed(garbage + b"\nstep 1/2\n") is not None
+
+
+# Patterns of the user's own.
+
+
+def test_a_pattern_of_the_user_s_own_is_searched_in_any_output() -> None:
+    text = ProgressText(r"at (\d+) of (.*)")
+    generator = random.Random(7)
+    for _ in range(50):
+        text.feed(generator.randbytes(5000))
+    assert text.feed(b"\nat 4 of 9\nat 5 of nine\n") == Count(5, None)
+    assert text.feed(b"".join(b"at %d of 900\r" % i for i in range(6, 800))) == Count(799, 900)
+
+
+#: Takes years for a line of 1,000 characters.
+EXPONENTIAL = r"(?:a+)+b (\d+)"
+
+
+def test_a_pattern_that_takes_for_ever_is_ended_and_hurts_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+    own = OwnPattern(EXPONENTIAL, [1], cpu_s_max=0.2)
+    bad: Line = (b"a" * 1000, True)
+    assert own.search([(b"ab 3", True)]) == [("3",)]
+    assert own.search([bad]) == [None]
+    assert own.search([(b"ab 4", True)]) == [("4",)], "it is begun anew"
+    for _ in range(5):
+        assert own.search([bad, (b"ab 5", True)]) == [None, None]
+    assert own.gave_up
+    assert own.search([(b"ab 6", True)]) == [None]
+    assert caplog.text.count("took too long") == 3
+    assert caplog.text.count("is not read any more") == 1
+
+
+def test_its_process_ends_with_it() -> None:
+    own = OwnPattern(r"(\d+)", [1])
+    assert own.search([(b"1", True), (b"2", False), (b"x", True)]) == [("1",), None, None]
+    process = own._process
+    assert process is not None
+    assert process.poll() is None
+    del own
+    gc.collect()
+    assert process.poll() is not None
+    assert process.stdin is not None
+    assert process.stdin.closed
+
+
+def test_a_process_that_was_killed_is_started_again() -> None:
+    own = OwnPattern(r"(\d+)", [1])
+    own.search([(b"1", True)])
+    assert own._process is not None
+    own._process.kill()
+    own._process.wait()
+    assert own.search([(b"2", True)]) == [None]
+    assert own.search([(b"3", True)]) == [("3",)]
+
+
+def test_lines_of_any_length_and_number_never_block_the_pipes() -> None:
+    own = OwnPattern(r"(.*)", [1, 1])
+    lines: list[Line] = [(b"x" * 1024, True)] * 500
+    texts = own.search(lines)
+    assert len(texts) == 500
+    assert None not in texts
 
 
 @pytest.mark.parametrize("pattern", ["(", r"step \d+", "(" * 20_000 + ")" * 20_000, "(a{99999999999})"])

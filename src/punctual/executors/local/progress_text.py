@@ -1,9 +1,11 @@
 """Progress of programs that cannot be changed, read from what they write."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.own_pattern import Line, OwnPattern
 
 _DIGITS = r"[0-9]{1,18}"
 #: tqdm's bar, with the rate in brackets behind the count; then the words that people write themselves. The time both
@@ -14,7 +16,7 @@ _WORD = r"(?i:\b(?:step|iter|iteration|batch))[ :=#]{0,16}"
 _OF_TOTAL = rf"\s{{0,16}}(?:/|of)\s{{0,16}}(?P<total>{_DIGITS})(?![0-9])"
 _USUAL = (_BAR, rf"{_WORD}(?P<step>{_DIGITS})(?![0-9])(?:{_OF_TOTAL})?")
 _LINE_END = re.compile(rb"[\r\n]")
-#: What is looked at of a line, in bytes: its end. A pattern of the user's own may take time that grows with a power of it.
+#: What is looked at of a line, in bytes: its end. The time that a pattern of the user's own takes may grow with a power of it.
 _LINE_BYTES_MAX, _OWN_LINE_BYTES_MAX = 4096, 1024
 #: What a number consists of; the first one of a line that was cut may have lost its beginning.
 _NUMERALS = b"0123456789,_"
@@ -47,9 +49,10 @@ class ProgressText:
     """
 
     def __init__(self, pattern: str) -> None:
-        is_usual = pattern == "auto"
-        self._patterns = [_compiled(text) for text in (_USUAL if is_usual else (pattern,))]
-        self._n_bytes_max = _LINE_BYTES_MAX if is_usual else _OWN_LINE_BYTES_MAX
+        #: Those that may still match; lines of another kind beside the first that was seen would count something else.
+        self._usual = [re.compile(text) for text in _USUAL]
+        self._own = None if pattern == "auto" else _own(pattern)
+        self._n_bytes_max = _LINE_BYTES_MAX if self._own is None else _OWN_LINE_BYTES_MAX
         #: The end of the line that is being written, and one byte more if that is not all of it.
         self._line = b""
         self._earlier_steps = 0
@@ -57,30 +60,34 @@ class ProgressText:
 
     def feed(self, output: bytes) -> Count | None:
         """Take in a piece of output, whatever it is; the latest count if there was one in it."""
-        *lines, self._line = _LINE_END.split(self._line + output)
+        *complete, self._line = _LINE_END.split(self._line + output)
         self._line = self._line[-self._n_bytes_max - 1 :]
-        latest = None
-        for line in lines:
-            count = self._search(line, at_end=True)
-            latest = self._continued(count) if count else latest
         # The bar on the screen is a line without an end. Its last number may be cut off, so something must follow.
-        count = self._search(self._line, at_end=False)
-        return self._continued(count) if count else latest
+        lines = [*((self._end_of(line), True) for line in complete), (self._end_of(self._line), False)]
+        latest = None
+        for count in self._search([line for line in lines if line[0]]):
+            latest = self._continued(count) if count else latest
+        return latest
 
-    def _search(self, line: bytes, at_end: bool) -> Count | None:
-        if len(line) > self._n_bytes_max:
-            line = line[-self._n_bytes_max :].lstrip(_NUMERALS)
+    def _end_of(self, line: bytes) -> bytes:
+        """What is looked at of a line."""
+        return line if len(line) <= self._n_bytes_max else line[-self._n_bytes_max :].lstrip(_NUMERALS)
+
+    def _search(self, lines: list[Line]) -> Iterator[Count | None]:
+        if self._own is None:
+            return (self._search_usual(*line) for line in lines)
+        return (_count(*texts) if texts else None for texts in self._own.search(lines))
+
+    def _search_usual(self, line: bytes, is_complete: bool) -> Count | None:
         text = line.decode("utf-8", "replace")
-        for pattern in self._patterns if text else ():
+        for pattern in self._usual:
             last = None
             for match in pattern.finditer(text):
-                if at_end or match.end() < len(text):
+                if is_complete or match.end() < len(text):
                     last = match
-            count = _count(last) if last else None
-            if count:
-                # Lines of another kind beside these would count something else.
-                self._patterns = [pattern]
-                return count
+            if last:
+                self._usual = [pattern]
+                return _count(last["step"], last["total"])
         return None
 
     def _continued(self, count: Count) -> Count:
@@ -93,22 +100,22 @@ class ProgressText:
         return Count(self._earlier_steps + count.step, total)
 
 
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _own(pattern: str) -> OwnPattern:
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise _invalid(f"{pattern[:200]!r} ({error})") from None
     if not compiled.groups:
         raise _invalid(f"{pattern!r}, which has none")
-    return compiled
+    names = compiled.groupindex
+    i_total = names.get("total", 2 if "step" not in names and compiled.groups > 1 else None)
+    return OwnPattern(pattern, [names.get("step", 1), *([] if i_total is None else [i_total])])
 
 
-def _count(match: re.Match[str]) -> Count | None:
+def _count(step_text: str | None, total_text: str | None = None) -> Count | None:
     """None: what the groups matched is not a number."""
-    names = match.re.groupindex
-    step = _number(match[names.get("step", 1)])
-    i_total = names.get("total", 2 if "step" not in names and match.re.groups > 1 else 0)
-    return None if step is None else Count(step, _number(match[i_total]) if i_total else None)
+    step = _number(step_text)
+    return None if step is None else Count(step, _number(total_text))
 
 
 def _number(text: str | None) -> int | None:

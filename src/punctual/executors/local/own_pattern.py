@@ -1,0 +1,134 @@
+"""Searches lines for a pattern of the user's own, in a process of its own.
+
+Nothing stops a search of Python's `re` that has begun, all other threads wait for it, and there are patterns for which
+a short line takes years. So the search gets a process, and that process a limit of CPU time for each line, after which
+the kernel ends it. Run by path, this module is that process; it needs nothing but the standard library.
+"""
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+_LOG = logging.getLogger(__name__)
+
+#: What the search of one line may take, in CPU seconds.
+CPU_S_MAX = 1.0
+#: A search that was ended is begun anew with the lines that follow, but not for ever.
+_N_STARTS_MAX = 3
+#: Lines sent at once. With lines of a KiB all of them fit into a pipe, so that neither side waits while the other does.
+_N_LINES = 50
+#: What a number may be long, in characters, before nobody looks at it.
+_TEXT_MAX = 64
+
+#: A line, and whether it is complete; in one that is not, something must follow the match.
+Line = tuple[bytes, bool]
+#: What the groups of the last match hold.
+Texts = tuple[str | None, ...]
+
+
+class OwnPattern:
+    """Searches lines for a regular expression, however badly that behaves.
+
+    Parameters
+    ----------
+    pattern
+        A valid regular expression.
+    i_groups
+        The groups that matter.
+    cpu_s_max
+        Limit for one line.
+    """
+
+    def __init__(self, pattern: str, i_groups: Sequence[int], cpu_s_max: float = CPU_S_MAX) -> None:
+        self._pattern = pattern
+        self._command = [sys.executable, "-I", "-S", __file__, pattern, str(cpu_s_max), *map(str, i_groups)]
+        self._n_starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._end: weakref.finalize[..., OwnPattern] | None = None
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the search was ended so often that nothing is searched any more."""
+        return self._process is None and self._n_starts >= _N_STARTS_MAX
+
+    def search(self, lines: Iterable[Line]) -> list[Texts | None]:
+        """What the groups hold in each line, None where there is no match.
+
+        Lines that were sent together with one that took too long are without a match.
+        """
+        rest, texts = iter(lines), list[Texts | None]()
+        while batch := list(islice(rest, _N_LINES)):
+            texts += self._search(batch)
+        return texts
+
+    def _search(self, batch: list[Line]) -> list[Texts | None]:
+        if self.gave_up:
+            return [None] * len(batch)
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _write(process.stdin.fileno(), b"".join(b"%d%b\n" % (is_complete, line) for line, is_complete in batch))
+            answers = [process.stdout.readline() for _ in batch]
+        except OSError:
+            answers = []
+        if len(answers) == len(batch) and all(answers):
+            return [None if words is None else tuple(words) for words in map(json.loads, answers)]
+        self._lose()
+        return [None] * len(batch)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._n_starts += 1
+        process = subprocess.Popen(  # Ctrl-C on the terminal is not for it
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._process, self._end = process, weakref.finalize(self, _end, process)
+        return process
+
+    def _lose(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._process = None
+        _LOG.warning(
+            "the progress pattern %r took too long for a line%s",
+            self._pattern, ": progress is not read any more" if self.gave_up else "",
+        )  # fmt: skip
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    with process:  # closes the pipes and waits
+        pass
+
+
+def _write(fd: int, text: bytes) -> None:
+    """Write past the buffer of Python's file, which would be left with what a process that has ended does not read."""
+    rest = memoryview(text)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _answer_lines(pattern: str, cpu_s_max: float, i_groups: Sequence[int]) -> None:
+    """What the process does: a line with the groups of the last match, or ``null``, for each line that comes."""
+    compiled = re.compile(pattern)
+    for line in sys.stdin.buffer:
+        signal.setitimer(signal.ITIMER_PROF, cpu_s_max)
+        text, last = line[1:-1].decode("utf-8", "replace"), None
+        for match in compiled.finditer(text):
+            if line[:1] == b"1" or match.end() < len(text):
+                last = match
+        words = last and [(last[i_group] or "")[: _TEXT_MAX + 1] for i_group in i_groups]
+        sys.stdout.write(json.dumps(words) + "\n")
+        sys.stdout.flush()
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+
+
+if __name__ == "__main__":
+    _answer_lines(sys.argv[1], float(sys.argv[2]), [int(text) for text in sys.argv[3:]])
