@@ -43,6 +43,10 @@ CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 #: Environment variable that tells an elastic training the most workers it may ever have.
 WORKERS_VARIABLE = "PUNCTUAL_WORKERS_MAX"
 
+#: Environment variable that tells an elastic training the least and the most parameter servers it may have, as ``1..2``:
+#: as many as the target says, within this range.
+SERVERS_VARIABLE = "PUNCTUAL_SERVERS"
+
 #: Environment variable that tells a training at which loss it may end.
 GOAL_VARIABLE = "PUNCTUAL_UNTIL_LOSS"
 

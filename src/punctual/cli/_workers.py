@@ -9,7 +9,9 @@ from punctual.runtime.submission import WorkerRange
 from punctual.wire import WorkerStatus
 
 
-def worker_range(workers: str | None, gpus: str | None, cores_each: float | None) -> WorkerRange | None:
+def worker_range(
+    workers: str | None, gpus: str | None, cores_each: float | None, servers: str | None = None
+) -> WorkerRange | None:
     """What the options say; None: the job is not made of workers.
 
     Raises
@@ -22,6 +24,11 @@ def worker_range(workers: str | None, gpus: str | None, cores_each: float | None
             "a job must count either workers or GPUs", "both `--workers` and `--gpus`", "`punctual run`",
             "With `--gpus` each worker has one GPU: leave `--workers` out.",
         )  # fmt: skip
+    if servers is not None and workers is None:
+        raise InvalidSpec(
+            "`--servers` must go with workers on cores", "`--gpus`" if gpus is not None else "no `--workers`",
+            "`punctual run`", "Add for example `--workers 1..4`.",
+        )  # fmt: skip
     if workers is None and (gpus is None or gpu_frac(gpus)):
         if cores_each is not None:
             raise InvalidSpec(
@@ -31,7 +38,10 @@ def worker_range(workers: str | None, gpus: str | None, cores_each: float | None
         return None
     option, text = ("--gpus", gpus) if gpus is not None else ("--workers", workers)
     n_least, n_most = _parsed_counts(text or "", option)
-    return WorkerRange(n_least=n_least, n_most=n_most, cores_each=cores_each, n_gpus_each=int(gpus is not None))
+    return WorkerRange(
+        n_least=n_least, n_most=n_most, cores_each=cores_each, n_gpus_each=int(gpus is not None),
+        servers=None if servers is None else _parsed_counts(servers, "--servers"),
+    )  # fmt: skip
 
 
 def gpu_frac(text: str) -> float:

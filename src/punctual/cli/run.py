@@ -75,6 +75,10 @@ def run(
     cores_per_worker: Annotated[
         str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
     ] = None,
+    servers: Annotated[
+        str | None,
+        typer.Option(metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."),
+    ] = None,
     controller: ControllerName = None,
     margin: Annotated[
         str | None,
@@ -101,7 +105,7 @@ def run(
     # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
     floor_cores, ceiling_cores = parse_cores_range(cores) if cores is not None else (None, None)
     cores_each = parse_cores(cores_per_worker) if cores_per_worker is not None else None
-    worker_counts = worker_range(workers, gpus, cores_each)
+    worker_counts = worker_range(workers, gpus, cores_each, servers)
     _check_fit_together(worker_counts, cores, progress_regex, until)
     request = JobRequest(
         argv=_found(program),

@@ -42,10 +42,10 @@ def counts_within(spec: JobSpec, reading: Reading) -> tuple[int, ...]:
 
     Where even the smallest is more than there is, it stands alone: less the job cannot use.
     """
-    counts, worker = spec.worker_counts() or (1,), spec.worker
-    if worker is None:
+    counts, unit = spec.worker_counts() or (1,), spec.unit
+    if unit is None:
         return counts
-    return tuple(n for n in counts if (worker * n).fits_in(reading.ceiling)) or counts[:1]
+    return tuple(n for n in counts if (unit * n).fits_in(reading.ceiling)) or counts[:1]
 
 
 def count_held(spec: JobSpec, reading: Reading) -> int:
@@ -56,8 +56,8 @@ def count_held(spec: JobSpec, reading: Reading) -> int:
 
 
 def workers(spec: JobSpec, reading: Reading, n: int) -> Resources:
-    """What `n` workers hold; the ceiling of a job without workers."""
-    return spec.ceiling.at_most(reading.ceiling) if spec.worker is None else spec.worker * n
+    """What `n` workers hold, with their servers if there are some; the ceiling of a job without workers."""
+    return spec.ceiling.at_most(reading.ceiling) if spec.unit is None else spec.unit * n
 
 
 def reason_to_run_free(reading: Reading) -> Reason | None:

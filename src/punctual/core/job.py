@@ -143,6 +143,11 @@ class JobSpec:
                 "Make floor and ceiling multiples of `worker`.",
             )  # fmt: skip
 
+    @property
+    def unit(self) -> Resources | None:
+        """What the job is counted by where nobody weighs workers against servers: a worker, with a server if it has some."""
+        return self.worker if self.worker is None or self.server is None else self.worker + self.server
+
     def worker_counts(self) -> tuple[int, ...]:
         """The numbers of workers the job can run with, ascending; empty if it is not made of workers."""
         if self.worker is None:

@@ -38,7 +38,7 @@ def unit_of(spec: JobSpec) -> Resources | None:
 
     Only a policy that weighs workers against servers gives a job more of one than of the other.
     """
-    return spec.worker if spec.worker is None or spec.server is None else spec.worker + spec.server
+    return spec.unit
 
 
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:

@@ -16,13 +16,17 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES
-from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
+from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
 #: The same for a job made of workers, and what learns how fast it is with how many. The controller also does without:
 #: models need numpy, which may be installed for the training alone.
 DEFAULT_WORKER_CONTROLLER = "two-level"
-WORKER_MODEL = "all-reduce"
+WORKER_MODEL, SERVER_MODEL = "all-reduce", "parameter-server"
+
+#: What a parameter server holds, of a worker's cores: it works for a moment in each step. No whole number of servers holds
+#: what workers do, so that an amount says how many there are of each.
+SERVER_FRAC = 0.1009
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -37,12 +41,15 @@ class WorkerRange:
         None: an equal part of what there is.
     n_gpus_each
         0, or 1: each worker has a GPU of its own.
+    servers
+        Least and most parameter servers beside them; None: there are none.
     """
 
     n_least: int
     n_most: int
     cores_each: float | None = None
     n_gpus_each: int = 0
+    servers: tuple[int, int] | None = None
 
     @property
     def option(self) -> str:
@@ -184,9 +191,10 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
             f"this machine, of which this process may use {n_gpus}",
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
         )  # fmt: skip
-    cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most)
+    with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
+    cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most / with_server)
     worker = Resources(cores_each, workers.n_gpus_each)
-    if not (worker * workers.n_most).fits_in(capacity):
+    if not Resources(cores_each * with_server * workers.n_most).fits_in(capacity):
         raise InvalidSpec(
             "the most workers must fit in what there is", f"{workers.n_most} workers of {cores_each:g} cores",
             f"this machine, of which this process may use {capacity.cores:g} cores",
@@ -197,17 +205,20 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
 
 def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capacity: Resources) -> JobSpec:
     worker = worker_in(workers, capacity)
+    server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
+    model = WORKER_MODEL if server is None else SERVER_MODEL
     return JobSpec(
         id=job,
-        ceiling=worker * workers.n_most,
+        ceiling=(worker if server is None else worker + server) * workers.n_most,
         floor=worker * workers.n_least,
         worker=worker,
+        server=server,
         counts=workers.counts,
         work_steps=request.n_steps,
         goal=request.goal,
         deadline_s=request.deadline_s,
         controller=request.controller or DEFAULT_WORKER_CONTROLLER,
-        model=WORKER_MODEL if find_spec("numpy") is not None else None,
+        model=model if find_spec("numpy") is not None else None,
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
     )
@@ -258,4 +269,6 @@ def _environment(request: JobRequest) -> dict[str, str]:
         chosen[GOAL_VARIABLE] = repr(request.goal.target)
     if request.workers is not None:
         chosen[WORKERS_VARIABLE] = str(request.workers.n_most)
+        if request.workers.servers is not None:
+            chosen[SERVERS_VARIABLE] = "{}..{}".format(*request.workers.servers)
     return chosen

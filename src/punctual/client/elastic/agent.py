@@ -16,7 +16,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
 from time import monotonic_ns
@@ -27,11 +27,11 @@ from punctual.client.complaint import invalid, warn
 from punctual.client.elastic import forkserver
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
-from punctual.client.elastic.heartbeat_board import HeartbeatBoard
+from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.worker_spawner import WorkerSpawner
-from punctual.wire import N_DEVICES_MAX, PAGE_VARIABLE, Declaration, Page, PageError, WorkerTarget
+from punctual.wire import N_DEVICES_MAX, PAGE_VARIABLE, SERVERS_VARIABLE, Declaration, Page, PageError, WorkerTarget
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
@@ -148,6 +148,7 @@ class Agent:
     ) -> None:
         self._hang_ns = int(hang_s * 1e9)
         self._visible_devices = _visible_devices()
+        self._servers = _servers_allowed()
         self._page = page
         self._stats = ElasticStats(page, os.getpid())
         self._board = HeartbeatBoard.create()
@@ -342,6 +343,9 @@ class Agent:
             self._release_workers()
             return
         target = self._page.worker_target()
+        if target.n_servers:
+            n_least, n_most = self._servers
+            target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
         if target != self._target:
             self._target, self._n_deaths = target, 0
         if self._state_lost_ns and monotonic_ns() - self._state_lost_ns > _EXIT_S_MAX * 1e9:
@@ -498,6 +502,12 @@ def _connected(trainers: Sequence[Worker], servers: Sequence[Worker], opened: Ex
             for owner, end in zip((i, j), socket.socketpair(), strict=True):
                 ends[owner].append(opened.enter_context(end).fileno())
     return ends
+
+
+def _servers_allowed() -> tuple[int, int]:
+    """The least and the most parameter servers."""
+    least, _, most = os.environ.get(SERVERS_VARIABLE, "").partition("..")
+    return (int(least), int(most)) if least.isdecimal() and most.isdecimal() else (1, N_SLOTS)
 
 
 def _visible_devices() -> Sequence[int]:

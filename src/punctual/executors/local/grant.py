@@ -9,7 +9,7 @@ from punctual.core.control import PacingLine
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local.launch import JobProcess
-from punctual.executors.local.workers import n_workers_in
+from punctual.executors.local.workers import parts_in
 
 #: How long it may take until all processes of a job stand still.
 _FREEZE_S_MAX = 10.0
@@ -39,8 +39,8 @@ class JobGrant:
     def adopted(cls, spec: JobSpec, process: JobProcess, amount: Resources) -> "JobGrant":
         """What an adopted process holds. Its quota was lifted while it was unsteered, but it has as many workers as before."""
         grant, workers = cls(spec, process, amount), process.workers
-        if workers is not None and spec.worker is not None:
-            grant._amount = spec.worker * max(1, workers.status.n_workers or workers.n_target)
+        if workers is not None and spec.unit is not None:
+            grant._amount = spec.unit * max(1, workers.status.n_workers or workers.n_target)
             grant._cores = grant._amount.cores
         return grant
 
@@ -91,8 +91,8 @@ class JobGrant:
         answer = self._workers.answer() if self._workers is not None else None
         if answer is None:
             return None
-        if answer.cause and self._spec.worker is not None:
-            self._amount = self._spec.worker * max(1, answer.n_workers)
+        if answer.cause and self._spec.unit is not None:
+            self._amount = self._spec.unit * max(1, answer.n_workers)
         if not is_ending:
             self._cores = self._group.grant(self._amount.cores)
         return answer.cause
@@ -138,9 +138,9 @@ class JobGrant:
         """
         if self._workers is None:
             return True
-        n_workers = n_workers_in(self._spec, self._amount)
+        n_workers, n_servers = parts_in(self._spec, self._amount)
         answer = self._workers.answer()
         if n_workers == self._workers.n_target and not (anew if answer is None else answer.cause):
             return answer is not None
-        self._workers.set_target(n_workers)
+        self._workers.set_target(n_workers, n_servers)
         return False

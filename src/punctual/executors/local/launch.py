@@ -24,7 +24,7 @@ from punctual.executors.local.page_files import new_page
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
-from punctual.executors.local.workers import Workers, n_workers_in
+from punctual.executors.local.workers import Workers, parts_in
 from punctual.wire import Page
 
 #: How long the last of the output may take to arrive once all that wrote it have ended.
@@ -156,7 +156,7 @@ class JobProcess:
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         if self.workers is not None:
-            self.workers.set_target(n_workers_in(self._launch.spec, amount))
+            self.workers.set_target(*parts_in(self._launch.spec, amount))
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")

@@ -45,12 +45,12 @@ class Workers:
         """What the agent last told of them."""
         return self._page.worker_status()
 
-    def set_target(self, n_workers: int) -> None:
-        """Have the agent bring the number of workers to `n_workers`; returns at once."""
+    def set_target(self, n_workers: int, n_servers: int = 0) -> None:
+        """Have the agent bring about so many workers and parameter servers; returns at once."""
         self._request += 1
         self.n_target = n_workers
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
-        self._page.send_worker_target(WorkerTarget(self._request, n_workers, ceil(self._worker.gpus)))
+        self._page.send_worker_target(WorkerTarget(self._request, n_workers, ceil(self._worker.gpus), n_servers))
 
     def answer(self) -> Answer | None:
         """The answer to the last target; None: it is not there yet.
@@ -68,6 +68,7 @@ class Workers:
         return Answer(status.n_workers or self.n_target, f"its workers were not ready within {_CHANGE_S_MAX:g} s")
 
 
-def n_workers_in(spec: JobSpec, amount: Resources) -> int:
-    """How many workers `amount` holds, of a job that is made of them; at least one."""
-    return max(1, shape_of(spec, {_ANYWHERE: amount}, {}).n_workers)
+def parts_in(spec: JobSpec, amount: Resources) -> tuple[int, int]:
+    """How many workers, at least one, and parameter servers `amount` holds, of a job that is made of them."""
+    shape = shape_of(spec, {_ANYWHERE: amount}, {})
+    return max(1, shape.n_workers), shape.n_servers
