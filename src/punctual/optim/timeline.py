@@ -1,7 +1,8 @@
 """Devices free from now on, and what a job takes of them to be done in time: three rules."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -15,7 +16,7 @@ _WORK_TOLERANCE_FRAC = 1e-9
 _ROOM_TOLERANCE = 1e-6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Levels:
     """The amounts that one job can hold, and its speed with each.
 
@@ -30,9 +31,6 @@ class Levels:
         Shape (m,), devices (or cores), ascending, the first 0.
     rates
         Shape (m,), work per second, strictly ascending, the first 0: an amount that is not faster is none of them.
-    hull
-        Shape (S + 1,), the columns on the upper concave hull of the rates, those on its straight parts included; the
-        first is 0.
 
     Raises
     ------
@@ -42,7 +40,6 @@ class Levels:
 
     amounts: FloatArray
     rates: FloatArray
-    hull: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         for name, values in (("amounts", self.amounts), ("rates", self.rates)):
@@ -51,7 +48,6 @@ class Levels:
                     f"`{name}` of a job's levels must ascend from 0", f"{values.tolist()}", "a timeline",
                     "Leave out what is not faster than something smaller.",
                 )  # fmt: skip
-        object.__setattr__(self, "hull", np.array(_hull(self.amounts.tolist(), self.rates.tolist()), dtype=np.int64))
 
     @classmethod
     def of(cls, amounts: Sequence[float], rates: Sequence[float]) -> "Levels":
@@ -61,6 +57,11 @@ class Levels:
             if rate > pairs[-1][1]:
                 pairs.append((amount, rate))
         return cls(*np.array(pairs, dtype=np.float64).T)
+
+    @cached_property
+    def hull(self) -> IntArray:
+        """Shape (S + 1,), columns on the upper concave hull of the rates, those on its straight parts included."""
+        return np.array(_hull(self.amounts.tolist(), self.rates.tolist()), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
 """What each job made of workers may hold, and how fast it would be."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, inf
 
 import numpy as np
@@ -60,6 +60,7 @@ class Configurations:
     per_worker: int
     pools: tuple[Pool, ...]
     columns: Mapping[tuple[str, int], int]
+    _levels: dict[tuple[str, float], Levels] = field(default_factory=dict)
 
     @property
     def fastest(self) -> float:
@@ -84,9 +85,13 @@ class Configurations:
 
     def levels(self, kind: str, risk_sigmas: float) -> Levels:
         """What a promise may count on: rates less `risk_sigmas` standard deviations."""
-        columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
-        safe = np.maximum(0.0, self.rates - risk_sigmas * self.stds)
-        return Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
+        known = self._levels.get((kind, risk_sigmas))
+        if known is None:
+            columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
+            safe = np.maximum(0.0, self.rates - risk_sigmas * self.stds)
+            known = Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
+            self._levels[kind, risk_sigmas] = known
+        return known
 
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
