@@ -41,7 +41,7 @@ class Admission:
     def snapshot(self) -> Snapshot:
         """The picture without the jobs that are declined."""
         picture = self._builder.snapshot
-        return replace(picture, waiting=tuple(one for one in picture.waiting if one.spec.id not in self._declines))
+        return replace(picture, waiting=tuple(view for view in picture.waiting if view.spec.id not in self._declines))
 
     def stamped(self, plan: Plan) -> Plan:
         """`plan` with the jobs that are declined, and with what to remember."""
@@ -90,9 +90,13 @@ class Admission:
             return None
         levels = Levels.of([float(wanted.amount.gpus or wanted.amount.cores)], [rate_sps])
         return Request(
-            id=view.spec.id, submitted_at=view.submitted_at, pool=(kind, bool(view.spec.ceiling.gpus)), levels=levels,
-            work=steps, until_s=view.deadline_at - at,
-        )  # fmt: skip
+            id=view.spec.id,
+            submitted_at=view.submitted_at,
+            pool=(kind, bool(view.spec.ceiling.gpus)),
+            levels=levels,
+            work=steps,
+            until_s=view.deadline_at - at,
+        )
 
 
 def _soonest(timeline: Timeline, request: Request) -> tuple[Timeline, Share]:

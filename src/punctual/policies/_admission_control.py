@@ -77,9 +77,18 @@ class AdmissionControl:
     """
 
     def __init__(
-        self, at: float, carry: Mapping[str, object], problem: AllocationProblem, *, admission: str, late: bool,
-        offered_frac: float, risk_sigmas: float, max_wait_s: float, prior_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        at: float,
+        carry: Mapping[str, object],
+        problem: AllocationProblem,
+        *,
+        admission: str,
+        late: bool,
+        offered_frac: float,
+        risk_sigmas: float,
+        max_wait_s: float,
+        prior_s: float,
+    ) -> None:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s = max_wait_s, prior_s
@@ -254,11 +263,15 @@ class AdmissionControl:
         view, within_s = candidate.view, max(until_s, 1e-3)
         requests = [
             Request(
-                id=candidate.id, submitted_at=view.submitted_at, pool=pool, work=work_steps, until_s=within_s,
+                id=candidate.id,
+                submitted_at=view.submitted_at,
+                pool=pool,
+                work=work_steps,
+                until_s=within_s,
                 levels=candidate.options.levels(pool[0], self._risk_sigmas),
             )
             for pool in candidate.pools
-        ]  # fmt: skip
+        ]
         return Claim(requests, self._at + due_s, promised=kept, overdue=overdue)
 
     def _waits_until_s(self, candidate: Candidate) -> float:

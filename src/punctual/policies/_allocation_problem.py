@@ -115,9 +115,14 @@ class AllocationProblem:
         return cls(builder, candidates)
 
     def solve(
-        self, values: FloatArray, allowed: BoolArray, gap_limit: float, *, price: float | None = None,
+        self,
+        values: FloatArray,
+        allowed: BoolArray,
+        gap_limit: float,
+        *,
+        price: float | None = None,
         costs: IntArray | None = None,
-    ) -> Solution:  # fmt: skip
+    ) -> Solution:
         """One column for each candidate, within all capacities.
 
         Parameters

@@ -73,11 +73,11 @@ class Configurations:
 
     def best_on(self, kind: str) -> float:
         """Most steps per second and unit on a kind."""
-        return max(float(self.rates[i] / self.amounts[i]) for i, one in enumerate(self.kinds) if one == kind and i)
+        return max(float(self.rates[i] / self.amounts[i]) for i, on in enumerate(self.kinds) if on == kind and i)
 
     def least_on(self, kind: str) -> int:
         """The smallest number of workers on a kind."""
-        return min((n for one, n in zip(self.kinds, self.counts, strict=True) if one == kind and n), default=0)
+        return min((n for on, n in zip(self.kinds, self.counts, strict=True) if on == kind and n), default=0)
 
     def column(self, kind: str, count: int) -> int:
         """The column of `count` workers on `kind`; 0 if there is none."""
@@ -138,10 +138,10 @@ def _of_kind(speed: Speed, worker: Resources, kind: str, counts: Sequence[int]) 
     Where only other numbers were measured, fewer workers are taken to be slower in proportion, and more of them to
     gain as the power `_GUESS_POWER` of their number.
     """
-    found = [(n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
-    measured = [(n, rate) for n, rate, std in found if rate > 0 and std < inf]
+    rates = [(n, *speed.rate_and_std_sps(n, worker.cores * n, kind)) for n in counts]
+    measured = [(n, rate) for n, rate, std in rates if rate > 0 and std < inf]
     columns = []
-    for n, rate, std in found:
+    for n, rate, std in rates:
         if rate <= 0:
             continue
         if std == inf and measured:
@@ -195,15 +195,15 @@ class ChoiceTable:
 
     @classmethod
     def of(cls, options: Sequence[Configurations], pools: Sequence[Pool]) -> "ChoiceTable":
-        widths = np.array([len(one.counts) for one in options], dtype=np.int64)
+        widths = np.array([len(option.counts) for option in options], dtype=np.int64)
         allowed = np.arange(widths.max(initial=1)) < widths[:, None]
         amounts, of_pool = np.zeros(allowed.shape, dtype=np.int64), np.zeros(allowed.shape, dtype=np.int64)
         rates = np.zeros(allowed.shape)
         if options:
-            amounts[allowed] = np.concatenate([one.amounts for one in options])
-            rates[allowed] = np.concatenate([one.rates for one in options])
+            amounts[allowed] = np.concatenate([option.amounts for option in options])
+            rates[allowed] = np.concatenate([option.rates for option in options])
         if len(pools) > 1:
             index = {pool: i for i, pool in enumerate(pools)}
-            for i, one in enumerate(options):
-                of_pool[i, 1 : widths[i]] = [index[kind, one.uses_gpus] for kind in one.kinds[1:]]
+            for i, option in enumerate(options):
+                of_pool[i, 1 : widths[i]] = [index[kind, option.uses_gpus] for kind in option.kinds[1:]]
         return cls(options, amounts, rates, allowed, of_pool)

@@ -174,7 +174,9 @@ class Hardware:
 
     def _smallest(self, view: JobView) -> Request | None:
         counts = self.counts(view.spec)
-        return self._request(view, counts[0] if counts else 0, lambda one: self.amount(replace(one, demand=NOTHING)))
+        return self._request(
+            view, counts[0] if counts else 0, lambda other: self.amount(replace(other, demand=NOTHING))
+        )
 
     def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> Request | None:
         unit = unit_of(view.spec)

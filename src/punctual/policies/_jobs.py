@@ -49,9 +49,18 @@ def n_workers(spec: JobSpec, allocation: Allocation) -> int:
     return n_fitting(unit, total(allocation.values())) if allocation else 0
 
 
-def same_amount(one: Resources, other: Resources) -> bool:
+def same_amount(amount: Resources, other: Resources) -> bool:
     """Whether two amounts are equal but for rounding."""
-    return one.fits_in(other) and other.fits_in(one)
+    return amount.fits_in(other) and other.fits_in(amount)
+
+
+def shares_of(amount: Resources, whole: Resources) -> tuple[float, float, float]:
+    """The amount as shares of a whole: of its GPUs, cores and memory."""
+    return (
+        amount.gpus / (whole.gpus or 1),
+        amount.cores / (whole.cores or 1.0),
+        amount.memory_bytes / (whole.memory_bytes or 1),
+    )
 
 
 def least(spec: JobSpec, least_cores: float = LEAST_CORES) -> Resources:

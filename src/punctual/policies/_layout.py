@@ -30,7 +30,7 @@ def lay_out(
         if n_after < n_before:
             allocation: Allocation | None = shrunk(view, _whole(view, 1), n_after, builder.held(view))
         else:
-            allocation = _found(builder, view, n_before, n_after, room(view))
+            allocation = _grown(builder, view, n_before, n_after, room(view))
         if allocation is not None:
             n_given = n_workers(view.spec, allocation)
             builder.put(view, allocation, _why(builder, view, n_before, n_given, allocation))
@@ -58,15 +58,15 @@ def shrunk(view: JobView, worker: Resources, n_after: int, held: Allocation) -> 
     return {node: worker * n for node, n in on_nodes.items() if n}
 
 
-def _found(
+def _grown(
     builder: PlanBuilder, view: JobView, n_before: int, n_after: int, free: Mapping[NodeId, Resources]
 ) -> Allocation | None:
     """Room for `n_after` workers or the largest smaller number above `n_before`, in `free`."""
     for n in reversed(builder.hardware.counts(view.spec)):
         if n_before < n <= n_after:
-            found = builder.find(view, n, _whole(view, 1), free)
-            if found is not None:
-                return found
+            placed = builder.find(view, n, _whole(view, 1), free)
+            if placed is not None:
+                return placed
     return None
 
 

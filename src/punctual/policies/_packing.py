@@ -67,32 +67,32 @@ class Packing:
 
     def run(self) -> None:
         """Write the changes into the builder."""
-        found = {move.view.spec.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
-        self._break_circles(found)
-        changed = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
+        placed = {move.view.spec.id: self._nodes_for(move) for move in sorted(self._moves, key=_turn)}
+        self._break_circles(placed)
+        changed = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
         for move in changed:  # all leave before anybody comes
             if self._builder.held(move.view):
                 self._builder.put(move.view, {}, _MAKES_WAY if move.n else move.reason)
         for move in changed:
-            allocation = found[move.view.spec.id]
+            allocation = placed[move.view.spec.id]
             if allocation:
                 self._builder.put(move.view, allocation, self._why(move, allocation))
-        self._explain_waiting(found)
+        self._explain_waiting(placed)
 
-    def _break_circles(self, found: dict[JobId, Allocation]) -> None:
+    def _break_circles(self, placed: dict[JobId, Allocation]) -> None:
         """Where jobs wait for each other's nodes in a circle, pause one of them: a job that moves holds both places."""
         free = dict(self._builder.free)
-        waiting = [move for move in self._moves if found[move.view.spec.id] != self._builder.held(move.view)]
+        waiting = [move for move in self._moves if placed[move.view.spec.id] != self._builder.held(move.view)]
         while waiting:
-            stuck = [move for move in waiting if not self._passes(move, found[move.view.spec.id], free)]
+            stuck = [move for move in waiting if not self._passes(move, placed[move.view.spec.id], free)]
             if len(stuck) == len(waiting):
                 pausable = [
-                    move for move in stuck if found[move.view.spec.id] and may_pause(move.view) and move.n_before
+                    move for move in stuck if placed[move.view.spec.id] and may_pause(move.view) and move.n_before
                 ]
                 if not pausable:
                     return
                 paused = min(pausable, key=lambda move: (move.n_before, *seniority(move.view)))
-                found[paused.view.spec.id] = {}
+                placed[paused.view.spec.id] = {}
                 self.n_paused += 1
             waiting = stuck
 
@@ -113,8 +113,8 @@ class Packing:
         self._leave(held)
         allocation: Allocation = {}
         if move.n:
-            found = (self._find(move, n, held) for n in (move.n, *move.fallbacks))
-            allocation = next(filter(None, found), held if move.stays else {})
+            placed = (self._find(move, n, held) for n in (move.n, *move.fallbacks))
+            allocation = next(filter(None, placed), held if move.stays else {})
         for node, amount in allocation.items():
             self._free[node] = self._free[node] - amount
         return allocation
@@ -149,14 +149,14 @@ class Packing:
     def _beside(self, move: Move, n: int) -> Allocation | None:
         """Where it disturbs the fewest others: on one node, or on the fewest."""
         nodes = self._builder.hardware.kinds[move.kind]
-        one = self._one_node(move.worker, n, nodes)
-        if one is not None:
-            return {one: move.worker * n}
-        found = self._undisturbing(move, n)
-        if found is None or len(found) > self._fewest(move, n):
+        node = self._one_node(move.worker, n, nodes)
+        if node is not None:
+            return {node: move.worker * n}
+        placed = self._undisturbing(move, n)
+        if placed is None or len(placed) > self._fewest(move, n):
             disturbing = place(n, move.worker, {node: self._free[node] for node in nodes})
-            found = disturbing if found is None or (disturbing and len(disturbing) < len(found)) else found
-        return found
+            placed = disturbing if placed is None or (disturbing and len(disturbing) < len(placed)) else placed
+        return placed
 
     def _undisturbing(self, move: Move, n: int) -> Allocation | None:
         """Only where no job is that has not been placed yet."""
@@ -187,10 +187,10 @@ class Packing:
             )
         return Reason("less-room", f"{move.n_before} -> {n} workers: the nodes have no room for {move.n}", facts)
 
-    def _explain_waiting(self, found: Mapping[JobId, Allocation]) -> None:
+    def _explain_waiting(self, placed: Mapping[JobId, Allocation]) -> None:
         """Say why to the first that waits."""
         for move in sorted(self._moves, key=lambda move: seniority(move.view)):
-            if not found[move.view.spec.id] and not move.n_before:
+            if not placed[move.view.spec.id] and not move.n_before:
                 self._builder.explain(move.view, waits(move.worker * (move.n or 1), self._builder.free))
                 return
 

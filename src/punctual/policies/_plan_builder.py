@@ -103,9 +103,9 @@ class PlanBuilder:
         if unit is None:
             return self._fit_amount(view, self.free if free is None else free)
         for n in reversed(self.hardware.counts(view.spec)):
-            found = self.find(view, n, unit, free)
-            if found is not None:
-                return found
+            placed = self.find(view, n, unit, free)
+            if placed is not None:
+                return placed
         return None
 
     def _fit_amount(self, view: JobView, free: Mapping[NodeId, Resources]) -> Allocation | None:
@@ -138,17 +138,21 @@ class PlanBuilder:
         if len(kinds) == 1:
             return place(n, worker, free)
         for kind in self.kinds_for(view, worker * n):
-            found = place(n, worker, {node: free[node] for node in kinds[kind] if node in free})
-            if found is not None:
-                return found
+            placed = place(n, worker, {node: free[node] for node in kinds[kind] if node in free})
+            if placed is not None:
+                return placed
         return None
 
     def build(self, **carry: object) -> Plan:
         """The changes as a plan; `carry` comes back with the next snapshot."""
         return Plan(
-            revision=self.snapshot.revision, grants=self.grants, reasons=self.reasons, status=self.status,
-            carry={"hardware": self.hardware.checksum, **carry}, keeps_others=True,
-        )  # fmt: skip
+            revision=self.snapshot.revision,
+            grants=self.grants,
+            reasons=self.reasons,
+            status=self.status,
+            carry={"hardware": self.hardware.checksum, **carry},
+            keeps_others=True,
+        )
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
         """Find what is free on nodes by adding up what jobs hold there: where they hold too much, `free` says zero."""

@@ -120,7 +120,7 @@ def apply_demands(builder: PlanBuilder) -> bool:
 
 
 def _follow(builder: PlanBuilder, view: JobView, wanted: Resources, *, may_grow: bool) -> None:
-    (node, held), = builder.held(view).items()  # fmt: skip
+    ((node, held),) = builder.held(view).items()
     room = builder.free[node] + held if may_grow else held
     amount = wanted.at_most(room)
     if not same_amount(amount, held):

@@ -194,9 +194,10 @@ class _Round:
     def _pause(self, victim: JobView, gainer: JobView) -> None:
         held = self._builder.held(victim)
         reason = Reason(
-            "paused", f"paused: '{gainer.spec.id}' comes first and needs the room",
+            "paused",
+            f"paused: '{gainer.spec.id}' comes first and needs the room",
             {"n_workers": float(n_workers(victim.spec, held))},
-        )  # fmt: skip
+        )
         self._builder.put(victim, {}, reason)
         if self._space is not None:
             for amount in held.values():

@@ -186,7 +186,7 @@ class Sharing:
         return min(nodes, key=lambda node: (round(wanted.get(node, 0.0) - free[node].cores, 9), node), default=None)
 
     def _fraction(self, view: JobView, space: Space) -> Participant:
-        (node, floor), = self.builder.held(view).items()  # fmt: skip
+        ((node, floor),) = self.builder.held(view).items()
         on_node = self._node_spaces.setdefault(node, Space([self.builder.free[node]]))
         rungs = fraction_rungs(view, floor)
         participant = Participant(view, rungs, steps_between(rungs), (space, on_node))

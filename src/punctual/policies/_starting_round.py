@@ -70,8 +70,10 @@ class StartingRound:
     def offers(self, view: JobView) -> list[Offer]:
         """What a job may have on each kind of nodes where it can run, the fastest kind first; said to it if nothing."""
         hardware = self.builder.hardware
-        found = [(kind, pairs_of(hardware, view, kind)) for kind in self._kinds]
-        offers = [Offer(view, kind, pairs, worths(view, pairs, self._at)) for kind, pairs in found if pairs is not None]
+        pairs_on = [(kind, pairs_of(hardware, view, kind)) for kind in self._kinds]
+        offers = [
+            Offer(view, kind, pairs, worths(view, pairs, self._at)) for kind, pairs in pairs_on if pairs is not None
+        ]
         if not offers:
             self.builder.explain(view, never_fits(view))
         return sorted(offers, key=lambda offer: float(offer.pairs.step_s.min()))
@@ -104,9 +106,7 @@ class StartingRound:
         """Find nodes for the wishes, the largest first; what the jobs that start are worth together."""
         whole = np.maximum(self.capacity(), 1.0)
         shares = [(self.on_kind(wish.offer.kind, wish.amounts) / whole).max(initial=0.0) for wish in wishes]
-        order = sorted(
-            zip(shares, wishes, strict=True), key=lambda pair: (-pair[0], *seniority(pair[1].offer.view))
-        )  # fmt: skip
+        order = sorted(zip(shares, wishes, strict=True), key=lambda pair: (-pair[0], *seniority(pair[1].offer.view)))
         return sum(self._start(wish) for _, wish in order)
 
     def _start(self, wish: Wish) -> float:

@@ -133,8 +133,8 @@ def _fit(
     shares = _terms(kind, workers, servers) / step_s[:, None]
     # Columns of one size: the solver's tolerance is absolute.
     scales = shares.max(axis=0)
-    found, misfit = nnls(shares / scales, np.ones(len(step_s)))
-    return found / scales, float(misfit)
+    coefficients, misfit = nnls(shares / scales, np.ones(len(step_s)))
+    return coefficients / scales, float(misfit)
 
 
 def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:

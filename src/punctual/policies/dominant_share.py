@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import LEAST_CORES
+from punctual.policies._jobs import LEAST_CORES, shares_of
 from punctual.policies._sharing import Participant, Sharing
 
 
@@ -25,11 +25,7 @@ class DominantShare(PolicyBase):
 
     *Source.* [ghodsi2011].
 
-    *Differs.* (1) Shares are of jobs, not of users. (2) Amounts have a least and a most, and are whole workers in
-    allowed numbers. (3) Jobs without workers grow in sixteenths of what lies between floor and demand. (4) Room is
-    counted for each kind of device together; a number of workers for which no nodes are found is reduced to the largest
-    allowed number that fits. (5) Jobs with a controller get no more than their demand. (6) Where jobs with and without
-    workers are on the same nodes, those with workers are placed first.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
     its nodes. No job is paused.
@@ -42,13 +38,7 @@ class DominantShare(PolicyBase):
         whole = builder.hardware.total
 
         def share(participant: Participant) -> float:
-            amount = participant.amount
-            shares = (
-                amount.gpus / (whole.gpus or 1),
-                amount.cores / (whole.cores or 1.0),
-                amount.memory_bytes / (whole.memory_bytes or 1),
-            )
-            return max(shares) / participant.view.spec.weight
+            return max(shares_of(participant.amount, whole)) / participant.view.spec.weight
 
         sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)

@@ -42,11 +42,7 @@ class EarliestDeadline(PolicyBase):
 
     *Source.* [liu1973] for one processor, where it meets all deadlines if anything does.
 
-    *Differs.* (1) Several devices, and jobs that need several of them at once: the guarantee does not carry over.
-    (2) A job without workers that has a controller is given what it demands while it runs, as far as
-    its node has it. (3) A job that is still starting up is not
-    paused. (4) The latest deadline of the running jobs is kept in the plan; if one is put off, that is noticed when a
-    waiting job comes before the others.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
     round in which a job may be paused.

@@ -77,14 +77,7 @@ class ElasticMip(PolicyBase):
 
     *Source.* [hu2021]: the programme, its time to the end, weights for waiting, no job below its least.
 
-    *Differs.* (1) A multiple-choice knapsack solver takes the place of a general one; what it proves is the plan's
-    bound. (2) Decided at every change of the jobs or nodes, and after Δ. (3) The source hands out nodes; devices are the
-    default here. (4) A start costs the start-up. (5) The objective *throughput*. (6) A job of unknown length counts as
-    having to run as long again as it has, at least an hour; unknown speed counts as proportional to the workers.
-    (7) With several kinds of devices, running jobs stay on theirs, and the bound is that of a relaxation.
-    (8) Jobs without workers get their demand, or what one node has of it, in order of submission, before the others.
-    (9) *fraction*: what ends within Δ is worth up to 1 % more the sooner it does, v_j(n) + 0.01 max(0, 1 − E_j(n) / Δ);
-    otherwise short jobs would have the fewest workers beside idle ones.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic. The bound holds for any placement: it takes each kind of devices for one large node. A
     job of which the number of workers stays keeps its nodes. O(jobs · counts) a round of the solver, a few rounds.
@@ -161,14 +154,14 @@ class _Round:
         values = values_of(self._standing(costs, table.rates), table.rates, policy.objective, policy.interval_s)
         carried = self._builder.carry.get("price")
         price = carried if isinstance(carried, float) and 0 <= carried < inf else None
-        found = self._problem.solve(values, self._allowed(), policy.gap_limit, price=price, costs=costs)
-        if found.status == "infeasible":
+        solution = self._problem.solve(values, self._allowed(), policy.gap_limit, price=price, costs=costs)
+        if solution.status == "infeasible":
             return self._builder.build()
-        self._problem.lay_out(found.choices, None if self._nodes is None else self._nodes.room)
+        self._problem.lay_out(solution.choices, None if self._nodes is None else self._nodes.room)
         columns = self._problem.columns_given()
-        prices = dict(zip(self._problem.pools, found.multipliers.tolist(), strict=True))
+        prices = dict(zip(self._problem.pools, solution.multipliers.tolist(), strict=True))
         self._explain(values, costs, columns, prices)
-        return self._finished(found, float(values[np.arange(len(columns)), columns].sum()))
+        return self._finished(solution, float(values[np.arange(len(columns)), columns].sum()))
 
     def _takes_part(self, candidate: Candidate) -> bool:
         """A job that runs as nobody expected, or beside others on a node, stays as it is."""
@@ -267,17 +260,20 @@ class _Round:
         facts = {"value_each": worth, "price_each": price}
         self._builder.explain(candidate.view, Reason("waits", text, facts))
 
-    def _finished(self, found: Solution, objective: float) -> Plan:
-        prices = found.multipliers.tolist()
+    def _finished(self, solution: Solution, objective: float) -> Plan:
+        prices = solution.multipliers.tolist()
         carry = {"price": prices[0]} if len(prices) == 1 and isfinite(prices[0]) else {}
         plan = self._builder.build(**carry)
         # Where there is enough for all, time alone changes nothing.
         again_at = self._at + self._policy.interval_s if any(prices) else None
-        status: PlanStatus = "optimal" if relative_gap(objective, found.bound) == 0 else "feasible"
+        status: PlanStatus = "optimal" if relative_gap(objective, solution.bound) == 0 else "feasible"
         return replace(
-            plan, bound=found.bound, objective=objective, ask_again_at=again_at,
+            plan,
+            bound=solution.bound,
+            objective=objective,
+            ask_again_at=again_at,
             status=plan.status if plan.status == "infeasible" else status,
-        )  # fmt: skip
+        )
 
 
 class _WholeNodes:

@@ -156,10 +156,10 @@ class _Claim(Request):
         spec, hardware, at = view.spec, builder.hardware, builder.snapshot.at
         wanted, speed = hardware.counts_wanted(view), hardware.speed(view)
         key = ("powers of two", kind, len(wanted), n_before)
-        found = speed.derived(key, lambda: _configurations(view, speed, kind, wanted, n_before))
-        if found is None or spec.worker is None:
+        known_counts = speed.derived(key, lambda: _configurations(view, speed, kind, wanted, n_before))
+        if known_counts is None or spec.worker is None:
             return None
-        counts, levels, known = found
+        counts, levels, known = known_counts
         steps, cost_s = view.remaining_steps(at), spec.resize_cost_s if held else spec.startup_s
         work = inf if steps is None else max(steps, 1e-9) + cost_s * float(levels.rates[1])
         until_s = inf if view.deadline_at is None else view.deadline_at - at
@@ -301,13 +301,13 @@ class _Promises:
 
     def take(self, waiting: Iterable[JobView]) -> None:
         """Add the jobs that wait: those that have a promise together with those that run, then new ones as they came."""
-        found = [(view, self._offers(view)) for view in waiting]
-        for view, offers in found:
+        offered = [(view, self._offers(view)) for view in waiting]
+        for view, offers in offered:
             if not offers:
                 self._builder.explain(view, never_fits(view))
             elif not offers[0].has_goal:
                 self.free_takers[offers[0].pool].append(offers[0])
-        promisable = [(view, offers) for view, offers in found if offers and offers[0].has_goal]
+        promisable = [(view, offers) for view, offers in offered if offers and offers[0].has_goal]
         self._keep([pair for pair in promisable if self._is_old(pair[0])])
         for view, offers in promisable:
             if not self._is_old(view):
@@ -355,7 +355,7 @@ class _Promises:
         chosen = dict(self._held)
         for view, offers in old:
             kind, _ = self._last.get(view.spec.id, ("", []))
-            claim = next((one for one in offers if one.pool[0] == kind), offers[0])
+            claim = next((offer for offer in offers if offer.pool[0] == kind), offers[0])
             chosen[claim.pool] = [*chosen[claim.pool], claim]
         for pool, claims in chosen.items():
             last = {id: steps for id, (kind, steps) in self._last.items() if kind == pool[0] and steps}
@@ -396,10 +396,10 @@ class _Promises:
 def _carried(carry: object) -> dict[JobId, tuple[str, Steps]]:
     """What the last plan of this policy promised; nothing if the last plan was another policy's."""
     shares = carry.get("shares") if isinstance(carry, dict) else None
-    found = shares if isinstance(shares, dict) else {}
+    promises = shares if isinstance(shares, dict) else {}
     return {
         id: (promise["kind"], [(start, amount) for start, amount in promise["steps"]])
-        for id, promise in found.items()
+        for id, promise in promises.items()
         if isinstance(promise, dict) and promise.keys() == {"kind", "steps"}
     }
 
@@ -470,7 +470,7 @@ class _Sharing:
 
     def shared_out(self) -> list[_JobState]:
         """All jobs of the pool with their counts."""
-        for state in sorted(self._promised, key=lambda one: one.rises_at_s()):
+        for state in sorted(self._promised, key=lambda state: state.rises_at_s()):
             self._rise(state)
         for state in (*self._promised, *self._others):
             if state.i == 0:
@@ -510,14 +510,14 @@ def _lay_out(builder: PlanBuilder, states: list[_JobState]) -> None:
     """Find nodes: first what becomes less, then the rest, the largest first, in one piece where that can be."""
     changed = [state for state in states if state.n != state.claim.n_before]
     shrinking = [state for state in changed if state.n < state.claim.n_before]
-    for state in sorted(shrinking, key=lambda one: seniority(one.view)):
+    for state in sorted(shrinking, key=lambda state: seniority(state.view)):
         if state.n:
             _place(builder, state)
         else:
             builder.put(state.view, {}, _paused(state))
     growing = [state for state in changed if state.n > state.claim.n_before]
     fixed = {state.view.spec.id for state in growing}
-    for state in sorted(growing, key=lambda one: (-float(one.claim.levels.amounts[one.i]), *one.claim.rank)):
+    for state in sorted(growing, key=lambda state: (-float(state.claim.levels.amounts[state.i]), *state.claim.rank)):
         _make_room(builder, state, fixed)
         _place(builder, state)
 
@@ -537,8 +537,8 @@ def _make_room(builder: PlanBuilder, state: _JobState, fixed: set[JobId]) -> Non
         return
     hardware, held = builder.hardware, builder.held(view)
     nodes = hardware.kinds[kind]
-    found = builder.find(view, state.n, worker, {node: builder.without(view)[node] for node in nodes})
-    if found is not None and len(found) <= hardware.n_nodes(state.n, worker, kind):
+    placed = builder.find(view, state.n, worker, {node: builder.without(view)[node] for node in nodes})
+    if placed is not None and len(placed) <= hardware.n_nodes(state.n, worker, kind):
         return
     free, capacity = ({node: room[node] for node in nodes} for room in (builder.free, hardware.capacity))
     for block, node in moves_for(state.n, worker, free, capacity, _movable(builder, fixed), held) or ():

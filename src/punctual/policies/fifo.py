@@ -44,10 +44,7 @@ class Fifo(PolicyBase):
 
     *Source.* [lifka1995] for the backfilling.
 
-    *Differs.* (1) Expected ends come from measured speeds, where the source has limits given by users. (2) t* counts
-    devices (cores for jobs without devices) over all nodes together, not node by node. (3) A job that no kind of node
-    can hold is passed over instead of holding up the queue for ever. (4) A job without workers that has a controller
-    is given what it demands while it runs, as far as its node has it.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(nodes) for each job that is started and for one that is not; with `backfill`
     O((running + waiting) log running + nodes) more.

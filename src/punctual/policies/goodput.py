@@ -54,15 +54,7 @@ class Goodput(PolicyBase):
 
     *Source.* [pollux2021]: speed-ups over a fair share, their power mean, the factor for a restart, p = -1.
 
-    *Differs.* (1) A knapsack solver takes the place of a genetic algorithm; what it proves is the plan's bound. (2) The
-    speed-up is that on as few nodes as a number fits on; nodes are found afterwards, and jobs on several of them may share
-    one. (3) The rate is what the job's model says, no matter how many workers it has had before. (4) Decided at every
-    change of the jobs or nodes, and after `interval_s`; the source decides once a minute. (5) A job that holds nothing
-    counts as δ_j older in its factor, since a new one would otherwise be worth nothing. (6) Jobs have weights. (7) δ_j is
-    each job's own. (8) ε is that of the source on its cluster, in units of a fair share. (9) Of several kinds of devices
-    f_j is the mean over all of them; the bound is then that of a relaxation. (10) Of unknown speed counts as proportional
-    to the workers. (11) Jobs without workers get their demand, or what one node has of it, before the others. (12) Jobs
-    that may not be paused keep at least their least, and their kind of devices.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic. The bound holds for any placement, as it takes each kind of devices for one large node.
     A job of which the number stays keeps its nodes. O(jobs · counts) a round of the solver, a few rounds.
@@ -79,9 +71,10 @@ class Goodput(PolicyBase):
     def __post_init__(self) -> None:
         if not -10 <= self.power <= 1 or self.power == 0:
             raise self._wrong(
-                "`power` must be from -10 to 1 and not 0", str(self.power),
+                "`power` must be from -10 to 1 and not 0",
+                str(self.power),
                 "Give -1 as published, less to be fairer, more for more speed in all.",
-            )  # fmt: skip
+            )
         self._check_not_negative("gap_limit")
         for parameter, unit in (("idle_speedup", ""), ("interval_s", "s")):
             self._check_not_negative(parameter, unit)
@@ -141,12 +134,12 @@ class _Round:
         standing, policy = self._standing(), self._policy
         speedups = speedups_of(standing, self._problem.table.rates)
         values = values_of(speedups, standing.weights, policy.power, policy.idle_speedup)
-        found = self._problem.solve(values, self._allowed(), policy.gap_limit)
-        if found.status == "infeasible":
+        solution = self._problem.solve(values, self._allowed(), policy.gap_limit)
+        if solution.status == "infeasible":
             return self._builder.build(restarts=self._restarts())
-        self._problem.lay_out(found.choices)
+        self._problem.lay_out(solution.choices)
         self._explain(speedups)
-        return self._finished(found, values, float(standing.weights.sum()), self._wants_more(found.choices))
+        return self._finished(solution, values, float(standing.weights.sum()), self._wants_more(solution.choices))
 
     def _standing(self) -> Standing:
         at = self._at
@@ -214,15 +207,15 @@ class _Round:
         facts["speedup_before"] = float(speedups[candidate.column])
         return Reason(code, f"{candidate.n} -> {n} workers: {fair} instead of {speedups[candidate.column]:.2f}", facts)
 
-    def _finished(self, found: Solution, values: FloatArray, weight: float, wants_more: bool) -> Plan:
+    def _finished(self, solution: Solution, values: FloatArray, weight: float, wants_more: bool) -> Plan:
         value = float(values[np.arange(len(values)), self._problem.columns_given()].sum())
         power = self._policy.power
-        status: PlanStatus = "optimal" if relative_gap(value, found.bound) == 0 else "feasible"
+        status: PlanStatus = "optimal" if relative_gap(value, solution.bound) == 0 else "feasible"
         plan = self._builder.build(restarts=self._restarts())
         return replace(
             plan,
             objective=power_mean(value, weight, power),
-            bound=power_mean(found.bound, weight, power),
+            bound=power_mean(solution.bound, weight, power),
             status=plan.status if plan.status == "infeasible" else status,
             ask_again_at=self._at + self._policy.interval_s if wants_more else None,
         )

@@ -37,11 +37,7 @@ class Greedy(PolicyBase):
 
     *Source.* [hu2021], where it is named but not spelled out: this is a reconstruction in its style.
 
-    *Differs.* (1) Devices instead of nodes are handed out, in steps between allowed numbers, and gains are counted per
-    device. (2) Where nothing is known of a job's speed it is taken as proportional to its workers; where nothing is
-    known of its remaining time either, it gains after and loses before all others. (3) Jobs without workers get their
-    demand, or what one node has of it, in their turn. (4) Room is counted for each kind of device together; a number of
-    workers for which no nodes are found is reduced to the largest allowed number that fits.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(running + (steps taken) log running + nodes·(changes)). A job of which the number of
     workers stays keeps its nodes.

@@ -41,11 +41,7 @@ class LeastLaxity(PolicyBase):
 
     *Source.* [mok1983].
 
-    *Differs.* (1) Several devices, and jobs that need several of them at once. (2) The margin. (3) Laxities are compared
-    when there is a round (a job came or ended), not at all times. (4) Jobs without a deadline, and jobs of which nothing
-    is known, come last. (5) A job without workers that has a controller is given what it demands while it runs, as far
-    as its node has it. (6) A job that is still starting up is not
-    paused. (7) The laxity of the running job with most is kept in the plan, as with `shortest-remaining`.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
     round in which a job may be paused.

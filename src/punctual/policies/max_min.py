@@ -25,11 +25,7 @@ class MaxMin(PolicyBase):
 
     *Source.* [bertsekas1992] for max-min fairness and its filling from below.
 
-    *Differs.* (1) Amounts are whole workers in allowed numbers, so shares differ by up to one step. (2) Jobs without
-    workers grow in sixteenths of what lies between floor and demand. (3) Room is counted for each kind of device
-    together; a number of workers for which no nodes are found is reduced to the largest allowed number that fits.
-    (4) Jobs with a controller get no more than their demand. (5) Where jobs with and without workers are on the same
-    nodes, those with workers are placed first.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
     its nodes. No job is paused.

@@ -14,7 +14,7 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import Rooms, place_apart, place_evenly
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import never_fits, seconds_for, seniority, span_text, waits
+from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, span_text, waits
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import prepare
@@ -54,13 +54,7 @@ class Optimus(PolicyBase):
 
     *Source.* [optimus2018].
 
-    *Differs.* (1) Gains are per share of the cluster, not per amount, so that jobs with different dominant resources can
-    be compared. (2) If the largest gain does not fit, the next ones are tried. (3) Jobs start as soon as their least
-    fits, without waiting for the interval. (4) A job that runs keeps its nodes if its numbers stay, and is not enlarged
-    if that gains less time than the resize costs. (5) Jobs have weights and allowed numbers. (6) Where nothing is known
-    of a job's speed or length it comes after all others. (7) Jobs without workers get their demand, or what one node has
-    of it, before the others share the rest. (8) Placement: see `punctual.optim.placement.place_evenly`; a least that
-    fits in no equal parts is placed anyhow.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(steps log jobs) for the pieces handed out, O(log nodes) for each piece placed.
 
@@ -155,9 +149,23 @@ class JobState:
     """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
 
     __slots__ = (
-        "_counts", "_end_s", "_i_after", "_limit", "_pressure", "_server", "_shares", "_speed", "_steps",
-        "_worker", "age", "before", "kind", "next_steps", "path", "view",
-    )  # fmt: skip
+        "_counts",
+        "_end_s",
+        "_i_after",
+        "_limit",
+        "_pressure",
+        "_server",
+        "_shares",
+        "_speed",
+        "_steps",
+        "_worker",
+        "age",
+        "before",
+        "kind",
+        "next_steps",
+        "path",
+        "view",
+    )
 
     def __init__(self, builder: PlanBuilder, view: JobView, kind: str, before: Parts, pressure: float) -> None:
         spec = view.spec
@@ -201,7 +209,7 @@ class JobState:
 
     def enter(self, whole: Resources) -> None:
         """Take part in sharing what is free of `whole`."""
-        self._shares = dominant_share(self._worker, whole), dominant_share(self._server, whole)
+        self._shares = max(shares_of(self._worker, whole)), max(shares_of(self._server, whole))
         self._end_s = self.end_s(self.parts)
         self._look()
 
@@ -214,14 +222,14 @@ class JobState:
 
     def _look(self) -> None:
         """Find what could be taken next and gains something."""
-        (n, n_servers), found = self.parts, []
+        (n, n_servers), steps = self.parts, []
         if self._i_after < len(self._counts):
             after = self._counts[self._i_after]
             more = self._worker if after == n + 1 else self._worker * (after - n)
-            found.append(self._step((after, n_servers), more, self._shares[0] * (after - n)))
+            steps.append(self._step((after, n_servers), more, self._shares[0] * (after - n)))
         if n_servers:
-            found.append(self._step((n, n_servers + 1), self._server, self._shares[1]))
-        self.next_steps = sorted([step for step in found if step is not None and step.gain_s > 0], key=_turn)
+            steps.append(self._step((n, n_servers + 1), self._server, self._shares[1]))
+        self.next_steps = sorted([step for step in steps if step is not None and step.gain_s > 0], key=_turn)
 
     def _step(self, parts: Parts, more: Resources, share: float) -> Step | None:
         if not self._may_have(parts):
@@ -258,15 +266,6 @@ class JobState:
         if not self._speed.is_unknown(parts[0], self._worker.cores * parts[0], self.kind):
             return 0.0  # known not to run
         return self.view.rate_sps * _guess(*self.before) / _guess(*parts)
-
-
-def dominant_share(amount: Resources, whole: Resources) -> float:
-    """Share of the kind of hardware of which the amount takes most."""
-    return max(
-        amount.gpus / (whole.gpus or 1),
-        amount.cores / (whole.cores or 1.0),
-        amount.memory_bytes / (whole.memory_bytes or 1),
-    )
 
 
 def _guess(n_workers: int, n_servers: int) -> float:
@@ -388,39 +387,39 @@ class BalancedPlacement:
                 self._seat(job)
 
     def _turn(self, job: JobState) -> tuple[float, float, str]:
-        return dominant_share(job.amount(job.parts), self._whole), *job.age
+        return max(shares_of(job.amount(job.parts), self._whole)), *job.age
 
     def _start(self, job: JobState) -> bool:
         """Find room for the least that the job may have."""
-        found = self._find(job, job.least, {})
-        if found is None:
+        placed = self._find(job, job.least, {})
+        if placed is None:
             self._builder.explain(job.view, waits(job.amount(job.least), self._builder.free))
             return False
-        self._take(found)
-        self._builder.put(job.view, found, _why(job, job.least, found))
+        self._take(placed)
+        self._builder.put(job.view, placed, _why(job, job.least, placed))
         return True
 
     def _seat(self, job: JobState) -> None:
         held = self._builder.held(job.view)
         self._free(held)
-        parts, found = self._most(job, held)
-        if found is None:
+        parts, placed = self._most(job, held)
+        if placed is None:
             self._take(held)
         else:
-            self._take(found)
-            self._builder.put(job.view, found, _why(job, parts, found))
+            self._take(placed)
+            self._builder.put(job.view, placed, _why(job, parts, placed))
 
     def _most(self, job: JobState, held: Allocation) -> tuple[Parts, Allocation | None]:
-        """The last step of the allocator with which the job fits, and where; found by bisection."""
+        """The last step of the allocator with which the job fits, and where; placed by bisection."""
         wishes = _wishes(job)
         parts, best = job.least, None
         fails, fits, i = -1, len(wishes), 0
         while fits - fails > 1:
-            found = self._find(job, wishes[i], held)
-            if found is None:
+            placed = self._find(job, wishes[i], held)
+            if placed is None:
                 fails = i
             else:
-                fits, parts, best = i, wishes[i], found
+                fits, parts, best = i, wishes[i], placed
             i = (fits + fails) // 2
         return parts, best
 
@@ -488,9 +487,12 @@ def parts_text(parts: Parts) -> str:
 def _why(job: JobState, parts: Parts, allocation: Allocation) -> Reason:
     """Why the job has other numbers: what it gains or gives up, if that is known."""
     facts = {
-        "n_workers_before": float(job.before[0]), "n_workers": float(parts[0]),
-        "n_servers_before": float(job.before[1]), "n_servers": float(parts[1]), "n_nodes": float(len(allocation)),
-    }  # fmt: skip
+        "n_workers_before": float(job.before[0]),
+        "n_workers": float(parts[0]),
+        "n_servers_before": float(job.before[1]),
+        "n_servers": float(parts[1]),
+        "n_nodes": float(len(allocation)),
+    }
     if not any(job.before):
         verb = "starts" if job.view.started_at is None else "goes on"
         return Reason("starts", f"{verb} with {parts_text(parts)} on {_nodes_text(allocation)}", facts)

@@ -35,9 +35,16 @@ Work = Literal["late", "early"]
 
 #: Parameters that must not be negative, with their units.
 _UNITS = {
-    "volume_power": "", "urgency": "", "urgency_power": "", "risk_sigmas": "standard deviations", "amortisation_s": "s",
-    "hysteresis_frac": "", "new_job_bonus_frac": "", "max_wait_s": "s", "prior_s": "s",
-}  # fmt: skip
+    "volume_power": "",
+    "urgency": "",
+    "urgency_power": "",
+    "risk_sigmas": "standard deviations",
+    "amortisation_s": "s",
+    "hysteresis_frac": "",
+    "new_job_bonus_frac": "",
+    "max_wait_s": "s",
+    "prior_s": "s",
+}
 
 #: Proven gap at which the knapsack stops: of one pool, and of several.
 _GAP, _GAP_SEVERAL = 1e-3, 1e-2
@@ -245,26 +252,32 @@ class _Round:
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
         self._admission = AdmissionControl(
-            self._at, carry, self._problem, admission=policy.admission, late=policy.work == "late",
-            offered_frac=policy.offered_frac, risk_sigmas=policy.risk_sigmas, max_wait_s=policy.max_wait_s,
+            self._at,
+            carry,
+            self._problem,
+            admission=policy.admission,
+            late=policy.work == "late",
+            offered_frac=policy.offered_frac,
+            risk_sigmas=policy.risk_sigmas,
+            max_wait_s=policy.max_wait_s,
             prior_s=policy.prior_s,
-        )  # fmt: skip
+        )
         #: Of a unit of each pool, in the last round.
         self._prices = {str(pool): price for pool, price in amounts_in(carry.get("prices")).items()}
 
     def plan(self) -> Plan:
         """Promises, then the knapsack, then nodes."""
-        found = self._shared() if self._candidates else None
-        if found is None:
+        solution = self._shared() if self._candidates else None
+        if solution is None:
             return self._finished(None, {}, n_paused=0)
-        moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, found.choices, strict=True)]
+        moves = [self._move(candidate, int(k)) for candidate, k in zip(self._candidates, solution.choices, strict=True)]
         packing = Packing(self._builder, moves)
         packing.run()
         held = {
             candidate.id: ((move.kind, candidate.options.uses_gpus), self._amount(candidate))
             for candidate, move in zip(self._candidates, moves, strict=True)
         }
-        return self._finished(found, held, n_paused=packing.n_paused)
+        return self._finished(solution, held, n_paused=packing.n_paused)
 
     # The knapsack.
 
@@ -274,11 +287,11 @@ class _Round:
         features = self._features()
         values = UtilityModel(self._policy).values(features, table.rates)
         allowed = self._allowed(table)
-        found = self._solve(table, self._with_bonus(values, features, self._prices), allowed)
-        if found is not None and (features.is_new & (found.choices == 0)).any():
+        solution = self._solve(table, self._with_bonus(values, features, self._prices), allowed)
+        if solution is not None and (features.is_new & (solution.choices == 0)).any():
             # The last round's price was too low for all that came at once.
-            found = self._solve(table, self._with_bonus(values, features, self._prices_of(found)), allowed)
-        return found
+            solution = self._solve(table, self._with_bonus(values, features, self._prices_of(solution)), allowed)
+        return solution
 
     def _features(self) -> JobFeatures:
         return JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
@@ -286,10 +299,18 @@ class _Round:
     def _features_of(self, candidate: Candidate) -> tuple[float, ...]:
         view, options, spec = candidate.view, candidate.options, candidate.view.spec
         return (
-            spec.weight, nan if candidate.remaining is None else candidate.remaining, self._attained_s(view),
-            options.best, options.fastest, candidate.left_s, self._admission.is_promised(candidate), spec.startup_s,
-            spec.resize_cost_s, candidate.column, view.started_at is None,
-        )  # fmt: skip
+            spec.weight,
+            nan if candidate.remaining is None else candidate.remaining,
+            self._attained_s(view),
+            options.best,
+            options.fastest,
+            candidate.left_s,
+            self._admission.is_promised(candidate),
+            spec.startup_s,
+            spec.resize_cost_s,
+            candidate.column,
+            view.started_at is None,
+        )
 
     def _attained_s(self, view: JobView) -> float:
         held = total(view.granted.values())
@@ -325,9 +346,9 @@ class _Round:
         price = self._prices.get(_text(self._pools[0]))
         gap_limit = _GAP if len(self._pools) == 1 else _GAP_SEVERAL
         for permitted in (allowed, self._protecting(table)):
-            found = self._problem.solve(values, permitted, gap_limit, price=price)
-            if found.status != "infeasible":
-                return found
+            solution = self._problem.solve(values, permitted, gap_limit, price=price)
+            if solution.status != "infeasible":
+                return solution
         return None
 
     # Nodes, and what is handed on.
@@ -339,10 +360,16 @@ class _Round:
             count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
         }
         return Move(
-            view=candidate.view, worker=candidate.view.spec.worker or candidate.view.spec.ceiling, n_before=candidate.n, kind_before=candidate.kind,
-            n=n, kind=kind, fallbacks=tuple(sorted(smaller, reverse=True)), stays=self._stays(candidate),
+            view=candidate.view,
+            worker=candidate.view.spec.worker or candidate.view.spec.ceiling,
+            n_before=candidate.n,
+            kind_before=candidate.kind,
+            n=n,
+            kind=kind,
+            fallbacks=tuple(sorted(smaller, reverse=True)),
+            stays=self._stays(candidate),
             reason=_why(candidate, column, is_promised=is_promised),
-        )  # fmt: skip
+        )
 
     def _stays(self, candidate: Candidate) -> bool:
         """Whether the job is not to be moved: it may not be paused, or it would lose too much by it."""
@@ -357,20 +384,20 @@ class _Round:
     def _amount(self, candidate: Candidate) -> int:
         return n_workers(candidate.view.spec, self._builder.held(candidate.view)) * candidate.options.per_worker
 
-    def _prices_of(self, found: Solution | None) -> dict[str, float]:
-        if found is None:
+    def _prices_of(self, solution: Solution | None) -> dict[str, float]:
+        if solution is None:
             return {}
-        return {_text(pool): float(price) for pool, price in zip(self._pools, found.multipliers, strict=True)}
+        return {_text(pool): float(price) for pool, price in zip(self._pools, solution.multipliers, strict=True)}
 
-    def _finished(self, found: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
+    def _finished(self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
         present = {view.spec.id for view in (*self._builder.snapshot.holding, *self._builder.snapshot.waiting)}
-        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(found))
+        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(solution))
         next_s = _LOOK_S if n_paused else self._admission.needed_at(held)
         return replace(
             plan,
             declines=self._admission.declines,
-            bound=found.bound if found is not None else None,
-            objective=found.value if found is not None else None,
+            bound=solution.bound if solution is not None else None,
+            objective=solution.value if solution is not None else None,
             ask_again_at=None if next_s is None else self._at + max(next_s, _LOOK_S),
         )
 

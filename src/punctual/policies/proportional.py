@@ -56,11 +56,7 @@ class Proportional(PolicyBase):
 
     *Source.* [decor2025], the rule for several jobs on one machine and its two variants.
 
-    *Differs.* (1) Floors hold: the published rules scale without regard to them. (2) Several nodes: a job lies whole
-    on one, which it keeps while it runs. (3) GPUs and memory are not scaled: a job gets all it demands of them or its
-    floor. (4) A job made of workers gets whole workers in an allowed number: the job with the smallest part of its
-    demand (with the earliest deadline; with the least weighted amount) grows first, and such jobs are served before
-    those without workers. (5) Jobs without a deadline come after those with one in the two variants.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(n log n) in jobs plus waiting jobs × nodes.
 

@@ -38,12 +38,7 @@ class ShortestRemaining(PolicyBase):
 
     *Source.* [schrage1968] for one server, where it minimises the number of jobs in the system at every instant.
 
-    *Differs.* (1) Several servers and jobs that need several of them at once, where it is a heuristic. (2) Jobs of which
-    nothing is known come last, in order of submission. (3) Which running job ranks last is looked up when it is needed
-    for the first time, and from then on kept in the plan as an instant; should reports say meanwhile that a job ends
-    later than thought, it is noticed when the last one is looked up again. (4) A job without workers that has a
-    controller is given what it demands while it runs, as far as its node has it. (5) A job that is still starting up is not
-    paused.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(waiting log waiting + nodes·(started + 1)), and O(running log running) more in a
     round in which a job may be paused.

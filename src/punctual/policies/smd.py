@@ -64,12 +64,7 @@ class Smd(PolicyBase):
 
     *Source.* [smd2021]; [frieze1984] for the admission.
 
-    *Differs.* (1) Coefficients of f are fitted to what the job's performance model says. (2) A job without servers gets
-    its fastest number of workers. (3) No fourth resource (disk). (4) Jobs are put on nodes; where a pair does not fit, a
-    smaller one is taken. (5) Decided at every change; running jobs are charged as well. (6) Without a declared utility
-    one falls around the deadline; without a deadline it is the speed. A job that is late is worth a little. (7) Subsets
-    are fixed while 100 jobs wait at most. (8) Of several kinds of devices the job's fastest is taken. (9) Jobs without
-    workers get their demand.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic for the snapshot's seed. Proves nothing.
 
@@ -107,9 +102,15 @@ class Smd(PolicyBase):
         return start.plan(objective=started)
 
     def pair(
-        self, kind: Literal["sync", "async"], theta: Sequence[float], *, per_worker: Sequence[float],
-        per_server: Sequence[float], limits: Sequence[float], seed: int = 0,
-    ) -> tuple[int, int, float]:  # fmt: skip
+        self,
+        kind: Literal["sync", "async"],
+        theta: Sequence[float],
+        *,
+        per_worker: Sequence[float],
+        per_server: Sequence[float],
+        limits: Sequence[float],
+        seed: int = 0,
+    ) -> tuple[int, int, float]:
         """Workers, servers and time of one job by itself; zeros and infinite if its limit has no room for one of each.
 
         Parameters

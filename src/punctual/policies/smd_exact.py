@@ -46,10 +46,7 @@ class SmdExact(PolicyBase):
 
     *Source.* [smd2021] for the problem.
 
-    *Differs.* (1) From (2) of the source: what is used is charged, not the limit. (2) All pairs are listed instead of one
-    approximated; of more than 256 pairs, the speeds of most come from the formula fitted to the others. (3) Several kinds
-    of devices are ways to choose from. (4) As `smd` in all else: no disk, nodes, running jobs, utilities, jobs without
-    servers or workers.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic. `bound` holds for all plans that leave running jobs as they are; it takes each kind of
     nodes for one large node. O(jobs · pairs · resources²) a step of the solver, some thirty steps.
@@ -69,16 +66,22 @@ class SmdExact(PolicyBase):
         if not jobs:
             return start.plan()
         uses, utilities = [job.uses for job in jobs], [job.utilities for job in jobs]
-        found = fill(uses, utilities, start.free(), gap_limit=self.gap_limit)
-        wishes = [job.wish(int(way) - 1) for job, way in zip(jobs, found.choices, strict=True) if way]
+        chosen = fill(uses, utilities, start.free(), gap_limit=self.gap_limit)
+        wishes = [job.wish(int(way) - 1) for job, way in zip(jobs, chosen.choices, strict=True) if way]
         started = start.start(wishes)
-        return start.plan(objective=started, bound=max(found.bound, started))
+        return start.plan(objective=started, bound=max(chosen.bound, started))
 
     def choose(
-        self, kind: Literal["sync", "async"], theta: Sequence[Sequence[float]], *,
-        per_worker: Sequence[Sequence[float]], per_server: Sequence[Sequence[float]],
-        limits: Sequence[Sequence[float]], utilities: Sequence[Callable[[float], float]], capacity: Sequence[float],
-    ) -> tuple[list[tuple[int, int]], float, float]:  # fmt: skip
+        self,
+        kind: Literal["sync", "async"],
+        theta: Sequence[Sequence[float]],
+        *,
+        per_worker: Sequence[Sequence[float]],
+        per_server: Sequence[Sequence[float]],
+        limits: Sequence[Sequence[float]],
+        utilities: Sequence[Callable[[float], float]],
+        capacity: Sequence[float],
+    ) -> tuple[list[tuple[int, int]], float, float]:
         """The same decision without a cluster: workers and servers of each job (zeros: none), total utility, its bound.
 
         Parameters
@@ -93,9 +96,11 @@ class SmdExact(PolicyBase):
         given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
         jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]
         filled = fill(
-            [uses for _, uses, _ in jobs], [worths for _, _, worths in jobs], np.asarray(capacity, dtype=np.float64),
+            [uses for _, uses, _ in jobs],
+            [worths for _, _, worths in jobs],
+            np.asarray(capacity, dtype=np.float64),
             gap_limit=self.gap_limit,
-        )  # fmt: skip
+        )
         chosen = [ways[int(way) - 1] if way else (0, 0) for (ways, _, _), way in zip(jobs, filled.choices, strict=True)]
         return chosen, filled.value, filled.bound
 
@@ -149,7 +154,7 @@ def fill(
     capacity
         Shape (R,).
     """
-    n_ways = max((len(one) for one in utilities), default=0)
+    n_ways = max((len(worths) for worths in utilities), default=0)
     costs = np.zeros((len(uses), n_ways + 1, len(capacity)))
     values = np.full((len(uses), n_ways + 1), _NOT_THERE)
     values[:, 0] = 0.0

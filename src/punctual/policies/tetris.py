@@ -12,7 +12,7 @@ from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import Request
-from punctual.policies._jobs import Size, never_fits, seniority, starts, waits
+from punctual.policies._jobs import Size, never_fits, seniority, shares_of, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
@@ -45,9 +45,7 @@ class Tetris(PolicyBase):
 
     *Source.* [tetris2014].
 
-    *Differs.* (1) Whole jobs are placed, not parts of them, and networks and disks are not looked at. (2) Without the
-    source's knob for fairness. (3) Jobs of which nothing is known count with the longest known remaining time. (4) A job
-    without workers that has a controller is given what it demands while it runs, as far as its node has it.
+    *Differs.* See the page of this policy.
 
     *Properties.* Deterministic; O(started · waiting · k) for k different amounts free on nodes.
 
@@ -140,20 +138,11 @@ class _Packer:
 
     def work(self, request: Request) -> float:
         """Share of all there is, times the time it will be held."""
-        return fsum(_parts(request.amount, self._builder.hardware.total)) * request.remaining_s
+        return fsum(shares_of(request.amount, self._builder.hardware.total)) * request.remaining_s
 
     def _alignment(self, amount: Resources, node: NodeId) -> float:
         capacity, free = self._builder.hardware.capacity[node], self._builder.free[node]
-        return fsum(a * b for a, b in zip(_parts(amount, capacity), _parts(free, capacity), strict=True))
-
-
-def _parts(amount: Resources, whole: Resources) -> tuple[float, float, float]:
-    """The amount as shares of a whole, kind by kind."""
-    return (
-        amount.gpus / (whole.gpus or 1),
-        amount.cores / (whole.cores or 1.0),
-        amount.memory_bytes / (whole.memory_bytes or 1),
-    )
+        return fsum(a * b for a, b in zip(shares_of(amount, capacity), shares_of(free, capacity), strict=True))
 
 
 def _bounded(works: Sequence[float]) -> list[float]:
