@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import SPIN, groups_of, is_alive, quotas_of, until
+from tests.executors.conftest import SPIN, groups_of, is_alive, until
 
 from punctual.executors.local import keeper
-from punctual.executors.local.orphans import lift_orphan_quotas
+from punctual.executors.local.orphans import end_orphans
+from punctual.executors.local.page_files import pages_of, remove_pages
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
 LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "freezer.state": "THAWED"}
@@ -26,9 +27,17 @@ def sleeper(tmp_path: Path) -> Iterator[int]:
     process.wait()
 
 
-def group_with(parent: Path, *pids: int) -> Path:
+@pytest.fixture
+def maker() -> int:
+    """The id of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def group_with(parent: Path, maker: int, *pids: int) -> Path:
     """What looks like a group with these processes."""
-    group = parent / f"{os.getpid()}-job"
+    group = parent / f"{maker}-job"
     group.mkdir(parents=True)
     for name, text in FILES.items():
         (group / name).write_text(text)
@@ -36,25 +45,27 @@ def group_with(parent: Path, *pids: int) -> Path:
     return group
 
 
-def test_what_holds_an_orphaned_job_back_is_taken_away_once(tmp_path: Path, sleeper: int) -> None:
-    group = group_with(tmp_path, sleeper)
-    assert lift_orphan_quotas([tmp_path]) == [group / name for name in FILES]
+def test_an_orphan_is_released_and_ended(tmp_path: Path, maker: int, sleeper: int) -> None:
+    group = group_with(tmp_path, maker, sleeper)
+    assert end_orphans([tmp_path, tmp_path / "missing"]) == [sleeper]
     assert {name: (group / name).read_text() for name in FILES} == LIFTED
-    assert lift_orphan_quotas([tmp_path, tmp_path / "missing"]) == []
+    until(lambda: not is_alive(sleeper))
 
 
-def test_a_group_without_processes_is_left_alone(tmp_path: Path) -> None:
-    group_with(tmp_path)
-    assert lift_orphan_quotas([tmp_path]) == []
+def test_a_group_whose_maker_is_there_is_left_alone(tmp_path: Path, sleeper: int) -> None:
+    group_with(tmp_path, os.getpid(), sleeper)
+    assert end_orphans([tmp_path]) == []
+    assert is_alive(sleeper)
 
 
-def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, sleeper: int) -> None:
+def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: int, sleeper: int) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     kept = subprocess.Popen([sys.executable, "-c", code, keeper.__file__], stdin=subprocess.PIPE)
     try:
         until(lambda: Path(f"/proc/{kept.pid}/cmdline").read_bytes().count(b"\0") == 4)
-        group_with(tmp_path, kept.pid, sleeper)
-        assert lift_orphan_quotas([tmp_path]) == []
+        group_with(tmp_path, maker, kept.pid, sleeper)
+        assert end_orphans([tmp_path]) == []
+        assert is_alive(sleeper)
     finally:
         kept.communicate(b"\n")
 
@@ -79,7 +90,7 @@ STUBBORN = SPIN + (
 
 
 @pytest.mark.cgroup
-def test_no_quota_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) -> None:
+def test_nothing_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) -> None:
     (tmp_path / "job.py").write_text(STUBBORN)
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, str(tmp_path), quota], cwd=Path(__file__).parents[2]
@@ -94,15 +105,13 @@ def test_no_quota_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) -
             os.kill(pid, signal.SIGKILL)
         controller.wait()
         until(lambda: not is_alive(pids[0]))
-        (quota_file,) = quotas_of(controller.pid)
-        until(lambda: lift_orphan_quotas() or quota_file.read_text() == "-1\n")
-        assert quota_file.read_text() == "-1\n"
+        until(lambda: end_orphans() or not is_alive(pids[1]))
     finally:
         controller.kill()
         for pid in pids:
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pids[1]))
-    until(lambda: (lift_orphan_quotas(), groups_of(controller.pid))[1] == [])
-    (page,) = Path("/dev/shm").glob(f"{controller.pid}-*.page")
-    page.unlink()
+    until(lambda: (end_orphans(), groups_of(controller.pid))[1] == [])
+    remove_pages(tmp_path / "runtime")
+    assert pages_of(tmp_path / "runtime") == []

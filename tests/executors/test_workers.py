@@ -15,7 +15,7 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local import workers
 from punctual.executors.local.keeper_link import take_over, takeover_socket_of
-from punctual.executors.local.workers import n_workers_in
+from punctual.executors.local.workers import parts_in
 
 WORKER = Resources(cores=0.25)
 SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
@@ -124,7 +124,7 @@ def test_a_program_without_an_agent_has_the_cores_of_its_workers(
 
 @pytest.mark.parametrize("amount", [WORKER * 3, Resources(cores=0.7496)])
 def test_an_amount_as_read_back_is_the_same_number_of_workers(amount: Resources) -> None:
-    assert n_workers_in(SPEC, amount) == 3
+    assert parts_in(SPEC, amount) == (3, 0)
 
 
 def test_threads_are_those_of_one_worker(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:

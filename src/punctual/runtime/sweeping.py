@@ -6,6 +6,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
 from punctual.executors.local.ending import cause_of
+from punctual.executors.local.orphans import end_orphans
 from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders
@@ -13,7 +14,8 @@ from punctual.store.sqlite import SqliteJournal
 
 
 def sweep() -> None:
-    """Write down what ended unheard, and remove what killed processes have left and nobody will need."""
+    """End jobs that nobody looks after, write down what ended unheard, and remove what nobody will need."""
+    end_orphans()
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
             continue

@@ -1,12 +1,16 @@
-"""Jobs whose Punctual, keeper and guard were all killed: what holds them back is taken away."""
+"""Jobs whose Punctual, keeper and guard were all killed."""
 
+import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
 from punctual.executors.local.mounts import hierarchy
+
+#: How the path of a keeper ends, of whatever installation.
+_KEEPER = b"/executors/local/keeper.py"
 
 #: The files of a group that hold its processes back, and what they say when they do not.
 _LIFTED = (
@@ -17,8 +21,10 @@ _LIFTED = (
 )
 
 
-def lift_orphan_quotas(parents: Iterable[Path] | None = None) -> list[Path]:
-    """Lift the quota of every job that no keeper looks after any more, resume it if it is paused, and remove empty groups.
+def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
+    """End every process of a job that nobody looks after any more, and remove what is left of its control groups.
+
+    Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
     Parameters
     ----------
@@ -27,16 +33,20 @@ def lift_orphan_quotas(parents: Iterable[Path] | None = None) -> list[Path]:
 
     Returns
     -------
-    list of Path
-        The files that were written.
+    list of int
+        The processes that were ended.
     """
-    written = []
+    ended = []
     for parent in list(_parents() if parents is None else parents):
         remove_abandoned(parent)
         for group in parent.iterdir() if parent.is_dir() else ():
-            if group.is_dir() and _is_orphaned(group):
-                written += _lift(group)
-    return written
+            if group.is_dir() and _maker_is_gone(group) and (members := _orphans_in(group)):
+                _lift(group)
+                for pid in members:
+                    with suppress(OSError):  # it has just ended, or is another user's
+                        os.kill(pid, signal.SIGKILL)
+                ended += members
+    return sorted(set(ended))
 
 
 def _parents() -> Iterator[Path]:
@@ -44,18 +54,24 @@ def _parents() -> Iterator[Path]:
     yield from dict.fromkeys(base / FOLDER for tree in trees for base in (tree.own, tree.mount))
 
 
-def _is_orphaned(group: Path) -> bool:
-    """Whether there are processes in the group, and none of them is below a keeper."""
+def _maker_is_gone(group: Path) -> bool:
+    """Whether the process that made the group has ended; its id is the first part of the group's name."""
+    pid = group.name.partition("-")[0]
+    return pid.isdigit() and not Path(f"/proc/{pid}").exists()
+
+
+def _orphans_in(group: Path) -> list[int]:
+    """The processes of a group of which none is below a keeper; empty if one is."""
     try:
         members = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     except OSError:  # it has just been removed
-        return False
-    return bool(members) and not any(_is_kept(pid) for pid in members)
+        return []
+    return [] if any(_is_kept(pid) for pid in members) else members
 
 
 def _is_kept(pid: int) -> bool:
     while pid > 1:
-        if keeper.__file__.encode() in _words_of(pid):
+        if any(word.endswith(_KEEPER) for word in _words_of(pid)):
             return True
         pid = _parent_of(pid)
     return False
@@ -75,12 +91,10 @@ def _parent_of(pid: int) -> int:
     return 0
 
 
-def _lift(group: Path) -> list[Path]:
-    written = []
+def _lift(group: Path) -> None:
+    """Take away what holds processes back: those that are frozen do not end."""
     for name, text in _LIFTED:
         file = group / name
         with suppress(OSError):  # it is another user's, or has just been removed
-            if file.exists() and file.read_text().split()[:1] != [text]:
+            if file.exists():
                 file.write_text(text)
-                written.append(file)
-    return written
