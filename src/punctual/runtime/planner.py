@@ -176,20 +176,20 @@ class _Worker:
     """
 
     def __init__(self, policy: str, parameters: str) -> None:
-        ours, theirs = socket.socketpair()
-        self._channel = Channel(ours)
+        connection, worker_end = socket.socketpair()
+        self._channel = Channel(connection)
         self._give_up_at = time.monotonic() + _START_S_MAX
         self._is_starting = True
         #: Whether an answer is to come: at first that the policy could be made.
         self._is_awaited = True
-        with theirs:
+        with worker_end:
             # A session of its own: what a terminal sends to all its processes is not meant for it.
             self._process = subprocess.Popen(
                 [
                     sys.executable, "-P", "-m", "punctual.runtime.policy_worker",
-                    str(theirs.fileno()), str(os.getpid()), policy, parameters,
+                    str(worker_end.fileno()), str(os.getpid()), policy, parameters,
                 ],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                pass_fds=[worker_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
 
