@@ -92,6 +92,9 @@ def run(
     until: Until = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
     checkpoint_dir: CheckpointDir = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="How often to start it again, from its checkpoint, after it was lost.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
@@ -122,6 +125,7 @@ def run(
         progress_pattern=progress_regex,
         n_steps=_checked_steps(steps),
         goal=_goal(until) if until is not None else None,
+        n_retries=retries,
         checkpoint_dir=checkpoint_dir,
         name=name,
     )

@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
@@ -51,6 +51,7 @@ class ControlSocket:
         _make_room(path, take)
         self._path = path
         self._server = _Server(path, answer)
+        self._inode = path.stat().st_ino
         self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), name="punctual-control", daemon=True)
         self._thread.start()
 
@@ -59,7 +60,9 @@ class ControlSocket:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-        self._path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:  # else another process has taken its place
+                self._path.unlink()
 
     def __enter__(self) -> Self:
         return self

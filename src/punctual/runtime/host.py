@@ -27,6 +27,8 @@ class Host:
         Of the same history: new, or restored from a journal.
     time
         Where events and time come from; its `post` must be safe from any thread.
+    afterwards
+        Gets each message once scheduler, board and listeners have all that was written together with it.
     """
 
     def __init__(
@@ -37,10 +39,14 @@ class Host:
         planner: Planner,
         journal: Journal,
         time: TimeSource,
+        *,
+        afterwards: Listener = lambda _: None,
     ) -> None:
         self._board = board
         self._time = time
-        self._engine = LiveEngine(scheduler, executor, planner, journal, listeners=[self._listen], time=time)
+        self._engine = LiveEngine(
+            scheduler, executor, planner, journal, listeners=[self._listen, afterwards], time=time
+        )
         self._listeners: tuple[Listener, ...] = ()
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.

@@ -5,11 +5,13 @@ from dataclasses import fields, replace
 from math import inf
 from typing import Any, TypeVar, cast
 
+from punctual.core.cluster import Snapshot
 from punctual.core.commands import JobCommand
 from punctual.core.events import Event
 from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Sink
 from punctual.runtime.mailbox import Mailbox
+from punctual.runtime.planner import Planner
 
 M = TypeVar("M")
 
@@ -33,6 +35,10 @@ class JournalTime(Mailbox):
     def pulse(self, beat: Callable[[], None]) -> None:
         """Have `beat` called every second or so as long as events are waited for or handled."""
         self._pulse, self._pulse_at = beat, -inf
+
+    def stamped(self, planner: Planner) -> Planner:
+        """`planner`, which knows the monotonic clock only, as one of the journal's time."""
+        return _Stamped(planner, self) if self.shift_s else planner
 
     def to_machine(self, message: M) -> M:
         """`message`, in the journal's time, with instants of the monotonic clock."""
@@ -62,6 +68,17 @@ class _Shifted:
 
     def _received_by(self, sink: Sink) -> Sink:
         return lambda event: sink(moved(event, -self._shift_s))
+
+
+class _Stamped:
+    """Stamps plans when they come."""
+
+    def __init__(self, planner: Planner, time: Mailbox) -> None:
+        self._planner = planner
+        self._time = time
+
+    def request(self, snapshot: Snapshot, sink: Sink) -> None:
+        self._planner.request(snapshot, lambda plan: sink(replace(plan, at=self._time.now())))
 
 
 def moved(message: M, by_s: float) -> M:

@@ -24,14 +24,18 @@ from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.host import Host
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
-from punctual.runtime.planner import InlinePlanner, Planner
+from punctual.runtime.planner import InlinePlanner, Planner, ProcessPlanner
 from punctual.runtime.run_folder import Run, create_run
-from punctual.runtime.scheduling import new_scheduler
 from punctual.runtime.submission import Submission
-from punctual.store.sqlite import SqliteJournal
+from punctual.store.sqlite import JournalTaken, SqliteJournal
+from punctual.store.state import dumps, loads
+from punctual.store.upkeep import Upkeep
 
 #: This machine.
 HERE = NodeId("local")
+
+#: The policy that takes microseconds.
+INLINE_POLICY = "proportional"
 
 #: Gets what a job writes; None: the job writes where this process does.
 OnOutput = Callable[[bytes], None] | None
@@ -54,7 +58,7 @@ class HostOptions:
     """
 
     actuator: str = "auto"
-    policy: str = "proportional"
+    policy: str = INLINE_POLICY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,31 @@ class HostState:
     scheduler: Scheduler
     board: StatusBoard
     time: JournalTime
+
+    def dumped(self) -> bytes:
+        """The state as a snapshot keeps it."""
+        return dumps((self.scheduler.dump(), self.board.dump()))
+
+    def load(self, snapshot: bytes) -> None:
+        """Take up what `dumped` gave; to be called on a state that is new."""
+        scheduler_state, board_state = loads(snapshot)
+        self.scheduler.load(scheduler_state)
+        self.board.load(board_state)
+
+
+def new_scheduler() -> Scheduler:
+    """One without jobs, which knows every plug-in that is installed."""
+    return Scheduler(_maker("controllers"), models=_maker("models"), convergences=_maker("convergence"))
+
+
+def new_state(run: Run, journal: SqliteJournal, time: JournalTime) -> HostState:
+    """That of a host without jobs."""
+    scheduler = new_scheduler()
+    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
+
+
+def _maker(family: str) -> Callable[[str], Any]:
+    return lambda name: registry.load(family, name)()
 
 
 def capacity_here() -> Resources:
@@ -85,8 +114,11 @@ class LocalHost(Host):
     """
 
     def __init__(self, state: HostState, executor: LocalExecutor, planner: Planner) -> None:
-        in_journal_time = state.time.in_journal_time(executor)
-        super().__init__(state.scheduler, state.board, in_journal_time, planner, state.journal, state.time)
+        self._upkeep = Upkeep(state.journal, state.dumped)
+        super().__init__(
+            state.scheduler, state.board, state.time.in_journal_time(executor), planner, state.journal, state.time,
+            afterwards=self._upkeep,
+        )  # fmt: skip
         self.run_folder, self.executor = state.run, executor
         self._journal, self._timers = state.journal, state.time
         state.time.pulse(executor.renew)
@@ -126,6 +158,7 @@ class LocalHost(Host):
         give_up_at = self.now() + _END_S_MAX
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
         self._run_on(lambda: self.all_ended() or self.now() >= give_up_at)
+        self._upkeep.close()
 
     def _record_end(self, message: Message) -> None:
         job = ended_by(message)
@@ -160,40 +193,59 @@ def local_host(
     """
     run = create_run(name, {**(facts or {}), "options": asdict(options)})
     with ExitStack() as ending:
-        ending.callback(_tidy, run)
+        ending.push(tidying(run))
         journal = ending.enter_context(SqliteJournal(run.journal))
-        scheduler = new_scheduler()
-        state = HostState(
-            run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=JournalTime()
-        )
+        state = new_state(run, journal, JournalTime())
         executor = local_executor(run, options.actuator, output_of)
         host = ending.enter_context(opened(state, executor, options.policy))
         host.post(NodeJoined(at=host.now(), node=HERE, capacity=capacity_here()))
         yield host
 
 
-def _tidy(run: Run) -> None:
-    """A run that could not even be put together leaves no journal behind."""
-    run.remove_live_places() if run.jobs() else run.remove()
+def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], None]:
+    """What is done about the places of `run` in the end, which another process may have taken over."""
+
+    def tidy(kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, JournalTaken):
+            return
+        if run.jobs():
+            run.remove_live_places()
+        else:  # what could not even be put together leaves no journal behind
+            run.remove()
+
+    return tidy
 
 
 def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
     """Who runs the jobs of `run`."""
     return LocalExecutor(
         node=HERE, actuator=actuator, runtime_dir=run.runtime_dir, clock=MonotonicClock(), lease_s=LEASE_S,
-        on_kept=run.record_keeper, environment_of=run.inherited, output_of=output_of, end_file_of=run.end_file,
+        on_kept=run.record_keeper, environment_of=run.inherited, output_of=output_of, end_file_of=run.end_file, log_of=run.log,
     )  # fmt: skip
 
 
 @contextmanager
 def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
     """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
-    with executor:
-        host = LocalHost(state, executor, _planner(policy))
-        with ControlSocket(state.run.socket, ControlHandler(host, host.facts).answer, take=take):
-            yield host
-        host.end_jobs("Punctual is ending")
+    with _planner(policy, state.time) as planner:
+        host = LocalHost(state, executor, planner)
+        try:
+            with ControlSocket(state.run.socket, ControlHandler(host, host.facts).answer, take=take):
+                yield host
+            host.end_jobs("Punctual is ending")
+        except JournalTaken:  # another process steers the jobs now
+            raise
+        except BaseException:
+            executor.close()
+            raise
 
 
-def _planner(policy: str) -> Planner:
-    return InlinePlanner(registry.load("policies", policy)())
+@contextmanager
+def _planner(policy: str, time: JournalTime) -> Iterator[Planner]:
+    """Who runs the policy: this process where that takes microseconds, and a worker process for all others."""
+    if policy == INLINE_POLICY:
+        yield InlinePlanner(registry.load("policies", policy)())
+        return
+    registry.load("policies", policy)  # a name that is unknown is the user's mistake, and not to be told by the worker
+    with ProcessPlanner(policy) as planner:
+        yield time.stamped(planner)

@@ -9,7 +9,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
-from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.status import JobStatus
 from punctual.core.story import Reason
 from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
@@ -24,14 +24,14 @@ from punctual.runtime.local_host import (
     OutputOf,
     capacity_here,
     local_executor,
+    new_state,
     opened,
+    tidying,
 )
 from punctual.runtime.run_folder import Run
-from punctual.runtime.scheduling import new_scheduler
 from punctual.runtime.sweeping import end_event, unheard_ends
 from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.state import loads
 from punctual.wire import PageError
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
@@ -80,7 +80,7 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
             claims.pop_all()  # they are the executor's now
             executor.follow()
         events = [end_event(job, words, shift_s=state.time.shift_s, at_least=last_at) for job, words in ends.items()]
-        ending.callback(run.remove_live_places)
+        ending.push(tidying(run))
         host = ending.enter_context(opened(state, executor, options.policy, take=take))
         for event in (*events, *_capacity_changed(state)):
             host.post(event)
@@ -90,23 +90,19 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
 
 def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message."""
-    scheduler = new_scheduler()
-    board = StatusBoard(scheduler)
-    snapshot = journal.latest_snapshot()
+    state = new_state(run, journal, JournalTime(clock_shift(journal)))
     sequence, last_at = 0, 0.0
+    snapshot = journal.latest_snapshot()
     if snapshot is not None:
-        sequence, saved = snapshot
-        scheduler_state, board_state = loads(saved)
-        scheduler.load(scheduler_state)
-        board.load(board_state)
+        sequence = snapshot[0]
+        state.load(snapshot[1])
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
         last_at = max(last_at, message.at)
         if number > sequence:
             if isinstance(message, Event):
-                scheduler.handle(message)
-            board.fold(message)
-    time_source = JournalTime(clock_shift(journal))
-    return HostState(run=run, journal=journal, scheduler=scheduler, board=board, time=time_source), last_at
+                state.scheduler.handle(message)
+            state.board.fold(message)
+    return state, last_at
 
 
 def _note_ended(state: HostState) -> None:

@@ -99,6 +99,10 @@ class Run:
     def _keeper_record(self, job: JobId) -> Path:
         return self.runtime_dir / f"{job}.keeper.json"
 
+    def log(self, job: JobId) -> Path:
+        """The file with what the job has written, and beside it, with ``.1``, what came before; it stays."""
+        return self.state_dir / f"{job}.log"
+
     # What a job needs to be started, and must not be in the journal.
 
     def keep_inherited(self, job: JobId, variables: Mapping[str, str]) -> None:

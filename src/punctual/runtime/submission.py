@@ -87,6 +87,9 @@ class JobRequest:
         None: the default for such a job.
     n_steps
         Steps of the whole job; None: the program says how many.
+    n_retries
+        How often in a row a job that failed, and may be started again, is; None: never without `checkpoint_dir`, else as the
+        scheduler has it.
     name
         None: made from the program's.
     """
@@ -105,6 +108,7 @@ class JobRequest:
     progress_pattern: str | None = None
     n_steps: int | None = None
     goal: LossGoal | None = None
+    n_retries: int | None = None
     checkpoint_dir: Path | None = None
     name: str | None = None
 
@@ -243,6 +247,8 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
 
 def _n_retries(request: JobRequest) -> int | None:
     """As many as the scheduler allows where a job goes on from a checkpoint; none where it would begin anew."""
+    if request.n_retries is not None:
+        return request.n_retries
     return 0 if request.checkpoint_dir is None else None
 
 

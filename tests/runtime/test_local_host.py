@@ -1,0 +1,154 @@
+"""Real jobs side by side in one host, and what other processes can ask of it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.resources import total
+from punctual.runtime.control_client import move_deadline, standings, stop
+from punctual.runtime.local_host import LocalHost, capacity_here, local_host
+from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
+
+
+class Output:
+    """What each job has written."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[JobId, list[bytes]] = {}
+
+    def of(self, job: JobId) -> str:
+        return b"".join(self._pieces.get(job, [])).decode()
+
+    def __call__(self, job: JobId) -> "list[bytes].append":  # type: ignore[valid-type]
+        return self._pieces.setdefault(job, []).append
+
+
+@pytest.fixture
+def output() -> Output:
+    return Output()
+
+
+@pytest.fixture
+def host(output: Output) -> Iterator[LocalHost]:
+    with local_host("host", PACED, output_of=output) as made:
+        yield made
+
+
+def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(
+    host: LocalHost, output: Output, tmp_path: Path
+) -> None:
+    awaited = tmp_path / "go"
+    host.submit(submission("lands", awaited=awaited, secret="first"))
+    host.submit(submission("fails", code=3))
+    host.submit(submission("stopped", awaited=tmp_path / "never"))
+    messages: list[Message] = []
+    host.subscribe(messages.append)
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, JobFailed) and message.job == "fails":
+            host.stop(JobId("stopped"), "enough")
+        if isinstance(message, JobFailed) and message.job == "stopped":
+            awaited.touch()
+
+    host.subscribe(on_message)
+    host.run(host.all_ended)
+    assert {status.id: (status.state, status.exit_code) for status in host.jobs()} == {
+        "lands": ("finished", 0), "fails": ("failed", 3), "stopped": ("failed", host.status(JobId("stopped")).exit_code),
+    }  # fmt: skip
+    assert host.status(JobId("stopped")).cause == "enough"
+    assert host.status(JobId("lands")).steps_done == 10
+    assert output.of(JobId("lands")) == "first\n"
+    assert host.run_folder.jobs() == {"lands": "finished", "fails": "failed", "stopped": "failed"}
+    assert_never_overbooked(messages)
+
+
+def assert_never_overbooked(messages: list[Message]) -> None:
+    held = {}
+    for message in messages:
+        if isinstance(message, JobStarted | GrantApplied):
+            held[message.job] = total(message.granted.values())
+        elif isinstance(message, JobFailed | JobFinished):
+            held.pop(message.job, None)
+        assert total(held.values()).fits_in(capacity_here())
+
+
+def test_a_name_is_given_once(host: LocalHost) -> None:
+    host.submit(submission("a"))
+    with pytest.raises(InvalidSpec, match="must be new"):
+        host.submit(submission("a", secret="another"))
+    host.run(host.all_ended)
+    assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output: Output) -> None:
+    host.submit(submission("a", secret="s3cret"))
+    host.run(host.all_ended)
+    assert output.of(JobId("a")) == "s3cret\n"
+    left = [path.name for path in host.run_folder.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
+    assert left == ["a.log"]  # it has printed it
+
+
+def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost, tmp_path: Path) -> None:
+    host.submit(submission("a", awaited=tmp_path / "go", deadline_s=1000.0))
+    host.submit(submission("b", awaited=tmp_path / "never"))
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            ask_as_a_user()
+        except BaseException as error:  # noqa: BLE001 -- told in the test's own thread
+            failures.append(error)
+            host.leave()
+            host.stop(JobId("b"), "the test has failed")
+
+    def ask_as_a_user() -> None:
+        begun = wait_until(lambda: standings(host.run_folder), lambda told: all(job.get("steps_done") for job in told))
+        assert [job["job"] for job in begun] == ["a", "b"]
+        assert begun[0]["left_s"] > 0
+        assert begun[1]["left_s"] is None
+        assert begun[0]["actuator"] == "pacing"
+        assert move_deadline(find_job("a", open_jobs()), "2h")["deadline_s"] > 7000
+        with pytest.raises(InvalidSpec, match="later than now"):
+            move_deadline(find_job("a", open_jobs()), "-3h")
+        assert stop(find_job("b", open_jobs())) == "asked to stop"
+        wait_until(lambda: [job.title for job in open_jobs()], lambda left: left == ["a"])
+        (tmp_path / "go").touch()
+
+    user = threading.Thread(target=ask)
+    user.start()
+    host.run(host.all_ended)
+    user.join(PATIENCE_S)
+    assert failures == []
+    deadline_s = host.status(JobId("a")).spec.deadline_s
+    assert deadline_s is not None
+    assert deadline_s > 7000
+    assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "failed"}
+
+
+def test_leaving_a_host_ends_its_jobs_and_says_so(output: Output, tmp_path: Path) -> None:
+    with local_host("host", PACED, output_of=output) as host:
+        host.submit(submission("a", awaited=tmp_path / "never"))
+        host.submit(submission("queued", floor_cores=capacity_here().cores))
+        host.run(lambda: pid_of_waiting(tmp_path / "never") > 0)
+        run = host.run_folder
+    assert run.jobs() == {"a": "failed", "queued": "failed"}
+    assert not run.runtime_dir.exists()
+    assert not Path(f"/proc/{pid_of_waiting(tmp_path / 'never')}").exists()
+    (end,) = [message for message in messages_of(run) if isinstance(message, JobFailed) and message.job == "a"]
+    assert "Punctual is ending" in end.cause
+
+
+def test_a_host_without_jobs_leaves_nothing_behind() -> None:
+    with pytest.raises(InvalidSpec, match="magic"), local_host("host", PACED.__class__(actuator="magic")):
+        pass
+    with local_host("host", PACED):
+        pass
+    assert known_runs() == []

@@ -1,0 +1,189 @@
+"""A host that was killed, or is stopped, or that the machine's restart has ended: another process goes on with its jobs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeJoined, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.runtime.control_client import standings, stop
+from punctual.runtime.local_host import HERE, capacity_here
+from punctual.runtime.restore import resumed_host
+from punctual.runtime.run_folder import Run, create_run, run_named
+from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
+from punctual.runtime.sweeping import sweep
+from punctual.store.boot import ClockRecord
+from punctual.store.sqlite import SqliteJournal
+
+A, B = JobId("a"), JobId("b")
+
+#: A host with two jobs, of which the second waits for the whole machine. It makes a snapshot every five messages.
+HOST = """
+import pathlib, sys
+from functools import partial
+from tests.runtime.live_jobs import PACED, submission
+from punctual.runtime import local_host as composed
+from punctual.runtime.local_host import capacity_here, local_host
+from punctual.store.upkeep import Upkeep, UpkeepLimits
+composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
+go, marker = map(pathlib.Path, sys.argv[1:])
+with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+    host.submit(submission("a", awaited=go))
+    host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
+    host.run(host.all_ended)
+"""
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
+    """Starts a host whose first job does all its steps but two and waits."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_host() -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", HOST, str(tmp_path / "go"), str(tmp_path / "marker")]
+        started.append(subprocess.Popen(command))
+        wait_until(lambda: pid_of_waiting(tmp_path / "go"))
+        wait_until(lambda: run_named("host").open_jobs(), lambda jobs: len(jobs) == 2)
+        return started[-1]
+
+    yield start_host
+    (tmp_path / "go").touch()
+    for process in started:
+        process.kill()
+        process.wait()
+    wait_until(lambda: run_named("host").kept_jobs() == [])
+
+
+def killed(process: "subprocess.Popen[bytes]") -> Run:
+    process.kill()
+    process.wait()
+    return run_named("host")
+
+
+def steering(run: Run) -> dict[str, str]:
+    return {job.title: job.steering for job in jobs_of(run)}
+
+
+def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
+    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    run = killed(start())
+    assert steering(run) == {"a": "unsteered", "b": "interrupted"}
+    with SqliteJournal(run.journal, read_only=True) as journal:
+        assert journal.latest_snapshot() is not None
+    output: list[bytes] = []
+    pid = pid_of_waiting(tmp_path / "go")
+    with resumed_host(run, output_of=lambda _: output.append) as host:
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+        assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
+    assert pid_of_waiting(tmp_path / "go") == pid  # it was not started again
+    assert f"{tmp_path / 'marker'}\n" in b"".join(output).decode()
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+    (resumed,) = [message for message in messages_of(run) if isinstance(message, SteeringResumed)]
+    assert list(resumed.granted) == ["a"]
+
+
+def test_what_ended_while_nobody_steered_it_is_not_started_again(
+    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    run = killed(start())
+    (tmp_path / "go").touch()
+    wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "interrupted"})
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+    starts = [message.job for message in messages_of(run) if isinstance(message, JobStarted)]
+    assert starts == ["a", "b"]
+
+
+def test_jobs_that_nobody_steers_can_be_ended(start: Callable[[], "subprocess.Popen[bytes]"]) -> None:
+    run = killed(start())
+    assert [job["state"] for job in standings(run)] == ["unsteered", "interrupted"]
+    assert "without a checkpoint" in stop(find_job("a", open_jobs()))
+    assert "not be resumed" in stop(find_job("b", open_jobs()))
+    wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "ended"})
+    sweep()
+    assert run.jobs() == {"a": "failed", "b": "failed"}
+    with pytest.raises(InvalidSpec, match="has ended"), resumed_host(run):
+        pass
+
+
+def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_from_it(
+    start: Callable[[], "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    process = start()
+    run = run_named("host")
+    os.kill(process.pid, signal.SIGSTOP)
+    assert [job["state"] for job in standings(run)] == ["silent", "silent"]
+    with pytest.raises(InvalidSpec, match=str(process.pid)), resumed_host(run):
+        pass
+    with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.wait(PATIENCE_S) != 0  # it finds that the journal is another's, and leaves
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal() -> None:
+    """The journal was begun 1,000 seconds after the start of a machine that has been started again since."""
+    begun_wall = time.time() - 60.0
+    before = ClockRecord(boot_id="before", wall_offset_s=begun_wall - 1000.0)
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    given = submission("a", secret="kept", deadline_s=3600.0)
+    with SqliteJournal(run.journal, now=before) as journal:
+        journal.append([
+            NodeJoined(at=1000.0, node=HERE, capacity=capacity_here()),
+            JobSubmitted(at=1000.0, spec=given.spec, program=given.program),
+        ])  # fmt: skip
+    run.keep_inherited(A, given.inherited)
+    run.record_job(A, "queued")
+    run.remove_live_places()
+    assert steering(run) == {"a": "interrupted"}
+    output: list[bytes] = []
+    with resumed_host(run, output_of=lambda _: output.append) as host:
+        deadline_at = host.status(A).deadline_at or 0.0
+        assert deadline_at == pytest.approx(1000.0 + 3600.0)
+        assert host.clocks().wall_of(deadline_at).timestamp() == pytest.approx(begun_wall + 3600.0, abs=30.0)
+        host.run(host.all_ended)
+    assert b"".join(output) == b"kept\n"
+    instants = [message.at for message in messages_of(run)]
+    assert min(instants) == 1000.0
+    assert instants[2] >= 1060.0 - 30.0
+    (end,) = [message for message in messages_of(run) if isinstance(message, JobFinished)]
+    assert 1000.0 < end.landed_at <= end.at < 1000.0 + PATIENCE_S
+
+
+def test_a_run_without_a_journal_cannot_be_resumed() -> None:
+    run = create_run("host")
+    run.record_job(A, "queued")
+    (run.runtime_dir / "run.json").write_text("{}")
+    with pytest.raises(InvalidSpec, match="no such file"), resumed_host(run):
+        pass
+
+
+def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
+    run = create_run("host")
+    given = submission("a")
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            NodeJoined(at=1.0, node=HERE, capacity=capacity_here()),
+            JobSubmitted(at=1.0, spec=replace(given.spec, id=A), program=given.program),
+        ])  # fmt: skip
+    run.record_job(A, "queued")
+    run.record_job(B, "queued")
+    (run.runtime_dir / "run.json").write_text("{}")
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "failed"}
