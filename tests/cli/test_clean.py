@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tests.cli.programs import Terminal
+from tests.cli.programs import SILENT, Terminal
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
@@ -75,3 +75,9 @@ def test_what_cannot_be_meant_is_a_four_part_error(terminal: Terminal, options: 
     for part in ("error: ", "got:", "for:", "to do:"):
         assert part in done.stderr
     assert len(runs_of(terminal)) == 4
+
+
+def test_a_new_run_removes_what_is_beyond_the_limits(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--name", "next", "--", *terminal.script(SILENT))
+    assert "Landed" in done.stderr
+    assert runs_of(terminal) == ["cut-off", "new", "next", "old"]

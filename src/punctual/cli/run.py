@@ -17,6 +17,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.loss import LossGoal
 from punctual.core.units import parse_cores, parse_cores_range
 from punctual.runtime.local_host import HostOptions, LocalHost, OutputOf, capacity_here, local_host
+from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
@@ -141,6 +142,7 @@ def host_of(submission: Submission, options: HostOptions) -> OpenHost:
     def opened(output_of: OutputOf) -> Iterator[LocalHost]:
         facts = {"argv": submission.program.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
         sweep()
+        prune()
         with local_host(submission.spec.id, options, output_of=output_of, facts=facts) as host:
             host.submit(submission)
             yield host

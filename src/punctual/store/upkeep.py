@@ -44,7 +44,7 @@ class UpkeepLimits:
 class Upkeep:
     """Makes snapshots of the state, thins out what lies behind them, and keeps the files small.
 
-    To be called with each message once it is in the journal and the state has taken it in, in the thread that does both.
+    To be called with each message once the state has taken in all that is in the journal, in the thread that writes both.
     One call does one piece of work at most, so that it takes some milliseconds and holds up no decision; what waits for
     the disk is done in a thread beside.
 
