@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.store.course import JOB, finished, holding, just_running, report, resize, submitted, tick
+from tests.store.course import JOB, NODE, finished, holding, just_running, report, resize, submitted, tick
 
 from punctual.core.commands import ResizeJob, WarnUser
 from punctual.core.control import PhaseProgress
@@ -18,10 +18,12 @@ from punctual.core.events import (
     GrantFailed,
     JobFailed,
     JobStarted,
+    NodeLost,
     PhaseReported,
     PlanProposed,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
@@ -182,7 +184,7 @@ def test_what_a_new_thinning_takes_in_the_middle_stays_right() -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["tick"] * 12 + ["pace", "resize", "fail", "deadline"]),
+        st.sampled_from(["tick"] * 12 + ["pace", "resize", "answer", "fail", "deadline", "resume", "lose"]),
         st.floats(0.1, 400.0),
         st.integers(0, 8),
     ),
@@ -205,10 +207,18 @@ def played(steps: list[tuple[str, float, int]], *, lands: bool) -> list[Message]
             case "fail":
                 messages += [JobFailed(at=at, job=JOB, cause="lost", retryable=True)]
                 messages += [JobStarted(at=at + 0.05, job=JOB, request=request, granted=holding(cores))]
+            case "answer":
+                messages += [GrantApplied(at=at, job=JOB, request=request, granted=holding(cores))]
+            case "resume":
+                held = {JOB: holding(number / 2.0)} if number else {}
+                messages += [SteeringResumed(at=at, lost_at=at - passed_s / 2.0, granted=held)]
+            case "lose":
+                messages += [NodeLost(at=at, node=NODE)]
             case "deadline":
                 spec = JobSpec(id=JOB, ceiling=Resources(4.0), deadline_s=1000.0 * (1 + number))
                 messages += [SpecChanged(at=at, spec=spec)]
-    return messages + (finished(at + 1.0, done + 1.0) if lands else [])
+    # A journal goes on behind what is thinned out.
+    return messages + (finished(at + 1.0, done + 1.0) if lands else [report(at + 1.0, done)])
 
 
 @given(STEPS, st.booleans())

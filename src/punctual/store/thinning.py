@@ -34,6 +34,8 @@ _REPORTS = {"ProgressReported", "PhaseReported", "LossReported"}
 #: What begins or ends a stretch of a job's reports.
 _TURNS = {"JobStarted", "JobFinished", "JobFailed", "LaunchJob"}
 _ENDS = {"JobFinished", "JobFailed", "RejectJob"}
+#: After these, nothing is known of what jobs hold but what they say.
+_UPHEAVALS = {"SteeringResumed", "NodeLost"}
 #: What changes in each report, and tells nothing new by that.
 _COUNTS = ("at", "steps_done", "unit_at", "used_core_s", "in_flight_core_s")
 
@@ -110,6 +112,10 @@ class Thinning:
             self._answered(number, kind, message)
         elif kind in _TURNS or kind in _ENDS:
             self._turned(kind, message)
+        elif kind in _UPHEAVALS:
+            for job in self._jobs.values():
+                self._decided(job)
+                job.asked = job.held = None
 
     def _planned(self, number: int, message: dict[str, Any]) -> None:
         if self._plan is not None:
