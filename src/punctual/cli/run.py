@@ -48,6 +48,10 @@ Until = Annotated[
     str | None,
     typer.Option(metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."),
 ]
+Servers = Annotated[
+    str | None,
+    typer.Option(metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."),
+]
 CheckpointDir = Annotated[
     Path | None,
     typer.Option(
@@ -76,10 +80,7 @@ def run(
     cores_per_worker: Annotated[
         str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
     ] = None,
-    servers: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."),
-    ] = None,
+    servers: Servers = None,
     controller: ControllerName = None,
     margin: Annotated[
         str | None,

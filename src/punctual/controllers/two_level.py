@@ -372,9 +372,12 @@ def _model(reading: Reading) -> Model:
             return None
         now = reading.shape
         shape = replace(
-            now, n_workers=n_workers, n_nodes=min(now.n_nodes, n_workers), cores=now.cores * n_workers / now.n_workers,
+            now,
+            n_workers=n_workers,
+            n_nodes=min(now.n_nodes, n_workers),
+            cores=now.cores * n_workers / now.n_workers,
             n_servers=n_workers if now.n_servers else 0,
-        )  # fmt: skip
+        )
         rate_sps, std_sps = reading.curve.rate_sps(shape), reading.curve.std_sps(shape)
         if not (rate_sps > 0.0 and isfinite(rate_sps) and isfinite(std_sps)):
             return None

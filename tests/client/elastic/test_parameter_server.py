@@ -19,7 +19,7 @@ from tests.client.elastic.server_training import BATCH, dataset, loss_of, make_m
 from torch import nn
 
 from punctual.client.elastic.group import GroupFault
-from punctual.client.elastic.parameter_server import ParameterServer
+from punctual.client.elastic.parameter_server import SliceServer
 from punctual.client.elastic.parameter_slices import shared_out
 from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.served_sum import ServedSum
@@ -76,7 +76,7 @@ class Servers:
 
     def _run(self, peers: Sequence[Connection]) -> None:
         try:
-            ParameterServer(peers).run()
+            SliceServer(peers).run()
         except (EOFError, OSError) as error:
             self.faults.append(error)
         for peer in peers:

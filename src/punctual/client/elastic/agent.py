@@ -314,9 +314,11 @@ class Agent:
             goes_on = "Training begins again at the last checkpoint" if self._generation else "Training has not begun"
         role = "parameter server" if worker.serves else "worker"
         warn(
-            f"a {role} must stay until it is told to leave", f"an end {how}",
-            f"{role} {worker.number} (process {worker.pid})", f"{goes_on}; another one is started.",
-        )  # fmt: skip
+            f"a {role} must stay until it is told to leave",
+            f"an end {how}",
+            f"{role} {worker.number} (process {worker.pid})",
+            f"{goes_on}; another one is started.",
+        )
 
     def _abort_after_repeated_exits(self, how: str, code: int) -> None:
         """One worker after the other has died before it did anything."""
@@ -450,9 +452,13 @@ class Agent:
                 self._dismiss(worker)
         is_resize = bool(before) and not self._after_fault and _parts(chosen) != _parts(before)
         self._stats.form(
-            self._generation, len(trainers), len(chosen) - len(trainers), tuple(sorted(set(devices))),
-            resizes=is_resize, after_fault=self._after_fault,
-        )  # fmt: skip
+            self._generation,
+            len(trainers),
+            len(chosen) - len(trainers),
+            tuple(sorted(set(devices))),
+            resizes=is_resize,
+            after_fault=self._after_fault,
+        )
         self._pool.members, self._after_fault = chosen, False
 
     def _answer(self) -> None:

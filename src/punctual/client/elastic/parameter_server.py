@@ -9,8 +9,8 @@ from        message                                             answer
 =========== =================================================== ================================================
 first       `Hello`, once                                       none
 worker      `Push`, then the gradients                          `Stepped`, then the parameters, after the step
-first       `GiveState`                                         `Kept`, then the parameters
-worker      `Leave`                                             with `wants_state` as above, when all have left
+first       `GiveState`                                         `SliceStates`, then the parameters
+worker      `StopPushing`                                             with `wants_state` as above, when all have left
 =========== =================================================== ================================================
 
 Messages are pickled plainly: torch would send handles of memory that goes with its process.
@@ -96,12 +96,12 @@ class GiveState:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class StopPushing:
     """The worker pushes no more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SliceStates:
     """What the optimizer keeps for each slice; parameters of this version are coming."""
 
     version: int
@@ -125,7 +125,7 @@ def serve(agent: SocketAgentClient) -> None:
     with agent.excused():  # it works when workers have something for it
         while (membership := agent.join(n_steps=0, after_fault=after_fault)) is not None:
             try:
-                ParameterServer(membership.peers).run()
+                SliceServer(membership.peers).run()
                 after_fault = False
             except (EOFError, OSError):
                 after_fault = True
@@ -142,7 +142,7 @@ class _Worker:
     exit_code: int = 0  # what it has not been told yet
 
 
-class ParameterServer:
+class SliceServer:
     """Serves the workers of one generation, given the connections to them by rank."""
 
     def __init__(self, peers: Sequence[Connection]) -> None:
@@ -209,7 +209,7 @@ class ParameterServer:
 
     def _send_state(self, connection: Connection) -> None:
         states = [self._optimizer.state[part] for part, _, _ in self._slices]
-        send(connection, Kept(self._version, states), self._flat)
+        send(connection, SliceStates(self._version, states), self._flat)
 
     def _step(self) -> None:
         """Step, and answer, if enough has been pushed."""

@@ -409,9 +409,11 @@ class Run:
         """Raise `ValueError` where workers would have to be at the same step."""
         if self._member.is_asynchronous:
             raise invalid(
-                "workers whose steps are not synchronous must not do anything together", got, "`context.elastic`",
+                "workers whose steps are not synchronous must not do anything together",
+                got,
+                "`context.elastic`",
                 "Give synchronous=True, or evaluate by yourself in the first worker.",
-            )  # fmt: skip
+            )
 
     def _end_body(self) -> None:
         """The loop has come back: whatever the script does after a step is done."""

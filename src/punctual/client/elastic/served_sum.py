@@ -16,8 +16,8 @@ from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.parameter_server import (
     GiveState,
     Hello,
-    Kept,
-    Leave,
+    SliceStates,
+    StopPushing,
     Push,
     Stepped,
     receive,
@@ -183,7 +183,7 @@ class ServedSum:
             for server in self._servers:
                 send(server.connection, GiveState(leaves))
             for server in self._servers:
-                kept: Kept = server.receive()
+                kept: SliceStates = server.receive()
                 server.version = kept.version
                 put_in(self._optimizer, self._params, server.slices, kept.states)
         except (EOFError, OSError):
@@ -201,7 +201,7 @@ class ServedSum:
             return self.fetch_state(leaves=True)
         try:
             for server in self._servers:
-                send(server.connection, Leave())
+                send(server.connection, StopPushing())
         except OSError:
             return False
         return True
@@ -224,5 +224,7 @@ def _check(params: Sequence[Tensor]) -> None:
     if len(kinds) != 1 or not kinds[0].endswith("on cpu"):
         raise invalid(
             "with parameter servers all parameters must be of one type, contiguous, and on the CPU",
-            "; ".join(kinds) or "none", "the model", "Convert them, or train without `--servers`.",
-        )  # fmt: skip
+            "; ".join(kinds) or "none",
+            "the model",
+            "Convert them, or train without `--servers`.",
+        )

@@ -107,9 +107,11 @@ class Stepper:
             is_synchronous = not self._member.is_asynchronous
             if self._is_deterministic:
                 raise invalid(
-                    "`deterministic` must not go with parameter servers", "both", "`context.elastic`",
+                    "`deterministic` must not go with parameter servers",
+                    "both",
+                    "`context.elastic`",
                     "Leave out `deterministic=True`, or train without `--servers`.",
-                )  # fmt: skip
+                )
             optimizer = self._member.replica.optimizer
             self.served = self._reduction = ServedSum(
                 optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
@@ -207,8 +209,10 @@ class Stepper:
         if clip_norm is not None and self.served is not None:
             raise invalid(
                 "`clip_norm` must not go with parameter servers, each of which sees a part of the gradients",
-                f"{clip_norm:g}", "`run.step`", "Leave it out, or train without `--servers`.",
-            )  # fmt: skip
+                f"{clip_norm:g}",
+                "`run.step`",
+                "Leave it out, or train without `--servers`.",
+            )
         part, self._part = self._part, None
         if part is None or not self._is_backward_done:
             raise invalid(
