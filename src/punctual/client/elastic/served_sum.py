@@ -16,10 +16,10 @@ from punctual.client.elastic.group import GroupFault
 from punctual.client.elastic.parameter_server import (
     GiveState,
     Hello,
-    SliceStates,
-    StopPushing,
     Push,
+    SliceStates,
     Stepped,
+    StopPushing,
     receive,
     send,
 )
