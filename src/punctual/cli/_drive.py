@@ -22,7 +22,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.local_host import LocalHost, OutputOf
-from punctual.runtime.retention import prune
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import messages_of
 from punctual.store.sqlite import JournalTaken
@@ -140,7 +139,6 @@ def drive(open_host: OpenHost, job: JobId, options: OutputOptions) -> int:
         check_can_plot(options.report)
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
     outcome = carry_out(open_host, job, screen)
-    prune()
     exit_code = outcome.exit_code(strict=options.strict)
     drawn = _drawn(outcome, options.report)
     for fault in outcome.faults:
