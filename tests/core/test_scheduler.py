@@ -217,6 +217,21 @@ def test_a_policy_that_failed_is_told_and_asked_again() -> None:
     assert "ran out of memory" in only(commands, WarnUser).reason.text
 
 
+def test_a_plan_of_another_policy_is_used_and_told_until_the_policy_answers_again(desk: Desk) -> None:
+    def answered(cause: str, amount: float) -> list[Command]:
+        revision = desk.scheduler.snapshot(0.0).revision
+        plan = Plan(revision=revision, grants={A: cores(amount)})
+        return desk.tell(PlanProposed(at=0.0, plan=plan, revision=revision, cause=cause))
+
+    desk.submit(A)
+    first = answered("it hangs; another planned instead", 1.0)
+    assert only(first, WarnUser).reason == Reason("plan-fallback", "it hangs; another planned instead")
+    desk.started(only(first, LaunchJob))
+    assert none(answered("it hangs; another planned instead", 1.5), WarnUser)
+    assert none(answered("", 1.0), WarnUser)
+    assert only(answered("it crashed", 1.0), WarnUser).reason.text == "it crashed"
+
+
 def test_a_running_job_may_not_be_paused_unless_it_says_so(desk: Desk) -> None:
     desk.run(A, 1.0)
     desk.submit(B)

@@ -8,7 +8,7 @@ import pytest
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, WarnUser
 from punctual.core.control import Demand, Reading
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     Event,
     JobFinished,
@@ -58,12 +58,13 @@ class Bench:
         policy: Policy | None = None,
         executor: Executor | None = None,
         time: TimeSource | None = None,
+        strict: bool = False,
         listeners: tuple[Callable[[Message], None], ...] = (),
     ) -> None:
         self.journal = MemoryJournal()
         self.heard: list[Message] = []
         self.engine = LiveEngine(
-            Scheduler({"steady": Steady()}),
+            Scheduler({"steady": Steady()}, strict=strict),
             executor or DryRun(steps_per_core_s=10.0),
             InlinePlanner(policy or Proportional()),
             self.journal,
@@ -202,13 +203,17 @@ def test_what_is_for_the_user_does_not_reach_the_executor() -> None:
     assert executor.performed == []
 
 
-def test_bad_input_leaves_no_trace_in_the_journal() -> None:
-    bench = Bench()
+def test_what_breaks_an_invariant_leaves_no_trace_in_the_journal() -> None:
+    class Greedy:
+        def allocate(self, snapshot: Snapshot) -> Plan:
+            return Plan(revision=snapshot.revision, grants={JOB: {NODE: Resources(99.0)}})
+
+    bench = Bench(policy=Greedy(), strict=True)
     bench.submit()
-    bench.submit()
-    with pytest.raises(InvalidSpec, match="`id` must be new"):
+    with pytest.raises(InvariantBroken, match="the plan is not valid"):
         bench.run_until(JobFinished)
-    assert sum(isinstance(message, JobSubmitted) for message in bench.messages()) == 1
+    assert any(isinstance(message, RequestPlan) for message in bench.messages())
+    assert not any(isinstance(message, PlanProposed) for message in bench.messages())
 
 
 def test_an_event_from_another_thread_wakes_the_engine() -> None:

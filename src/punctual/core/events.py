@@ -185,7 +185,10 @@ class SteeringResumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProposed:
-    """A policy answered `RequestPlan` number `revision`; `plan` None: it failed, and `cause` says why."""
+    """A policy answered `RequestPlan` number `revision`.
+
+    With a `cause` it has failed, and that is why; `plan` is then that of the policy to fall back on, or None.
+    """
 
     at: float
     plan: Plan | None

@@ -25,6 +25,8 @@ class Planning:
         Of the plan in force.
     is_late
         The user was told that plans do not come in time.
+    is_fallback
+        The user was told that another policy makes the plans.
     """
 
     revision: int = 0
@@ -34,6 +36,7 @@ class Planning:
     stale_revision: int = 0
     used_revision: int = 0
     is_late: bool = False
+    is_fallback: bool = False
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""

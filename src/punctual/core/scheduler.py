@@ -515,9 +515,15 @@ class Scheduler:
         if event.plan.revision != event.revision:
             fault = f"it is of revision {event.plan.revision}, and was requested as {event.revision}"
         if not fault:
+            self._warn_of_fallback(event)
             self._use(event.plan, changes, event.at)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is due already
             self._refuse(fault, event.at)
+
+    def _warn_of_fallback(self, event: PlanProposed) -> None:
+        if event.cause and not self._planning.is_fallback:
+            self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
+        self._planning.is_fallback = bool(event.cause)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         self._planning.use(plan.revision)

@@ -382,7 +382,9 @@ class StatusBoard:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         if event.plan is not None:
-            for code in ("plan-refused", "plan-lost"):
+            for code in (
+                ("plan-refused", "plan-lost") if event.cause else ("plan-refused", "plan-lost", "plan-fallback")
+            ):
                 self._warnings.pop(code, None)
 
     def _timer_fired(self, event: TimerFired) -> None:
