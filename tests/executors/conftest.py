@@ -50,7 +50,7 @@ class Clock:
 
 
 #: Which of the options of `Stage.prepare` are the executor's; the others are the program's.
-EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of")
+EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of", "devices")
 
 
 class Stage:
@@ -113,8 +113,8 @@ class Stage:
         self.resize(cores, pacing)
         return self.wait(GrantApplied).granted[NODE].cores
 
-    def stop(self, cause: str = "the user") -> None:
-        self.executor.perform(StopJob(at=time.monotonic(), job=JOB, cause=cause), self.sink)
+    def stop(self, cause: str = "the user", job: JobId = JOB) -> None:
+        self.executor.perform(StopJob(at=time.monotonic(), job=job, cause=cause), self.sink)
 
     def sink(self, event: Event) -> None:
         self.events.append(event)

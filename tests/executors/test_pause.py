@@ -21,6 +21,7 @@ from punctual.executors.local import freezer as freezers
 from punctual.executors.local import grant as grants
 from punctual.executors.local.actuator import Choice, Unusable
 from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import cpu_clock_ns
@@ -254,6 +255,7 @@ class Recorder:
     def __init__(self, *, is_frozen: bool = True) -> None:
         self.calls: list[str] = []
         self.progress = self.group = self.freezer = self
+        self.devices = JobDevices(DevicePool(()), JOB, None)
         self._is_frozen = is_frozen
 
     def freeze(self) -> None:

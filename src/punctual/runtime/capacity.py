@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from punctual.executors.local.devices import visible_devices
+
 #: Below this a quota is shorter than the kernel's own bookkeeping, and a job makes no visible progress.
 FLOOR_CORES = 0.05
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_DEVICES = Path("/dev")
 
 
 def usable_cores() -> float:
@@ -16,13 +17,9 @@ def usable_cores() -> float:
     return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
 
 
-def usable_gpus(devices: Path = _DEVICES) -> int:
+def usable_gpus(devices: Path = Path("/dev")) -> int:
     """NVIDIA devices of this machine, or those that ``CUDA_VISIBLE_DEVICES`` leaves, whichever are less."""
-    n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return n_devices
-    return min(n_devices, len([name for name in visible.split(",") if name.strip() not in ("", "-1")]))
+    return len(visible_devices(devices=devices))
 
 
 def _quotas(membership: str, root: Path) -> Iterator[float]:

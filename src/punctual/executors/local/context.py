@@ -7,6 +7,7 @@ from pathlib import Path
 from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
+from punctual.executors.local.devices import DevicePool
 from punctual.executors.local.poller import Poller
 
 #: Gets what a job writes, as it comes and from another thread. None: the job writes where this process does.
@@ -23,6 +24,7 @@ class ExecutorContext:
     clock: Clock
     stop_grace_s: float
     poller: Poller
+    devices: DevicePool
     on_kept: Callable[[JobId, int], None]
     lease_s: float | None
     end_file_of: Callable[[JobId], Path | None]

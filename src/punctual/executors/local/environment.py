@@ -1,10 +1,11 @@
 """The environment of a job."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from punctual.core.ids import JobId
 from punctual.core.program import Program
+from punctual.executors.local.devices import VISIBLE_VARIABLE
 from punctual.wire import PAGE_VARIABLE
 
 #: Tells a script which job it is.
@@ -19,9 +20,19 @@ def job_environment(
     inherited: Mapping[str, str],
     *,
     is_read: bool,
+    devices: Sequence[str] | None = None,
 ) -> dict[str, str]:
-    """The variables of the job's process; `is_read`: its output passes through the process that steers it.
+    """The variables of the job's process.
 
+    Parameters
+    ----------
+    is_read
+        Its output passes through the process that steers it.
+    devices
+        The GPUs that it is shown; None: those that this process is.
+
+    Notes
+    -----
     The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
     stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
     not depend on how fast it was let go.
@@ -38,4 +49,6 @@ def job_environment(
         chosen["PYTHONUNBUFFERED"] = "1"
     environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}
     environment.pop(PAGE_VARIABLE, None)
+    if devices is not None:
+        environment[VISIBLE_VARIABLE] = ",".join(devices)
     return environment if page is None else {**environment, PAGE_VARIABLE: page}

@@ -19,6 +19,7 @@ from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
 from punctual.executors.local.context import ExecutorContext, OnOutput
+from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
@@ -73,6 +74,8 @@ class LocalExecutor:
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
         The variables that a job inherits, beside those of its program; the default hands on those of this process.
+    devices
+        Ids of the GPUs that jobs are given; None: those that this process may use.
     output_of
         What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
 
@@ -97,6 +100,7 @@ class LocalExecutor:
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
+        devices: Sequence[str] | None = None,
     ) -> None:
         if isinstance(actuator, str):
             actuator = choose(actuator, actuators() if candidates is None else candidates)
@@ -109,6 +113,7 @@ class LocalExecutor:
             clock=clock,
             stop_grace_s=stop_grace_s,
             poller=Poller(),
+            devices=DevicePool(visible_devices() if devices is None else devices),
             on_kept=on_kept,
             lease_s=lease_s,
             end_file_of=end_file_of,

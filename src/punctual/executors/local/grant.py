@@ -8,6 +8,7 @@ from dataclasses import replace
 from punctual.core.control import PacingLine
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.workers import parts_in
 
@@ -30,6 +31,7 @@ class JobGrant:
         self._group = process.group
         self._progress = process.progress
         self._workers = process.workers
+        self._devices = process.devices
         self._amount = amount
         self._cores = process.first_cores
         self._freezes = self._stands_still = False
@@ -55,15 +57,23 @@ class JobGrant:
         return self._freezes
 
     def put(self, amount: Resources, line: PacingLine | None) -> bool:
-        """Put `amount` and the pacing line in force, or pause the process if the amount is empty; raises `OSError`.
+        """Put `amount` and the pacing line in force, or pause the process if the amount is empty.
 
         Returns
         -------
         bool
             False: that takes a while, and `settle` tells when it is done.
+
+        Raises
+        ------
+        OSError
+            The group refused it.
+        NoDeviceError
+            There are not so many devices, or the process cannot be told to use them.
         """
         if not amount:
             return self._pause()
+        self._check_devices(amount)
         self._amount = amount
         is_settled = self._set_worker_target(anew=self._freezes)
         # Newcomers need theirs before they come, and those that leave theirs until they have.
@@ -93,6 +103,7 @@ class JobGrant:
             return None
         if answer.cause and self._spec.unit is not None:
             self._amount = self._spec.unit * max(1, answer.n_workers)
+        self._devices.shrink(self._amount.gpus, self._workers.status.devices if self._workers else ())
         if not is_ending:
             self._cores = self._group.grant(self._amount.cores)
         return answer.cause
@@ -142,5 +153,14 @@ class JobGrant:
         answer = self._workers.answer()
         if n_workers == self._workers.n_target and not (anew if answer is None else answer.cause):
             return answer is not None
-        self._workers.set_target(n_workers, n_servers)
+        self._workers.set_target(n_workers, n_servers, self._devices.indices)
         return False
+
+    def _check_devices(self, amount: Resources) -> None:
+        """Have enough of them for `amount`, of which newcomers are told when they come."""
+        if self._devices.shown is None:
+            return
+        if self._workers is not None:
+            self._devices.grow(amount.gpus)
+        elif amount.gpus != self._amount.gpus:
+            raise NoDeviceError(f"a program keeps the {self._amount.gpus:g} GPUs that it was started with")

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -15,12 +16,13 @@ from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
+from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.ending import end_event, faults_of, has_left, stopped_by
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.keeper_link import SteeringLostError
-from punctual.executors.local.launch import END_S_MAX, JobProcess
+from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.progress import ProgressSample
 from punctual.wire import WorkerStatus
 
@@ -86,6 +88,7 @@ class JobRun:
 
     def adopt(self) -> None:
         """Find what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
+        self._amount = replace(self._amount, gpus=gpus_of(self._launch, self._context.node))
         self._grant, self._answer_to = JobGrant.adopted(self._launch.spec, self._process, self._amount), None
 
     @property
@@ -204,6 +207,7 @@ class JobRun:
             _LOG.warning("job '%s' was taken over by another process", self._launch.job)
             with self._lock:
                 self.ended, self.told_end_at = True, inf
+                self._context.devices.free(self._launch.job)
             return
         self._end(last)
 
@@ -227,6 +231,7 @@ class JobRun:
         """The process never was: what stood ready for it goes, and what asked for it is answered."""
         with self._lock:
             self._process.clear_away()
+            self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:
                 self._tell_end(self._events.failed(stopped_by(self._stop_cause)))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
@@ -255,6 +260,7 @@ class JobRun:
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
+        self._context.devices.free(self._launch.job)
         self._sink(event)
         self.told_end_at = self._context.clock.now()
 
@@ -271,7 +277,7 @@ class JobRun:
         self._leave_by = inf
         try:
             is_settled = grant.put(self._amount, self._line)
-        except OSError as error:
+        except (OSError, NoDeviceError) as error:
             self._answer(_text_of(error))
             return
         if is_settled:
@@ -354,6 +360,7 @@ class JobRun:
         self._report(self._context.clock.now(), self._sink)
         self._used_before_core_s += self._process.used_core_s
         self._grant, self._has_left, self._leave_by = None, True, inf
+        self._context.devices.free(self._launch.job)
         if self._amount:  # it was resumed when it had begun to leave
             self._restart()
         else:
@@ -387,5 +394,5 @@ class JobRun:
         sink(self._events.progress(at, sample, process.started_at or at, used_core_s))
 
 
-def _text_of(error: OSError) -> str:
-    return f"'{error.filename}': {error.strerror}"
+def _text_of(error: OSError | NoDeviceError) -> str:
+    return f"'{error.filename}': {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from punctual.core.commands import LaunchJob
+from punctual.core.ids import NodeId
 from punctual.core.program import Program
-from punctual.core.resources import Resources
+from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Group
 from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
+from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
@@ -52,7 +54,7 @@ class JobProcess:
     ----------
     group
         None until it is made.
-    first_cores
+    first_cores, devices
         What it was started with, or was found to have.
     started_at
         Monotonic seconds; None: it was not started yet.
@@ -83,6 +85,7 @@ class JobProcess:
         self.group: Group | None = None
         self.pid = 0
         self.first_cores = 0.0
+        self.devices = JobDevices(context.devices, launch.job, None)
         self.started_at: float | None = None
         self.used_core_s = 0.0
         self._output: JobOutput | None = None
@@ -113,6 +116,9 @@ class JobProcess:
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
         process.first_cores = process.group.granted_cores()
+        used = () if process.workers is None else process.workers.devices
+        n_devices = gpus_of(launch, context.node)
+        process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
         logs = [Path(log) for log, *_ in request.logs]
         process._output = JobOutput.adopted(logs, kept.bell_fds, process._receiver())
         return process
@@ -150,13 +156,15 @@ class JobProcess:
 
         Raises
         ------
-        OSError, NotStartedError
+        OSError, NotStartedError, NoDeviceError
             There is no process, and `clear_away` is to be called.
         """
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
-        if self.workers is not None:
-            self.workers.set_target(*parts_in(self._launch.spec, amount))
+        job, workers = self._launch.job, self.workers
+        self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
+        if workers is not None:
+            workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices)
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")
@@ -212,7 +220,9 @@ class JobProcess:
         spec, job = self._launch.spec, self._launch.job
         most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
         inherited = self._context.environment_of(job)
-        return job_environment(self._program, job, most.cores, page, inherited, is_read=self.is_read)
+        return job_environment(
+            self._program, job, most.cores, page, inherited, is_read=self.is_read, devices=self.devices.shown
+        )
 
     # Running and ending.
 
@@ -317,6 +327,12 @@ class JobProcess:
                 progress.receive(output, self.read_usage())
 
         return receive
+
+
+def gpus_of(launch: LaunchJob, node: NodeId) -> float:
+    """How many GPUs a job that runs has, whose grant may have been lost with the answer."""
+    granted = launch.grant.get(node, NOTHING)
+    return granted.gpus or launch.spec.floor.gpus
 
 
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:

@@ -41,16 +41,25 @@ class Workers:
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
 
     @property
+    def devices(self) -> tuple[int, ...]:
+        """Which of the devices that the job is shown its workers use, or may use."""
+        return tuple(sorted({*self._page.worker_target().devices, *self._page.worker_status().devices}))
+
+    @property
     def status(self) -> WorkerStatus:
         """What the agent last told of them."""
         return self._page.worker_status()
 
-    def set_target(self, n_workers: int, n_servers: int = 0) -> None:
-        """Have the agent bring about so many workers and parameter servers; returns at once."""
+    def set_target(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> None:
+        """Have the agent bring about so many workers and parameter servers; returns at once.
+
+        `devices`: which of those that the job is shown they may use; empty: all.
+        """
         self._request += 1
         self.n_target = n_workers
         self._give_up_at = time.monotonic() + _CHANGE_S_MAX
-        self._page.send_worker_target(WorkerTarget(self._request, n_workers, ceil(self._worker.gpus), n_servers))
+        target = WorkerTarget(self._request, n_workers, ceil(self._worker.gpus), n_servers, devices)
+        self._page.send_worker_target(target)
 
     def answer(self) -> Answer | None:
         """The answer to the last target; None: it is not there yet.

@@ -1,0 +1,189 @@
+"""Which GPUs of this machine each job may use."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from punctual.core.ids import JobId
+from punctual.core.resources import TOLERANCE, Resources
+
+#: Which devices a process is shown, and in which order; CUDA counts them from 0.
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+_DEVICES = Path("/dev")
+
+
+class NoDeviceError(Exception):
+    """There are not enough devices, or a running program cannot be given others."""
+
+
+def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path = _DEVICES) -> tuple[str, ...]:
+    """The ids of the NVIDIA devices that this process may use, as ``CUDA_VISIBLE_DEVICES`` has them."""
+    n_devices = len([path for path in devices.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit()])
+    visible = environment.get(VISIBLE_VARIABLE)
+    if visible is None:
+        return tuple(map(str, range(n_devices)))
+    return tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1"))[:n_devices]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Devices of one job, and how much of each: 1.0, or less of a single one."""
+
+    ids: tuple[str, ...]
+    part: float = 1.0
+
+
+class DevicePool:
+    """The devices of this machine, and who has them. Two jobs share one only if both asked for a part of one.
+
+    Parameters
+    ----------
+    ids
+        As ``CUDA_VISIBLE_DEVICES`` has them.
+    """
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        self.ids = tuple(ids)
+        self._shares: dict[JobId, _Share] = {}
+        self._lock = Lock()
+
+    def held_by(self, job: JobId) -> tuple[str, ...]:
+        """The devices of a job."""
+        share = self._shares.get(job)
+        return () if share is None else share.ids
+
+    def assign(self, job: JobId, n_devices: float) -> tuple[str, ...]:
+        """Have the job hold `n_devices`, a whole number or a part of one, and as many as possible of those it has.
+
+        Raises
+        ------
+        NoDeviceError
+            There are not so many that no other job has; the job keeps what it has.
+        """
+        with self._lock:
+            share = self._part(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._whole(job, n_devices)
+            return self._set(job, share)
+
+    def restore(self, job: JobId, ids: Sequence[str], n_devices: float) -> None:
+        """Note what a job has that was started by another process."""
+        with self._lock:
+            self._set(job, _Share(tuple(ids), n_devices if n_devices < 1.0 - TOLERANCE else 1.0))
+
+    def keep(self, job: JobId, ids: Sequence[str]) -> None:
+        """Free the devices of the job but `ids`."""
+        with self._lock:
+            share = self._shares.get(job)
+            if share is not None:
+                self._set(job, _Share(tuple(name for name in share.ids if name in ids), share.part))
+
+    def free(self, job: JobId) -> None:
+        """The job has no device any more."""
+        with self._lock:
+            self._shares.pop(job, None)
+
+    def _set(self, job: JobId, share: _Share) -> tuple[str, ...]:
+        if share.ids:
+            self._shares[job] = share
+        else:
+            self._shares.pop(job, None)
+        return share.ids
+
+    def _whole(self, job: JobId, n_devices: float) -> _Share:
+        n = round(n_devices)
+        if abs(n - n_devices) > TOLERANCE:
+            raise NoDeviceError(f"{n_devices:g} GPUs are neither a whole number of them nor a part of one")
+        usable = [name for name in self.ids if not self._used_by_others(job, name)]
+        own = self.held_by(job)
+        ids = sorted(usable, key=lambda name: name not in own)[:n]
+        if len(ids) < n:
+            raise NoDeviceError(
+                f"there is no room for {Resources(gpus=n)}: {len(usable)} of {len(self.ids)} are not in use"
+            )
+        return _Share(tuple(ids))
+
+    def _part(self, job: JobId, part: float) -> _Share:
+        if part <= TOLERANCE:
+            return _Share(())
+        used = {name: self._used_by_others(job, name) for name in self.ids}
+        own = self.held_by(job)
+        fitting = [name for name in self.ids if used[name] + part <= 1.0 + TOLERANCE]
+        if not fitting:
+            raise NoDeviceError(f"there is no room for {part:g} of a GPU on any of {len(self.ids)}")
+        # The fullest one, so that whole ones stay free.
+        return _Share((max(fitting, key=lambda name: (name in own, used[name])),), part)
+
+    def _used_by_others(self, job: JobId, name: str) -> float:
+        return sum(share.part for other, share in self._shares.items() if other != job and name in share.ids)
+
+
+class JobDevices:
+    """The devices of one process of a job.
+
+    Parameters
+    ----------
+    shown
+        What the process is shown, in order; None: whatever it inherits.
+    """
+
+    def __init__(self, pool: DevicePool, job: JobId, shown: tuple[str, ...] | None) -> None:
+        self._pool = pool
+        self._job = job
+        self.shown = shown
+
+    @classmethod
+    def assigned(cls, pool: DevicePool, job: JobId, n_devices: float, *, can_grow: bool) -> "JobDevices":
+        """Devices for a process that is to be started; raises `NoDeviceError`.
+
+        Parameters
+        ----------
+        can_grow
+            The process can be told to use others of those that it is shown. It is shown all then, its own ones first.
+        """
+        own = pool.assign(job, n_devices)
+        if not own:
+            return cls(pool, job, None)
+        return cls(pool, job, (*own, *(name for name in pool.ids if name not in own)) if can_grow else own)
+
+    @classmethod
+    def adopted(cls, pool: DevicePool, job: JobId, pid: int, n_devices: float, used: Sequence[int]) -> "JobDevices":
+        """Those of a process that another Punctual has started.
+
+        Parameters
+        ----------
+        used
+            Which of those that it is shown it was told to use; empty: all.
+        """
+        shown = _shown_to(pid) if n_devices > 0 else ()
+        if shown:
+            pool.restore(job, [shown[i] for i in used if i < len(shown)] or shown, n_devices)
+        return cls(pool, job, shown or None)
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """Those that the job has, counted among those that its process is shown."""
+        held = self._pool.held_by(self._job)
+        return tuple(i for i, name in enumerate(self.shown or ()) if name in held)
+
+    def grow(self, n_devices: float) -> None:
+        """Have at least so many; raises `NoDeviceError`."""
+        if n_devices > len(self.indices):
+            self._pool.assign(self._job, n_devices)
+
+    def shrink(self, n_devices: float, used: Sequence[int]) -> None:
+        """Have no more than so many, and of those that it has the ones that are `used`."""
+        if len(self.indices) > n_devices >= 1:
+            kept = sorted(self.indices, key=lambda i: i not in used)[: round(n_devices)]
+            self._pool.keep(self._job, [(self.shown or ())[i] for i in kept])
+
+
+def _shown_to(pid: int) -> tuple[str, ...]:
+    """The devices that a process was shown when it was started."""
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return ()
+    prefix = f"{VISIBLE_VARIABLE}=".encode()
+    shown = next((word[len(prefix) :].decode() for word in words if word.startswith(prefix)), "")
+    return tuple(name for name in shown.split(",") if name)
