@@ -4,14 +4,14 @@ A server is a process of an elastic training like a worker: forked, brought into
 also makes the sockets between each worker and each server. Nobody else can connect, so nobody has to say who it is. Between two
 generations a server keeps nothing: the first worker takes the state back and hands it to the servers that come next.
 
-=========== =================================================== ================================================
-from        message                                             answer
-=========== =================================================== ================================================
-first       `Hello`, once                                       none
-worker      `Push`, then the gradients                          `Stepped`, then the parameters, after the step
-first       `GiveState`                                         `SliceStates`, then the parameters
-worker      `StopPushing`                                             with `wants_state` as above, when all have left
-=========== =================================================== ================================================
+=========== =========================== =========================================================================
+from        message                     answer
+=========== =========================== =========================================================================
+first       `Hello`, once               none
+any worker  `Push`, then the gradients  `Stepped`, then the parameters, after the step
+first       `GiveState`                 `SliceStates`, then the parameters; if it leaves, when all others have left
+any other   `StopPushing`               none
+=========== =========================== =========================================================================
 
 Messages are pickled plainly: torch would send handles of memory that goes with its process.
 """
