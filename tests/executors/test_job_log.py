@@ -18,14 +18,12 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.waiting import PATIENCE_S
 
 from punctual.executors.local import job_log
 from punctual.executors.local.job_log import JobLog
 from punctual.executors.local.output import LogFollower
 from punctual.executors.local.progress_text import Count, ProgressText
-
-#: How long a test waits for what must come, in seconds.
-PATIENCE_S = 50.0
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 from tests.runtime import policies_that_fail
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import Event, PlanProposed
@@ -22,8 +23,6 @@ from punctual.models.all_reduce import AllReduce
 from punctual.runtime.planner import ProcessPlanner
 
 JOB, NODE = JobId("job"), NodeId("node")
-#: No test comes near it, however loaded the machine is.
-PATIENCE_S = 50.0
 
 
 @pytest.fixture
@@ -59,12 +58,7 @@ class Bench:
         return answer
 
     def ask_until(self, suffices: Callable[[PlanProposed], bool]) -> PlanProposed:
-        until_at = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until_at:
-            if suffices(answer := self.ask()):
-                return answer
-            time.sleep(0.05)
-        raise AssertionError(answer.cause)
+        return wait_until(self.ask, suffices)
 
     def pid(self) -> int:
         return int(self.trouble.with_suffix(".pid").read_text())
@@ -106,10 +100,7 @@ def is_gone(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    until_at = time.monotonic() + PATIENCE_S
-    while not is_gone(pid):
-        assert time.monotonic() < until_at, f"process {pid} is still there"
-        time.sleep(0.02)
+    wait_until(lambda: is_gone(pid))
 
 
 def test_the_policy_plans_in_another_process(make_bench: Callable[..., Bench]) -> None:
@@ -259,11 +250,8 @@ def test_it_ends_with_a_host_that_is_killed(hangs: bool, distribution: Path, tmp
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], root])}
     host = subprocess.Popen([sys.executable, "-c", program], env=environment)
     try:
-        until_at = time.monotonic() + PATIENCE_S
-        while not (written := trouble.with_suffix(".pid")).exists() or not written.read_text():
-            assert time.monotonic() < until_at
-            time.sleep(0.05)
-        pid = int(written.read_text())
+        written = trouble.with_suffix(".pid")
+        pid = int(wait_until(lambda: written.exists() and written.read_text()))
         assert not is_gone(pid)
     finally:
         host.kill()

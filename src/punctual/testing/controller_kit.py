@@ -19,7 +19,9 @@ from punctual.testing.readings import job_specs, reading_sequences
 from punctual.testing.worker_plant import Crew, CrewRun, run_crew
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
-_GENERATED = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors])
+_GENERATED = settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+)
 
 _SPEC = JobSpec(id=JobId("example"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=60.0)
 
