@@ -197,3 +197,36 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
     lines = done.stderr.splitlines()
     assert [line.split(":")[0].strip() for line in lines] == ["error", "got", "for", "to do"]
     return lines[1].split(":", 1)[1].strip()
+
+
+def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job")
+    run.kill()
+    run.wait()
+    keeper = json.loads((terminal.home / "runtime" / "live" / "job" / "job.keeper.json").read_text())
+    os.kill(keeper["pid"], signal.SIGKILL)
+    listed = wait_until(lambda: terminal.punctual("ps"), lambda listed: "interrupted" in listed.stdout)
+    assert "punctual attach job" in listed.stderr
+    assert refused(terminal.punctual("run", "--name", "job", "--", "true")) == "'job', which was interrupted"
+    terminal.go_on()
+    command = terminal.start("attach", "--json")
+    report = report_of(command)
+    assert (report["status"], report["steps_done"]) == ("finished", 200)
+    assert terminal.jobs() == []
+    assert "finished" in terminal.punctual("ps", "--all").stdout
+
+
+def test_a_job_is_taken_from_a_command_that_is_stopped(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job")
+    run.send_signal(signal.SIGSTOP)
+    try:
+        assert terminal.jobs() == [{"job": "job", "state": "silent"}]
+        command = attached(terminal, "job", "--json")
+    finally:
+        run.send_signal(signal.SIGCONT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 70
+    assert "another command has taken over" in errors
+    terminal.go_on()
+    report = report_of(command)
+    assert (report["status"], report["steps_done"]) == ("finished", 200)

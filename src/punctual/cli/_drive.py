@@ -198,7 +198,8 @@ def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
 
 
 def _last_words(outcome: Outcome, drawn: Path | None) -> str:
-    where = f"Why it got what it got: punctual why {outcome.job}; journal: {outcome.run.journal}"
+    run, job = outcome.run, outcome.job
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
 
@@ -217,6 +218,7 @@ def _report(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "workers": worker_fields(outcome.workers),
         "faults": [str(fault) for fault in outcome.faults],
         "journal": str(outcome.run.journal),
+        "output": str(outcome.run.log(outcome.job)),
     }
 
 

@@ -1,11 +1,11 @@
 """`punctual attach`: steer a job again whose command has died."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_silent
 from punctual.runtime.restore import resumed_host
@@ -16,10 +16,10 @@ _JOB = "Name of the job or its beginning; may be left out if there is only one t
 
 def attach(
     job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")] = False,
+    as_json: AsJson = False,
+    strict: Strict = False,
+    report: ReportFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Take over a job whose `punctual run` has died, or resume one that was interrupted, and bring it to its deadline."""
     target = _unsteered(job)

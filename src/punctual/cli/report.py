@@ -25,6 +25,8 @@ def report(
     if job is None:
         typer.echo(f"job {name}:", err=True)
     typer.echo(paragraph(summarize(messages, name)))
+    if target.run.log(name).exists():
+        typer.echo(f"output: {target.run.log(name)}")
     if out is not None:
         draw(out, messages, name)
         typer.echo(f"report: {out}")

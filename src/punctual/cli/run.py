@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec
 from punctual.core.loss import LossGoal
@@ -44,6 +45,14 @@ ControllerName = Annotated[
         show_default=False,
     ),
 ]
+Workers = Annotated[
+    str | None,
+    typer.Option(metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."),
+]
+Gpus = Annotated[
+    str | None,
+    typer.Option(metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."),
+]
 Until = Annotated[
     str | None,
     typer.Option(metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."),
@@ -58,6 +67,15 @@ CheckpointDir = Annotated[
         metavar="DIR", help="Where a program that uses `punctual.elastic` keeps checkpoints, and goes on from."
     ),
 ]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="How often in a row to start it again, from its checkpoint, after a failure. "
+        "[default: 3 with --checkpoint-dir, else 0]",
+        show_default=False,
+    ),
+]
 
 
 def run(
@@ -69,14 +87,8 @@ def run(
     cores: Annotated[
         str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
     ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."),
-    ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."),
-    ] = None,
+    workers: Workers = None,
+    gpus: Gpus = None,
     cores_per_worker: Annotated[
         str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
     ] = None,
@@ -94,16 +106,14 @@ def run(
     until: Until = None,
     steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
     checkpoint_dir: CheckpointDir = None,
-    retries: Annotated[
-        int | None, typer.Option(min=0, help="How often to start it again, from its checkpoint, after it was lost.")
-    ] = None,
+    retries: Retries = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")] = False,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")] = False,
+    as_json: AsJson = False,
+    strict: Strict = False,
+    report: ReportFile = None,
+    quiet: Quiet = False,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     started_at = process_started_at()

@@ -32,6 +32,8 @@ def why(
     messages, name = messages_of(target.run), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
+    if target.run.log(name).exists():
+        typer.echo(f"what it wrote: {target.run.log(name)}", err=True)
     for link in chain(messages, name, every=every)[-last:]:
         if as_json:
             typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))

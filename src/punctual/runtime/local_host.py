@@ -146,6 +146,10 @@ class LocalHost(Host):
         """What does not change while the job runs: names of its controller and of what enforces its grant."""
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
 
+    def told_facts(self, job: JobId) -> dict[str, Any]:
+        """The same for other processes, and the file with what the job writes."""
+        return {**self.facts(job), "output": str(self.run_folder.log(job))}
+
     def end_jobs(self, cause: str) -> None:
         """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.
 
@@ -230,7 +234,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
     with _planner(policy, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
-            with ControlSocket(state.run.socket, ControlHandler(host, host.facts).answer, take=take):
+            with ControlSocket(state.run.socket, ControlHandler(host, host.told_facts).answer, take=take):
                 yield host
             host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now

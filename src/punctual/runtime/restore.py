@@ -1,8 +1,11 @@
 """From a run whose host was killed, or hangs, to a host that goes on with its jobs."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
@@ -14,6 +17,7 @@ from punctual.core.story import Reason
 from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import in_force
+from punctual.executors.local.keeper import GRACE_S
 from punctual.executors.local.keeper_link import LEASE_S, Kept, take_over, takeover_socket_of
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.local_host import (
@@ -34,8 +38,12 @@ from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import PageError
 
+T = TypeVar("T")
+
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 _LOOK_S = 0.1
+#: How long the end of a job may take whose keeper was killed, if the keeper's guard is there to see to it.
+_ENDING_S_MAX = GRACE_S + 5.0
 
 
 @contextmanager
@@ -122,13 +130,13 @@ def _claimed(run: Run, jobs: list[JobId], claims: ExitStack, *, take: bool) -> d
     InvalidSpec
         Somebody else steers one.
     """
-    give_up_at = time.monotonic() + (LEASE_S + 1.0 if take else 0.0)
     kept: dict[JobId, Kept] = {}
     for job in jobs:
+        address = takeover_socket_of(run.runtime_dir, job)
         if run.keeper_pid(job) is None:
+            _await(partial(_is_gone, address), _ENDING_S_MAX)  # what was left of it is being ended
             continue
-        while (claim := take_over(takeover_socket_of(run.runtime_dir, job))) is None and time.monotonic() < give_up_at:
-            time.sleep(_LOOK_S)
+        claim = _await(partial(take_over, address), LEASE_S + 1.0 if take else 0.0)
         if claim is not None:
             kept[job] = claim
             claims.callback(claim.close)
@@ -138,6 +146,18 @@ def _claimed(run: Run, jobs: list[JobId], claims: ExitStack, *, take: bool) -> d
                 f"job '{job}'", "See `punctual ps` for what runs, and whether it is steered.",
             )  # fmt: skip
     return kept
+
+
+def _is_gone(file: Path) -> bool:
+    return not file.exists()
+
+
+def _await(look: Callable[[], T], most_s: float) -> T:
+    """What `look` returns: the first that is true, or the last within `most_s` seconds."""
+    give_up_at = time.monotonic() + most_s
+    while not (seen := look()) and time.monotonic() < give_up_at:
+        time.sleep(_LOOK_S)
+    return seen
 
 
 def _actuator(kept: dict[JobId, Kept], options: HostOptions) -> str | Choice:
