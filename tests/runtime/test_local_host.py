@@ -88,6 +88,14 @@ def test_a_name_is_given_once(host: LocalHost) -> None:
     assert [status.state for status in host.jobs()] == ["finished"]
 
 
+def test_jobs_of_two_hosts_cannot_have_one_name(host: LocalHost) -> None:
+    host.submit(submission("a"))
+    with local_host("another", PACED) as another, pytest.raises(InvalidSpec, match="a job of 'host' has"):
+        another.submit(submission("a"))
+    host.run(host.all_ended)
+    assert [run.name for run in known_runs()] == ["host"]
+
+
 def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output: Output) -> None:
     host.submit(submission("a", secret="s3cret"))
     host.run(host.all_ended)

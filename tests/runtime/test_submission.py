@@ -56,6 +56,21 @@ def test_a_worker_has_an_equal_part_of_the_machine() -> None:
     assert worker_in(workers(n_most=2, n_gpus_each=1), MACHINE) == Resources(cores=4, gpus=1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "n_retries"),
+    [
+        ({}, 0),
+        ({"checkpoint_dir": Path("/kept")}, None),
+        ({"n_retries": 5}, 5),
+        ({"n_retries": 5, "workers": workers()}, 5),
+    ],
+)
+def test_a_job_is_started_again_as_often_as_is_said_or_if_it_keeps_checkpoints(
+    changes: dict[str, object], n_retries: int | None
+) -> None:
+    assert spec(replace(REQUEST, **changes)).n_retries == n_retries  # type: ignore[arg-type]
+
+
 def test_a_job_may_use_a_part_of_a_gpu_all_the_time() -> None:
     declared = spec(replace(REQUEST, gpu_frac=0.5))
     assert (declared.floor.gpus, declared.ceiling.gpus, declared.worker) == (0.5, 0.5, None)

@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any
 
 from punctual import registry
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.lifecycle import ended_by
@@ -26,6 +27,7 @@ from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.planner import InlinePlanner, Planner, ProcessPlanner
 from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
 from punctual.store.sqlite import JournalTaken, SqliteJournal
 from punctual.store.state import dumps, loads
@@ -127,6 +129,15 @@ class LocalHost(Host):
         self.subscribe(self._record_end)
 
     def submit(self, submission: Submission) -> JobId:
+        """Have a job run.
+
+        Raises
+        ------
+        InvalidSpec
+            Another job of this user, here or of another host, has its name and has not ended; or nothing can be
+            written where runs live.
+        """
+        _check_name_is_free(submission.spec.id, self.run_folder)
         job = self._reserve(submission)
         try:
             with self._record_lock:
@@ -218,6 +229,15 @@ def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], 
             run.remove()
 
     return tidy
+
+
+def _check_name_is_free(job: JobId, run: Run) -> None:
+    for other in open_jobs():
+        if other.title == job and other.run != run:
+            raise InvalidSpec(
+                "`name` must be that of no job that has not ended", f"'{job}', which a job of '{other.run.name}' has",
+                f"job '{job}'", "Choose another name (`--name`).",
+            )  # fmt: skip
 
 
 def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:

@@ -70,7 +70,7 @@ class JobRequest:
     argv
         The program and its arguments.
     submitted_at
-        Instant from which the deadline counts.
+        Instant from which the deadline counts, on the clock of the host.
     deadline_s
         Seconds from `submitted_at`; None: no deadline.
     cwd
