@@ -14,7 +14,7 @@ from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
 from punctual.sim.workload import Elastic, MeasuredTables, sim_jobs
 from punctual.traces import TraceJob, read
-from punctual.traces.deadlines import Keep, Rule, UniformSlack, assign
+from punctual.traces.deadlines import DeadlineRule, Keep, UniformSlack, assign
 from punctual.traces.generators.modelarts_like import ModelartsLike
 from punctual.traces.load import rescaled
 from punctual.traces.order import normalized
@@ -35,7 +35,7 @@ class World:
     devices_per_node: int
     file: str = ""
     tables: str = ""
-    deadlines: Rule = _SLACK
+    deadlines: DeadlineRule = _SLACK
 
 
 #: Loads are reached by drawing arrivals together or apart; jobs longer than two days are left out of slices.

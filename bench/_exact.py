@@ -23,7 +23,7 @@ def exact_knapsack(
     A run that is ended by `time_limit_s` is not reproducible.
     """
     value = value_table(values, None)
-    cost = cost_table(costs, value.shape, whole=True)
+    cost = cost_table(costs, value.shape, integral=True)
     return _solved(cost[:, :, None], value, np.array([float(capacity)]), gap_limit, time_limit_s)
 
 
@@ -33,7 +33,7 @@ def exact_vector_knapsack(
     """The problem of `punctual.optim.vector_knapsack.solve_vector_knapsack`, with the same arguments."""
     value = value_table(values, None)
     capacity = np.asarray(capacities, dtype=np.float64)
-    cost = cost_table(costs, (*value.shape, len(capacity)), whole=False)
+    cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)
     return _solved(cost, value, capacity, gap_limit, time_limit_s)
 
 

@@ -11,11 +11,11 @@ from punctual import registry
 from punctual.core.protocols import Policy
 from punctual.core.speed import Shape
 from punctual.metrics.cluster import ClusterRecord
-from punctual.sim.choice import Choice
+from punctual.sim.choice import PlugInChoice
 from punctual.sim.hardware import NodeGroup, n_devices, nodes_of, parsed_cluster
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
-from punctual.sim.workload import Elastic, Rigid, Rule
+from punctual.sim.workload import Elastic, Rigid, ScalingRule
 from punctual.traces import TraceJob
 from punctual.traces.deadlines import Chronus, UniformSlack, assign
 from punctual.traces.generators.modelarts_like import ModelartsLike
@@ -48,7 +48,7 @@ class Workload:
 
     name: str
     traces: Callable[[int, float | None], list[TraceJob]]
-    rule: Callable[[], Rule]
+    rule: Callable[[], ScalingRule]
     cluster: str
     loads: tuple[float | None, ...]
     seeds: tuple[int, ...]
@@ -94,15 +94,15 @@ def generated(seed: int, load: float | None) -> list[TraceJob]:
     return list(ModelartsLike(n_jobs=1000, load=load or 1.0, n_devices=256).jobs(seed))
 
 
-def _measured(folder: str, per_node: int) -> Callable[[], Rule]:
+def _measured(folder: str, per_node: int) -> Callable[[], ScalingRule]:
     return lambda: replace(tables_of(folder, per_node), startup_s=STARTUP_S, resize_cost_s=RESIZE_S)
 
 
-def _rigid() -> Rule:
+def _rigid() -> ScalingRule:
     return Rigid(startup_s=STARTUP_S)
 
 
-def _elastic() -> Rule:
+def _elastic() -> ScalingRule:
     return Elastic(startup_s=STARTUP_S, resize_cost_s=RESIZE_S)
 
 
@@ -177,7 +177,7 @@ def with_counts(job: SimJob, counts: tuple[int, ...]) -> SimJob:
 
 
 def policy_of(text: str) -> Policy:
-    choice = Choice.model_validate(text)
+    choice = PlugInChoice.model_validate(text)
     policy: Policy = registry.load("policies", choice.name)(**choice.parameters)
     return policy
 

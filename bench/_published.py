@@ -22,7 +22,7 @@ from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.sim.job import SimJob
 from punctual.sim.truth import ByDevice, Constant, Measured
-from punctual.sim.workload import Elastic, MeasuredTables, Rigid, Rule
+from punctual.sim.workload import Elastic, MeasuredTables, Rigid, ScalingRule
 from punctual.traces import TraceJob, read
 from punctual.traces.order import normalized
 
@@ -70,7 +70,7 @@ class Published:
         return f"{self.simulator}, {self.trace}: {self.theirs}"
 
 
-def by_rule(path: str, rule: Callable[[], Rule]) -> Callable[[], Iterator[SimJob]]:
+def by_rule(path: str, rule: Callable[[], ScalingRule]) -> Callable[[], Iterator[SimJob]]:
     """The jobs of a trace file by a rule of scaling; both are read only when the jobs are asked for."""
 
     def jobs() -> Iterator[SimJob]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim.frieze_clarke import Packing, exact_packing, frieze_clarke
+from punctual.optim.frieze_clarke import AdmittedJobs, exact_packing, frieze_clarke
 
 TINY = settings(max_examples=40, deadline=None)
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -31,7 +31,7 @@ def best(problem: Problem) -> float:
     return float((choices @ profits)[(choices @ costs <= capacities).all(axis=1)].max())
 
 
-def assert_is_a_packing(problem: Problem, packing: Packing) -> None:
+def assert_is_a_packing(problem: Problem, packing: AdmittedJobs) -> None:
     profits, costs, capacities = problem
     assert (costs[packing.admitted].sum(axis=0) <= capacities + 1e-9).all()
     assert packing.value == pytest.approx(profits[packing.admitted].sum())

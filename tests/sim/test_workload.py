@@ -15,7 +15,7 @@ from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
-from punctual.sim.workload import RULES, CoreShares, Elastic, MeasuredTables, Rigid, Rule, sim_jobs
+from punctual.sim.workload import RULES, CoreShares, Elastic, MeasuredTables, Rigid, ScalingRule, sim_jobs
 from punctual.traces import TraceJob
 
 TRACE = TraceJob(
@@ -44,7 +44,7 @@ def run_s(job: SimJob, n: int, n_nodes: int = 1, device: str = "") -> float:
 
 @pytest.mark.parametrize("steps", [None, 5_000.0])
 @pytest.mark.parametrize("rule", [Rigid(), Elastic(), Elastic(counts="all", communication_frac=0.1)])
-def test_with_what_it_had_a_job_takes_what_it_took(rule: Rule, steps: float | None) -> None:
+def test_with_what_it_had_a_job_takes_what_it_took(rule: ScalingRule, steps: float | None) -> None:
     for n_gpus in (1, 3, 8, 16):
         job = rule.job(replace(TRACE, n_gpus=n_gpus, work_steps=steps))
         assert run_s(job, n_gpus, n_nodes=-(-n_gpus // 8)) == pytest.approx(600.0)

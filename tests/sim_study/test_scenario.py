@@ -8,7 +8,7 @@ import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.sim.choice import Choice
+from punctual.sim.choice import PlugInChoice
 from punctual.sim.hardware import PLENTY_CORES, NodeGroup, n_devices, nodes_of
 from punctual.sim.scenario import DEFAULT_LOAD, DEFAULT_N_JOBS, Scenario, toml_of
 
@@ -52,7 +52,7 @@ def test_parameters_by_place_and_by_name_are_the_same(text: str) -> None:
     ],
 )
 def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[str, Any]) -> None:
-    assert Choice.model_validate(text).parameters == parameters
+    assert PlugInChoice.model_validate(text).parameters == parameters
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario
-from punctual.sim.study import Progress, Study
+from punctual.sim.study import Study, StudyProgress
 
 SMALL: dict[str, Any] = {
     "policies": ["fifo", "shortest-remaining"], "seeds": 2, "cluster": "2x4", "deadlines": "uniform:1.2,4",
@@ -21,8 +21,8 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(out: Path, n_processes: int = 1, **keys: Any) -> tuple[Result, list[Progress]]:
-    told: list[Progress] = []
+def run(out: Path, n_processes: int = 1, **keys: Any) -> tuple[Result, list[StudyProgress]]:
+    told: list[StudyProgress] = []
     result = Study(Scenario.of({**SMALL, **keys}), out).run(n_processes=n_processes, tell=told.append)
     return result, told
 
@@ -125,7 +125,7 @@ def test_a_trace_counts_by_its_contents(tmp_path: Path) -> None:
 
 
 def test_an_interruption_leaves_what_is_finished_and_nothing_else(tmp_path: Path) -> None:
-    def interrupt(progress: Progress) -> None:
+    def interrupt(progress: StudyProgress) -> None:
         if progress.n_done == 1 and progress.done_frac > 0.3:
             raise KeyboardInterrupt
 

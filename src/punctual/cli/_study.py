@@ -16,7 +16,7 @@ from punctual.runtime.capacity import usable_cores
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with_paths
-from punctual.sim.study import Progress, Study
+from punctual.sim.study import Study, StudyProgress
 
 EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
@@ -121,7 +121,7 @@ def _n_processes(wishes: Wishes) -> int:
 
 
 @contextmanager
-def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
+def _bar(*, shown: bool) -> Iterator[Callable[[StudyProgress], None] | None]:
     """A progress bar with the time left, on standard error and only on a terminal."""
     if not shown or not sys.stderr.isatty():
         yield None
@@ -140,7 +140,7 @@ def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         line = bar.add_task("simulating", total=1.0)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: StudyProgress) -> None:
             text = f"{progress.n_done} of {progress.n_runs} runs"
             bar.update(line, completed=progress.done_frac, description=text)
 

@@ -149,7 +149,7 @@ def pooled_interval(
 
 
 def paired_difference(
-    one: Mapping[K, float],
+    base: Mapping[K, float],
     other: Mapping[K, float],
     *,
     seed: int,
@@ -181,12 +181,12 @@ def paired_difference(
     *Formula.* dᵢ = otherᵢ − oneᵢ, or the sum of these over group i. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
     that is at most `n_resamples`, otherwise (1 + hits)/(1 + B) over B = `n_resamples` random ones.
     """
-    keys = sorted(one.keys() & other.keys(), key=str)
-    differences = _finite([other[key] - one[key] for key in keys], "the differences of two runs")
+    keys = sorted(base.keys() & other.keys(), key=str)
+    differences = _finite([other[key] - base[key] for key in keys], "the differences of two runs")
     groups = None if group is None else _grouped(differences, [group(key) for key in keys])
     return PairedDifference(
         n=len(keys),
-        n_left_out=len(one.keys() ^ other.keys()),
+        n_left_out=len(base.keys() ^ other.keys()),
         n_lower=int((differences < 0).sum()),
         n_higher=int((differences > 0).sum()),
         mean=(

@@ -222,8 +222,8 @@ class JobCourse:
         return max(1.0, over_life_s / life_s) if life_s > 0 else 1.0
 
 
-def differs(one: Allocation, other: Allocation) -> bool:
+def differs(before: Allocation, after: Allocation) -> bool:
     """Whether the two lie on other nodes, or differ by more than rounding."""
-    if one.keys() != other.keys():
+    if before.keys() != after.keys():
         return True
-    return any(not (amount.fits_in(other[node]) and other[node].fits_in(amount)) for node, amount in one.items())
+    return any(not (amount.fits_in(after[node]) and after[node].fits_in(amount)) for node, amount in before.items())

@@ -120,9 +120,9 @@ def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
     return thinned
 
 
-def _joined(one: _Piece, other: _Piece) -> _Piece:
+def _joined(piece: _Piece, other: _Piece) -> _Piece:
     _, area, low, high = other
-    return _Piece(one.at, one.area + area, min(one.low, low), max(one.high, high))
+    return _Piece(piece.at, piece.area + area, min(piece.low, low), max(piece.high, high))
 
 
 def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:

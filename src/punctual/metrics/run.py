@@ -153,10 +153,12 @@ def series(messages: Iterable[Message], job: JobId) -> RunSeries:
     course = _read(messages, job)
     since = course.submitted_at
     return RunSeries(
-        progress=tuple((one.at - since, _done_frac(one, course)) for one in course.readings),
+        progress=tuple((entry.at - since, _done_frac(entry, course)) for entry in course.readings),
         grant=tuple((at - since, cores) for at, cores in course.grants),
         usage=tuple(_usage(course)),
-        deadlines=tuple((one.at - since, one.deadline_s) for one in course.deadlines if one.deadline_s is not None),
+        deadlines=tuple(
+            (entry.at - since, entry.deadline_s) for entry in course.deadlines if entry.deadline_s is not None
+        ),
         forecasts=tuple((at - since, finish_s) for at, finish_s in course.forecasts),
     )
 
@@ -266,7 +268,9 @@ class _Course:
             return landed_at
         if self.ended is not None:
             return self.ended.at
-        return max([self.submitted_at, *(at for at, _ in self.grants[-1:]), *(one.at for one in self.readings[-1:])])
+        return max(
+            [self.submitted_at, *(at for at, _ in self.grants[-1:]), *(entry.at for entry in self.readings[-1:])]
+        )
 
 
 def _read(messages: Iterable[Message], job: JobId) -> _Course:
@@ -314,7 +318,7 @@ def _summary(course: _Course) -> RunSummary:
 def _deadline_in_force(course: _Course) -> float | None:
     """The last deadline set before landing: one moved afterwards says nothing about the run."""
     last_at = course.last_at()
-    in_force = [one for one in course.deadlines if one.at <= last_at] or course.deadlines[:1]
+    in_force = [entry for entry in course.deadlines if entry.at <= last_at] or course.deadlines[:1]
     return in_force[-1].deadline_s
 
 
@@ -327,7 +331,7 @@ def _on_time(deviation_s: float | None, deadline_s: float | None, *, ended: bool
 
 
 def _steps_total(course: _Course) -> float | None:
-    reported = [one.steps_total for one in course.readings if one.steps_total is not None]
+    reported = [entry.steps_total for entry in course.readings if entry.steps_total is not None]
     declared = course.spec.work_steps if course.spec else None
     return reported[-1] if reported else declared
 

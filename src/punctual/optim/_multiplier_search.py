@@ -111,8 +111,8 @@ def _cheapest(cost: FloatArray, value: FloatArray) -> IntArray:
     """The cheapest configuration of each job, the most valuable of several."""
     usable = np.where(value > -inf, cost, inf)
     is_least = usable == usable.min(axis=1)[:, None]
-    found: IntArray = np.where(is_least, value, -inf).argmax(axis=1)
-    return found
+    columns: IntArray = np.where(is_least, value, -inf).argmax(axis=1)
+    return columns
 
 
 def _ends(reduced: FloatArray, cost: FloatArray, tolerance: float) -> tuple[IntArray, IntArray]:

@@ -26,10 +26,10 @@ def value_table(values: ArrayLike, allowed: ArrayLike | None) -> FloatArray:
     return np.where(_spread(mask, table.shape, "allowed"), table, -inf)
 
 
-def cost_table(costs: ArrayLike, shape: tuple[int, ...], *, whole: bool) -> FloatArray:
+def cost_table(costs: ArrayLike, shape: tuple[int, ...], *, integral: bool) -> FloatArray:
     """`costs` spread to `shape`; if they must be `whole`, the array has to be one of integers."""
     table = np.asarray(costs)
-    if whole:
+    if integral:
         require(
             table.dtype.kind in "iu" or not table.size,
             "`costs` must be integers", f"{table.dtype}", "Count in whole units: devices, or megabytes.",

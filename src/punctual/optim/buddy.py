@@ -64,7 +64,7 @@ def moves_for(
     on_one = max((n_fitting(worker, room) for room in capacity.values()), default=0)
     if on_one == 0:
         return None
-    yard = _Yard(dict(free), {node: list(found) for node, found in blocks.items()})
+    yard = _Yard(dict(free), {node: list(to_move) for node, to_move in blocks.items()})
     n_whole, rest = divmod(n_workers, on_one)
     used: frozenset[NodeId] = frozenset()
     for n in [on_one] * n_whole + [rest] * bool(rest):
@@ -91,40 +91,42 @@ class _Yard(Generic[B]):
         fits = [node for node in nodes if amount.fits_in(rooms[node])]
         if fits:
             return min(fits, key=lambda node: (_size(rooms[node]), node))
-        chosen = [(node, found) for node in nodes if (found := self._to_clear(node, rooms[node], amount))]
-        for node, found in sorted(chosen, key=lambda pair: (_size(total(one.amount for one in pair[1])), pair[0])):
-            if self._clear(node, found, closed | {node}):
+        chosen = [(node, to_move) for node in nodes if (to_move := self._to_clear(node, rooms[node], amount))]
+        for node, to_move in sorted(
+            chosen, key=lambda pair: (_size(total(block.amount for block in pair[1])), pair[0])
+        ):
+            if self._clear(node, to_move, closed | {node}):
                 return node
         return None
 
     def _to_clear(self, node: NodeId, room: Resources, amount: Resources) -> list[Block[B]]:
         """The smallest blocks of the node that leave room for the amount, all of them smaller; empty if there are none."""
-        smaller = [one for one in self._blocks.get(node, []) if _size(one.amount) < _size(amount)]
+        smaller = [block for block in self._blocks.get(node, []) if _size(block.amount) < _size(amount)]
         chosen = list[Block[B]]()
-        for one in sorted(smaller, key=lambda one: _size(one.amount)):
-            room = room + one.amount
-            chosen.append(one)
+        for block in sorted(smaller, key=lambda block: _size(block.amount)):
+            room = room + block.amount
+            chosen.append(block)
             if amount.fits_in(room):
                 return chosen
         return []
 
-    def _clear(self, node: NodeId, found: list[Block[B]], closed: frozenset[NodeId]) -> bool:
+    def _clear(self, node: NodeId, to_move: list[Block[B]], closed: frozenset[NodeId]) -> bool:
         """Move the blocks elsewhere, the largest first; False, and nothing has moved, if one finds no room."""
         before = dict(self._free), {name: list(blocks) for name, blocks in self._blocks.items()}, list(self.moves)
-        for one in reversed(found):
-            target = self.room_for(one.amount, closed, {})
+        for block in reversed(to_move):
+            target = self.room_for(block.amount, closed, {})
             if target is None:
                 self._free, self._blocks, self.moves = before
                 return False
-            self._move(one, target)
+            self._move(block, target)
         return True
 
-    def _move(self, one: Block[B], target: NodeId) -> None:
-        self._blocks[one.node].remove(one)
-        self._free[one.node] = self._free[one.node] + one.amount
-        self._free[target] = self._free[target] - one.amount
+    def _move(self, block: Block[B], target: NodeId) -> None:
+        self._blocks[block.node].remove(block)
+        self._free[block.node] = self._free[block.node] + block.amount
+        self._free[target] = self._free[target] - block.amount
         # It stays where it is now: moving it twice would be two restarts for one.
-        self.moves.append((one, target))
+        self.moves.append((block, target))
 
 
 def _size(amount: Resources) -> tuple[float, float, int]:

@@ -20,7 +20,7 @@ _PROVEN_FRAC = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Packing:
+class AdmittedJobs:
     """Which of the jobs are admitted.
 
     Attributes
@@ -48,7 +48,7 @@ class Packing:
         return relative_gap(self.value, self.bound)
 
 
-def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> Packing:
+def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> AdmittedJobs:
     """Fix each small subset of jobs, fill the rest by a linear programme, round it down; keep the best.
 
     The published way to choose the admitted jobs; `exact_packing` is better.
@@ -66,7 +66,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
     Returns
     -------
-    Packing
+    AdmittedJobs
         `bound` is the linear relaxation.
 
     Raises
@@ -111,7 +111,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
 def exact_packing(
     profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, gap_limit: float = 0.0, time_limit_s: float = np.inf
-) -> Packing:
+) -> AdmittedJobs:
     """The most profitable jobs that fit, by branch and bound (HiGHS).
 
     Parameters
@@ -125,7 +125,7 @@ def exact_packing(
 
     Returns
     -------
-    Packing
+    AdmittedJobs
         partial if the time ran out first.
 
     Raises
@@ -142,13 +142,13 @@ def exact_packing(
     if not len(profit):
         return _packing(profit, np.zeros(0, dtype=bool), 0.0, 0)
     options = {"mip_rel_gap": gap_limit} | ({"time_limit": time_limit_s} if np.isfinite(time_limit_s) else {})
-    found = milp(
+    answer = milp(
         -profit, constraints=LinearConstraint(cost.T, -np.inf, capacity), integrality=np.ones(len(profit)),
         bounds=Bounds(0, 1), options=options,
     )  # fmt: skip
-    admitted = np.zeros(len(profit), dtype=bool) if found.x is None else found.x > 0.5
-    bound = float(profit.sum()) if found.mip_dual_bound is None else -float(found.mip_dual_bound)
-    return _packing(profit, admitted, bound, int(found.mip_node_count or 0), gap_limit)
+    admitted = np.zeros(len(profit), dtype=bool) if answer.x is None else answer.x > 0.5
+    bound = float(profit.sum()) if answer.mip_dual_bound is None else -float(answer.mip_dual_bound)
+    return _packing(profit, admitted, bound, int(answer.mip_node_count or 0), gap_limit)
 
 
 def _subsets(n: int, size: int) -> Iterator[tuple[int, ...]]:
@@ -165,21 +165,21 @@ def _relaxed(
     if not open_to.any():
         return base, fixed
     # The dual simplex method: its solution is basic, which the guarantee needs.
-    found = linprog(-profit[open_to], A_ub=cost[open_to].T, b_ub=left, bounds=(0, 1), method="highs-ds")
+    answer = linprog(-profit[open_to], A_ub=cost[open_to].T, b_ub=left, bounds=(0, 1), method="highs-ds")
     rounded = fixed.copy()
-    rounded[np.flatnonzero(open_to)[found.x >= _WHOLE]] = True
-    return base - float(found.fun), rounded
+    rounded[np.flatnonzero(open_to)[answer.x >= _WHOLE]] = True
+    return base - float(answer.fun), rounded
 
 
 def _packing(
     profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0
-) -> Packing:
+) -> AdmittedJobs:
     value = float(profit[admitted].sum())
     bound = max(bound, value)
     if bound - value <= _PROVEN_FRAC * bound:
         bound = value
     status = status_of(value, bound, gap_limit)
-    return Packing(status=status, value=value, bound=bound, admitted=admitted, n_programmes=n_programmes)
+    return AdmittedJobs(status=status, value=value, bound=bound, admitted=admitted, n_programmes=n_programmes)
 
 
 def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -94,7 +94,7 @@ def solve_knapsack(
     ([2, 2], 9.0, 'optimal')
     """
     value = value_table(values, allowed)
-    cost = cost_table(costs, value.shape, whole=True)
+    cost = cost_table(costs, value.shape, integral=True)
     _check(capacity, gap_limit, multiplier)
     if not len(value):
         return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, 0.0, 0.0)
@@ -164,12 +164,12 @@ def _improve(
     n_candidates, n_rounds = _N_CANDIDATES, search.n_rounds
     # A multiplier of 0 leaves nothing to gain but rounding.
     while search.multiplier > 0 and relative_gap(best, bound) > limit:
-        found = core.run(lagrangian - best, n_candidates, n_states_max)
+        searched = core.run(lagrangian - best, n_candidates, n_states_max)
         n_rounds += 1
-        if found.choices is not None and choice_sum(value, found.choices) > best:
-            choices, best = found.choices, float(choice_sum(value, found.choices))
-        bound = min(bound, max(best, lagrangian - found.least_missing))
-        if found.least_missing == inf or found.limited:
+        if searched.choices is not None and choice_sum(value, searched.choices) > best:
+            choices, best = searched.choices, float(choice_sum(value, searched.choices))
+        bound = min(bound, max(best, lagrangian - searched.least_missing))
+        if searched.least_missing == inf or searched.limited:
             break
         n_candidates *= _GROWTH
     return _solution(choices, best, bound, search.multiplier, limit, n_rounds)

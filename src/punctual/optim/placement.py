@@ -137,14 +137,14 @@ class Rooms:
 
     def tightest(self, amount: Resources, n: int = 1, but: Container[NodeId] = ()) -> list[NodeId]:
         """The `n` nodes with the least room that is enough for `amount` each, none of `but`; fewer if there are."""
-        found: list[NodeId] = []
+        placed: list[NodeId] = []
         for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0)), None):
             nodes = self._nodes[size]
             if amount.fits_in(self.free[nodes[0]]):
-                found += islice((node for node in nodes if node not in but), n - len(found))
-                if len(found) == n:
+                placed += islice((node for node in nodes if node not in but), n - len(placed))
+                if len(placed) == n:
                     break
-        return found
+        return placed
 
 
 def place_evenly(
@@ -191,9 +191,9 @@ def place_evenly(
     fewest = _fewest(worker * n_workers + server * n_servers, rooms.largest())
     most = min(n_workers + n_servers, len(rooms), len(rooms) if n_nodes_most is None else n_nodes_most)
     for n_nodes in range(fewest, most + 1):
-        found = _parts_on(_even_parts(n_workers, worker, n_servers, server, n_nodes), rooms)
-        if found is not None:
-            return found
+        placed = _parts_on(_even_parts(n_workers, worker, n_servers, server, n_nodes), rooms)
+        if placed is not None:
+            return placed
     return None
 
 
@@ -218,7 +218,7 @@ def _size(amount: Resources) -> _Size:
 def _fewest(amount: Resources, largest: Resources) -> int:
     """No fewer nodes than this can hold the amount."""
     pairs = ((amount.gpus, largest.gpus), (amount.cores, largest.cores), (amount.memory_bytes, largest.memory_bytes))
-    return max([ceil(whole / most - TOLERANCE) for whole, most in pairs if most > 0], default=1) or 1
+    return max([ceil(needed / most - TOLERANCE) for needed, most in pairs if most > 0], default=1) or 1
 
 
 #: An amount, and how many nodes take it.

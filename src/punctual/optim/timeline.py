@@ -263,8 +263,8 @@ class Timeline:
 
     def _caps(self, levels: Levels, n_spans: int) -> IntArray:
         """The largest level that is free in each span."""
-        found = np.searchsorted(levels.amounts, self.free[:n_spans] + _ROOM_TOLERANCE, side="right") - 1
-        return np.maximum(found, 0)
+        columns = np.searchsorted(levels.amounts, self.free[:n_spans] + _ROOM_TOLERANCE, side="right") - 1
+        return np.maximum(columns, 0)
 
     def _share(self, levels: Levels, columns: IntArray, lengths_s: FloatArray, work: float) -> Share:
         """The job in these columns until its work is done."""

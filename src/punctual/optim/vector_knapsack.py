@@ -84,7 +84,7 @@ def solve_vector_knapsack(
     """
     value = value_table(values, allowed)
     capacity = _capacities(capacities)
-    cost = cost_table(costs, (*value.shape, len(capacity)), whole=False)
+    cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)
     require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 0.01.")
     start = _start(multipliers, capacity)
     if not len(value):

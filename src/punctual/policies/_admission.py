@@ -14,7 +14,7 @@ from punctual.core.story import Reason
 from punctual.optim.timeline import Levels, Share, Timeline
 from punctual.policies._jobs import Size, span_text
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._reservations import Request, ReservationLedger
+from punctual.policies._reservations import ReservationLedger, ReservationRequest
 
 #: A finish this much behind the deadline is rounding: of instants, which are large numbers.
 _ROUNDING_S = 1e-6
@@ -57,7 +57,8 @@ class Admission:
             (kind, has): room.gpus if has else room.cores for kind, room in kinds.items() for has in (True, False)
         }
         ledgers = {
-            pool: ReservationLedger[Request](Timeline.of(amount), _ROUNDING_S) for pool, amount in amounts.items()
+            pool: ReservationLedger[ReservationRequest](Timeline.of(amount), _ROUNDING_S)
+            for pool, amount in amounts.items()
         }
         known = (*snapshot.holding, *(view for view in snapshot.waiting if not self._is_new(view)))
         requests = [request for view in known if (request := self._request(view)) is not None]
@@ -74,7 +75,7 @@ class Admission:
             else:
                 self._declines[view.spec.id] = _refusal(request, after.late - before.late)
 
-    def _request(self, view: JobView) -> Request | None:
+    def _request(self, view: JobView) -> ReservationRequest | None:
         """How many devices the job takes of which kind of nodes, for how long; None if it is not counted with."""
         builder, wanted = self._builder, self._builder.hardware.request(view, self._size)
         if view.deadline_at is None or wanted is None or view.status == "stopping":
@@ -89,7 +90,7 @@ class Admission:
         if rate_sps <= 0 or not steps:
             return None
         levels = Levels.of([float(wanted.amount.gpus or wanted.amount.cores)], [rate_sps])
-        return Request(
+        return ReservationRequest(
             id=view.spec.id,
             submitted_at=view.submitted_at,
             pool=(kind, bool(view.spec.ceiling.gpus)),
@@ -99,13 +100,13 @@ class Admission:
         )
 
 
-def _soonest(timeline: Timeline, request: Request) -> tuple[Timeline, Share]:
+def _soonest(timeline: Timeline, request: ReservationRequest) -> tuple[Timeline, Share]:
     """Each job runs as soon as its devices are free; one that never fits takes nothing."""
     share = timeline.soonest(request.levels, request.work)
     return timeline, share if share.end_s < inf else Share(share.starts_s[:1], np.zeros(1), inf)
 
 
-def _refusal(request: Request, late: set[JobId]) -> Reason:
+def _refusal(request: ReservationRequest, late: set[JobId]) -> Reason:
     who = "it" if request.id in late else f"'{min(late)}'"
     alone_s = request.work / float(request.levels.rates[1])
     facts = {"until_s": request.until_s, "alone_s": alone_s, "n_late": float(len(late))}

@@ -14,7 +14,7 @@ from punctual.optim.timeline import Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._configurations import Pool
 from punctual.policies._jobs import is_protected, span_text
-from punctual.policies._reservations import Request, ReservationLedger
+from punctual.policies._reservations import ReservationLedger, ReservationRequest
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
 _N_NEW_MAX = 3
@@ -47,7 +47,7 @@ class Claim:
         Whether it is promised an end of its waiting, not its deadline.
     """
 
-    requests: Sequence[Request]
+    requests: Sequence[ReservationRequest]
     due_at: float
     promised: bool
     overdue: bool
@@ -106,7 +106,7 @@ class AdmissionControl:
         }  # of a few devices, one
         #: Ends of the spans of time that the plan distinguishes.
         self._ends_s: list[float] = []
-        self._ledgers: dict[Pool, ReservationLedger[Request]] = {}
+        self._ledgers: dict[Pool, ReservationLedger[ReservationRequest]] = {}
         self._promise()
         #: What each promised job holds in each span, and of which pool.
         self._promises: dict[JobId, tuple[Pool, FloatArray]] = {
@@ -200,7 +200,7 @@ class AdmissionControl:
         own = (request for request in claim.requests if request.pool in self._ledgers)
         return any(self._ledgers[request.pool].reserve(request, self._cheapest) for request in own)
 
-    def _cheapest(self, timeline: Timeline, request: Request) -> tuple[Timeline, Share] | None:
+    def _cheapest(self, timeline: Timeline, request: ReservationRequest) -> tuple[Timeline, Share] | None:
         share = timeline.cheapest_share(request.levels, request.work, request.until_s, late=self._late)
         return None if share is None else (timeline, share)
 
@@ -262,7 +262,7 @@ class AdmissionControl:
             return None
         view, within_s = candidate.view, max(until_s, 1e-3)
         requests = [
-            Request(
+            ReservationRequest(
                 id=candidate.id,
                 submitted_at=view.submitted_at,
                 pool=pool,

@@ -11,7 +11,7 @@ from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
 from punctual.optim.timeline import Levels
-from punctual.policies._hardware import Hardware, Speed
+from punctual.policies._hardware import Hardware, JobRates
 
 #: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
 PARTS_PER_CORE = 16
@@ -104,7 +104,7 @@ def configurations_of(hardware: Hardware, view: JobView) -> Configurations | Non
 
 
 def _configurations(
-    hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]
+    hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
 ) -> Configurations | None:
     columns: list[tuple[str, int, float, float]] = []
     for kind in hardware.kinds:
@@ -132,7 +132,9 @@ def _configurations(
     )
 
 
-def _of_kind(speed: Speed, worker: Resources, kind: str, counts: Sequence[int]) -> list[tuple[str, int, float, float]]:
+def _of_kind(
+    speed: JobRates, worker: Resources, kind: str, counts: Sequence[int]
+) -> list[tuple[str, int, float, float]]:
     """Kind, workers, rate and its deviation for each of `counts` with which the job runs, as far as anything is known.
 
     Where only other numbers were measured, fewer workers are taken to be slower in proportion, and more of them to
@@ -154,7 +156,7 @@ def _of_kind(speed: Speed, worker: Resources, kind: str, counts: Sequence[int]) 
 
 
 def _guesses(
-    hardware: Hardware, speed: Speed, worker: Resources, counts: Sequence[int]
+    hardware: Hardware, speed: JobRates, worker: Resources, counts: Sequence[int]
 ) -> list[tuple[str, int, float, float]]:
     """Of a job of which nothing is known: as fast as it has workers, on every kind that it may run on."""
     return [

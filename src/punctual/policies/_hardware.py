@@ -47,7 +47,7 @@ class Remembered(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RigidRequest:
     """What a job asks for as a whole: `n` times `worker`; a job without workers asks for one amount."""
 
     n: int
@@ -87,9 +87,9 @@ class Hardware:
         self.end_at = Remembered(_end_at)
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
-        self._speeds: dict[tuple[int, int, int], tuple[object, Speed]] = {}
+        self._speeds: dict[tuple[int, int, int], tuple[object, JobRates]] = {}
 
-    def speed(self, view: JobView) -> "Speed":
+    def speed(self, view: JobView) -> "JobRates":
         """How fast the job runs here; the same object as long as no more is known of it."""
         spec, curve = view.spec, view.curve
         model, state = (curve.model, curve.state) if curve else (None, None)
@@ -98,7 +98,7 @@ class Hardware:
             return known[1]
         if len(self._speeds) >= _N_REMEMBERED_MAX:
             self._speeds.clear()
-        speed = Speed(view, self)
+        speed = JobRates(view, self)
         self._speeds[id(spec), id(model), id(state)] = (spec, model, state), speed
         return speed
 
@@ -112,7 +112,7 @@ class Hardware:
         # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
         return max([n_fitting(worker, room) for room in self.room_sizes[kind]], default=0)
 
-    def request(self, view: JobView, size: Size) -> Request | None:
+    def request(self, view: JobView, size: Size) -> RigidRequest | None:
         """What a policy that does not resize gives the job; None if that is more than there is."""
         return self.largest(view) if size == "largest" else self.smallest(view)
 
@@ -168,24 +168,24 @@ class Hardware:
     def _n_of_kind(self, worker: Resources, kind: str) -> int:
         return sum([n_fitting(worker, room) * n_nodes for room, n_nodes in self.room_sizes[kind].items()])
 
-    def _largest(self, view: JobView) -> Request | None:
+    def _largest(self, view: JobView) -> RigidRequest | None:
         counts = self.counts(view.spec)
         return self._request(view, counts[-1] if counts else 0, self.amount)
 
-    def _smallest(self, view: JobView) -> Request | None:
+    def _smallest(self, view: JobView) -> RigidRequest | None:
         counts = self.counts(view.spec)
         return self._request(
             view, counts[0] if counts else 0, lambda other: self.amount(replace(other, demand=NOTHING))
         )
 
-    def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> Request | None:
+    def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> RigidRequest | None:
         unit = unit_of(view.spec)
         worker, n = (unit, n) if unit is not None else (amount(view), 1)
         if worker is None or n == 0:
             return None
-        whole = worker * n
-        rate_sps = self.speed(view).rate_sps(n, whole.cores)
-        return Request(n, worker, whole, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
+        amount_of_all = worker * n
+        rate_sps = self.speed(view).rate_sps(n, amount_of_all.cores)
+        return RigidRequest(n, worker, amount_of_all, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
 
 
 def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:
@@ -219,7 +219,7 @@ class HardwareMemory:
         return self._hardware
 
 
-class Speed:
+class JobRates:
     """The rates of one job by number of workers, cores and kind of device, asked of its curve once each."""
 
     def __init__(self, view: JobView, hardware: Hardware) -> None:

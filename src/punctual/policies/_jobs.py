@@ -54,12 +54,12 @@ def same_amount(amount: Resources, other: Resources) -> bool:
     return amount.fits_in(other) and other.fits_in(amount)
 
 
-def shares_of(amount: Resources, whole: Resources) -> tuple[float, float, float]:
+def shares_of(amount: Resources, capacity: Resources) -> tuple[float, float, float]:
     """The amount as shares of a whole: of its GPUs, cores and memory."""
     return (
-        amount.gpus / (whole.gpus or 1),
-        amount.cores / (whole.cores or 1.0),
-        amount.memory_bytes / (whole.memory_bytes or 1),
+        amount.gpus / (capacity.gpus or 1),
+        amount.cores / (capacity.cores or 1.0),
+        amount.memory_bytes / (capacity.memory_bytes or 1),
     )
 
 

@@ -28,14 +28,14 @@ def lay_out(
     changed.sort(key=lambda change: (_turn(change), -change[2], *seniority(change[0])))
     for view, n_before, n_after in changed:
         if n_after < n_before:
-            allocation: Allocation | None = shrunk(view, _whole(view, 1), n_after, builder.held(view))
+            allocation: Allocation | None = shrunk(view, _amount_of(view, 1), n_after, builder.held(view))
         else:
             allocation = _grown(builder, view, n_before, n_after, room(view))
         if allocation is not None:
             n_given = n_workers(view.spec, allocation)
             builder.put(view, allocation, _why(builder, view, n_before, n_given, allocation))
         elif n_before == 0:
-            builder.explain(view, waits(_whole(view, n_after), builder.free))
+            builder.explain(view, waits(_amount_of(view, n_after), builder.free))
 
 
 def _turn(change: Change) -> int:
@@ -43,7 +43,7 @@ def _turn(change: Change) -> int:
     return 0 if n_after < n_before else 1 if n_before == 0 else 2
 
 
-def _whole(view: JobView, n: int) -> Resources:
+def _amount_of(view: JobView, n: int) -> Resources:
     return (unit_of(view.spec) or view.spec.ceiling) * n
 
 
@@ -64,7 +64,7 @@ def _grown(
     """Room for `n_after` workers or the largest smaller number above `n_before`, in `free`."""
     for n in reversed(builder.hardware.counts(view.spec)):
         if n_before < n <= n_after:
-            placed = builder.find(view, n, _whole(view, 1), free)
+            placed = builder.find(view, n, _amount_of(view, 1), free)
             if placed is not None:
                 return placed
     return None
@@ -77,7 +77,7 @@ def _why(builder: PlanBuilder, view: JobView, n_before: int, n_after: int, alloc
     kind = builder.hardware.kind_of[next(iter(allocation))]
     steps, speed = view.remaining_steps(builder.snapshot.at), builder.hardware.speed(view)
     before_s, after_s = (
-        seconds_for(steps, speed.rate_sps(n, _whole(view, n).cores, kind)) for n in (n_before, n_after)
+        seconds_for(steps, speed.rate_sps(n, _amount_of(view, n).cores, kind)) for n in (n_before, n_after)
     )
     facts = {"n_workers_before": float(n_before), "n_workers": float(n_after)}
     code, change = ("grows" if n_after > n_before else "shrinks"), f"{n_before} -> {n_after} workers"

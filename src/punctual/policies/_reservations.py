@@ -15,7 +15,7 @@ Rank = tuple[float, float, JobId]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Request:
+class ReservationRequest:
     """A job that is to be done in time with devices of one pool.
 
     Attributes
@@ -42,7 +42,7 @@ class Request:
         return self.until_s, self.submitted_at, self.id
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=ReservationRequest)
 #: The share of a job, and the timeline that it is taken from; None if there is no room.
 Rule = Callable[[Timeline, R], tuple[Timeline, Share] | None]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.story import Reason
-from punctual.policies._hardware import Request
+from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, may_pause, n_workers, never_fits, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
 #: (rank, submitted_at, id, view, request): ties never reach the view.
-Ranked = tuple[float, float, str, JobView, Request]
+Ranked = tuple[float, float, str, JobView, RigidRequest]
 
 #: Stands for "behind everything" where an infinite number could not be written into a journal.
 _LAST_OF_ALL = 1e300
@@ -32,7 +32,7 @@ class Order:
         expected, so that what was found out about it in one round holds in the next.
     """
 
-    waiting: Callable[[JobView, Request], float]
+    waiting: Callable[[JobView, RigidRequest], float]
     running: Callable[[JobView], float]
 
 
@@ -117,13 +117,13 @@ class _Round:
         if allocation is not None:
             self._start(ranked, allocation)
 
-    def _explain_first(self, view: JobView, request: Request) -> None:
+    def _explain_first(self, view: JobView, request: RigidRequest) -> None:
         """Say why the first job that waits does so, once."""
         self._first = view.spec.id
         if self._builder.carry.get("first") != self._first:
             self._builder.explain(view, waits(request.amount, self._builder.free))
 
-    def _place(self, view: JobView, request: Request) -> Allocation | None:
+    def _place(self, view: JobView, request: RigidRequest) -> Allocation | None:
         """What it had, if it was paused in this very plan and that is still free; otherwise any place."""
         free = self._builder.free
         had = {} if self._builder.hardware.is_broken(view) else view.planned
@@ -174,7 +174,7 @@ class _Round:
         return self._running
 
     def _fewest(
-        self, victims: Iterable[Ranked], view: JobView, request: Request
+        self, victims: Iterable[Ranked], view: JobView, request: RigidRequest
     ) -> tuple[list[Ranked], Allocation] | None:
         """Which of the last jobs have to go, and where the request then fits."""
         builder, free = self._builder, dict(self._builder.free)

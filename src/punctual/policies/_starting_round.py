@@ -33,7 +33,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ChosenPair:
     """A job is to start with the pair number `i` of its offer, or if that finds no nodes with a smaller one."""
 
     offer: Offer
@@ -102,20 +102,24 @@ class StartingRound:
         """The kind of nodes on which something lies."""
         return self.builder.hardware.kind_of[next(iter(allocation))]
 
-    def start(self, wishes: Sequence[Wish]) -> float:
-        """Find nodes for the wishes, the largest first; what the jobs that start are worth together."""
-        whole = np.maximum(self.capacity(), 1.0)
-        shares = [(self.on_kind(wish.offer.kind, wish.amounts) / whole).max(initial=0.0) for wish in wishes]
-        order = sorted(zip(shares, wishes, strict=True), key=lambda pair: (-pair[0], *seniority(pair[1].offer.view)))
-        return sum(self._start(wish) for _, wish in order)
+    def start(self, chosen_pairs: Sequence[ChosenPair]) -> float:
+        """Find nodes for the chosen pairs, the largest first; what the jobs that start are worth together."""
+        capacity = np.maximum(self.capacity(), 1.0)
+        shares = [
+            (self.on_kind(chosen.offer.kind, chosen.amounts) / capacity).max(initial=0.0) for chosen in chosen_pairs
+        ]
+        order = sorted(
+            zip(shares, chosen_pairs, strict=True), key=lambda pair: (-pair[0], *seniority(pair[1].offer.view))
+        )
+        return sum(self._start(chosen) for _, chosen in order)
 
-    def _start(self, wish: Wish) -> float:
+    def _start(self, chosen: ChosenPair) -> float:
         """What the job that starts is worth; 0 if there is no room."""
-        for i in _tries(wish):
-            allocation = self._place(wish.offer, i)
+        for i in _tries(chosen):
+            allocation = self._place(chosen.offer, i)
             if allocation is not None:
-                self.builder.put(wish.offer.view, allocation, self._why(wish.offer, i, allocation))
-                return float(wish.offer.worths[i])
+                self.builder.put(chosen.offer.view, allocation, self._why(chosen.offer, i, allocation))
+                return float(chosen.offer.worths[i])
         return 0.0
 
     def _place(self, offer: Offer, i: int) -> Allocation | None:
@@ -181,12 +185,12 @@ def place_pair(
     return {node: of_workers.get(node, NOTHING) + of_servers.get(node, NOTHING) for node in nodes}
 
 
-def _tries(wish: Wish) -> Sequence[int]:
+def _tries(chosen: ChosenPair) -> Sequence[int]:
     """The pair, then some that take no more of anything, the best first, and the smallest of these last."""
-    pairs, order = wish.offer.pairs, np.argsort(-wish.offer.worths, kind="stable")
-    smaller = order[(pairs.amounts[order] <= wish.amounts).all(axis=1)]
+    pairs, order = chosen.offer.pairs, np.argsort(-chosen.offer.worths, kind="stable")
+    smaller = order[(pairs.amounts[order] <= chosen.amounts).all(axis=1)]
     picked = np.unique(np.linspace(0, len(smaller) - 1, _N_FALLBACKS).round().astype(np.int64))
-    return [wish.i, *(int(i) for i in smaller[picked] if i != wish.i and wish.offer.worths[i] > 0)]
+    return [chosen.i, *(int(i) for i in smaller[picked] if i != chosen.i and chosen.offer.worths[i] > 0)]
 
 
 def _counted(n: int, noun: str) -> str:

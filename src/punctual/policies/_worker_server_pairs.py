@@ -122,8 +122,8 @@ _FORMULAS: tuple[Literal["sync", "async"], ...] = ("sync", "async")
 def _terms(kind: Literal["sync", "async"], workers: IntArray, servers: IntArray) -> FloatArray:
     """Shape (k, 5) or (k, 4): what the coefficients are multiplied by."""
     w, p = workers.astype(np.float64), servers.astype(np.float64)
-    one = np.ones_like(w)
-    return np.stack([w, p, one, w / p, 1 / w] if kind == "sync" else [one, p / w, 1 / w, 1 / p], axis=1)
+    ones = np.ones_like(w)
+    return np.stack([w, p, ones, w / p, 1 / w] if kind == "sync" else [ones, p / w, 1 / w, 1 / p], axis=1)
 
 
 def _fit(

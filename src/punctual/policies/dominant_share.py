@@ -35,10 +35,10 @@ class DominantShare(PolicyBase):
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
-        whole = builder.hardware.total
+        capacity = builder.hardware.total
 
         def share(participant: Participant) -> float:
-            return max(shares_of(participant.amount, whole)) / participant.view.spec.weight
+            return max(shares_of(participant.amount, capacity)) / participant.view.spec.weight
 
         sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)

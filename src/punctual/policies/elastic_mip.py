@@ -109,7 +109,7 @@ class ElasticMip(PolicyBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
+class _Standing:
     """Where each job stands; all of shape (n_jobs,).
 
     Attributes
@@ -170,11 +170,11 @@ class _Round:
         owns = self._nodes is None or self._nodes.owns(candidate.view)
         return candidate.kind in candidate.options.kinds and owns
 
-    def _standing(self, costs: IntArray, rates: FloatArray) -> Standing:
+    def _standing(self, costs: IntArray, rates: FloatArray) -> _Standing:
         with np.errstate(divide="ignore", invalid="ignore"):
             best = np.where(costs > 0, rates / costs, 0.0).max(axis=1)
         specs = [(candidate.n, candidate.view.spec) for candidate in self._candidates]
-        return Standing(
+        return _Standing(
             weights=np.array([self._weight(candidate) for candidate in self._candidates]),
             left=np.array([self._left(candidate) for candidate in self._candidates]),
             change_s=np.array([spec.resize_cost_s if n else spec.startup_s for n, spec in specs]),
@@ -285,8 +285,8 @@ class _WholeNodes:
         self._n_on = Counter(node for allocation in held for node in allocation)
 
     def is_empty(self, node: NodeId) -> bool:
-        free, whole = self._builder.free[node], self._builder.hardware.capacity[node]
-        return free.gpus == whole.gpus and same_amount(free, whole)
+        free, capacity = self._builder.free[node], self._builder.hardware.capacity[node]
+        return free.gpus == capacity.gpus and same_amount(free, capacity)
 
     def owns(self, view: JobView) -> bool:
         return all(self._n_on[node] == 1 for node in self._builder.held(view))
@@ -317,7 +317,7 @@ class _WholeNodes:
 
 
 def values_of(
-    standing: Standing, rates: FloatArray, objective: Literal["fraction", "throughput"], interval_s: float
+    standing: _Standing, rates: FloatArray, objective: Literal["fraction", "throughput"], interval_s: float
 ) -> FloatArray:
     """The weighted value of each number of workers, shape (n_jobs, n_columns), 0 in column 0.
 
@@ -335,7 +335,7 @@ def values_of(
     return table
 
 
-def _fraction(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
+def _fraction(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
     """The share of what is left that gets done, if progress were even over the time to the end.
 
     What ends within the interval is worth a little more the sooner it does: where there is enough for all it would
@@ -349,7 +349,7 @@ def _fraction(standing: Standing, rates: FloatArray, lost_s: FloatArray, interva
     return np.where(rates > 0, np.fmin(1.0, share) + sooner, 0.0)
 
 
-def _throughput(standing: Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
+def _throughput(standing: _Standing, rates: FloatArray, lost_s: FloatArray, interval_s: float) -> FloatArray:
     """The work that gets done, in units of what is handed out, each used as well as the job can use one."""
     done = np.minimum(rates * np.maximum(0.0, interval_s - lost_s), standing.left[:, None])
     return np.asarray(done / (standing.best[:, None] * interval_s))

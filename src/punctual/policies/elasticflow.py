@@ -18,13 +18,13 @@ from punctual.core.story import Reason
 from punctual.optim.buddy import Block, moves_for
 from punctual.optim.timeline import Levels, Share, Timeline
 from punctual.policies._base import PolicyBase
-from punctual.policies._hardware import Speed
+from punctual.policies._hardware import JobRates
 from punctual.policies._jobs import n_workers, never_fits, seniority, span_text, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import apply_demands, repair
-from punctual.policies._reservations import Pool, Request, ReservationLedger
+from punctual.policies._reservations import Pool, ReservationLedger, ReservationRequest
 
 #: Who gets what is spare: whose marginal return is greatest, or least.
 SpareTo = Literal["saving", "costly"]
@@ -126,7 +126,7 @@ def _start_rigid(builder: PlanBuilder, views: Iterable[JobView]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Claim(Request):
+class _Claim(ReservationRequest):
     """One job made of workers, on one kind of nodes.
 
     Attributes
@@ -184,7 +184,7 @@ _Configurations = tuple[tuple[int, ...], Levels, bool]
 
 
 def _configurations(
-    view: JobView, speed: Speed, kind: str, counts: tuple[int, ...], n_before: int
+    view: JobView, speed: JobRates, kind: str, counts: tuple[int, ...], n_before: int
 ) -> _Configurations | None:
     """Powers of two that are faster than the ones before them, and what the job has; all counts if none is a power."""
     worker = view.spec.worker

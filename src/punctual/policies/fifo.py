@@ -10,7 +10,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
 from punctual.policies._base import PolicyBase
-from punctual.policies._hardware import Request, end_at
+from punctual.policies._hardware import RigidRequest, end_at
 from punctual.policies._jobs import Size, amount_text, never_fits, seniority, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
@@ -79,7 +79,7 @@ class Fifo(PolicyBase):
         watch |= any(not builder.held(view) for view in idle)
         return builder.build(watch=watch, first=first[0].spec.id if first else None)
 
-    def _queue(self, builder: PlanBuilder, idle: list[JobView]) -> Iterator[tuple[JobView, Request]]:
+    def _queue(self, builder: PlanBuilder, idle: list[JobView]) -> Iterator[tuple[JobView, RigidRequest]]:
         """The waiting jobs and what they ask for, one by one: mostly only the first is looked at."""
         waiting: Iterable[JobView] = builder.snapshot.waiting
         if idle:
@@ -92,7 +92,7 @@ class Fifo(PolicyBase):
                 yield view, request
 
 
-def _start(builder: PlanBuilder, view: JobView, request: Request) -> bool:
+def _start(builder: PlanBuilder, view: JobView, request: RigidRequest) -> bool:
     """Start the job if it fits."""
     allocation = builder.find(view, request.n, request.worker)
     if allocation is not None:
@@ -100,7 +100,7 @@ def _start(builder: PlanBuilder, view: JobView, request: Request) -> bool:
     return allocation is not None
 
 
-def _explain(builder: PlanBuilder, first: JobView, request: Request) -> None:
+def _explain(builder: PlanBuilder, first: JobView, request: RigidRequest) -> None:
     """Say why the first job waits, once."""
     if builder.carry.get("first") != first.spec.id:
         builder.explain(first, waits(request.amount, builder.free))
@@ -111,7 +111,10 @@ def _is_steered(view: JobView) -> bool:
 
 
 def _backfill(
-    builder: PlanBuilder, first: Request, started: Iterable[Request], queue: Iterable[tuple[JobView, Request]]
+    builder: PlanBuilder,
+    first: RigidRequest,
+    started: Iterable[RigidRequest],
+    queue: Iterable[tuple[JobView, RigidRequest]],
 ) -> bool:
     """Start those of the queue that do not delay the first job; whether one of them has a controller."""
     in_s, spare = _reservation(builder, first.amount, started)
@@ -126,7 +129,7 @@ def _backfill(
     return watch
 
 
-def _pass(builder: PlanBuilder, view: JobView, request: Request) -> bool:
+def _pass(builder: PlanBuilder, view: JobView, request: RigidRequest) -> bool:
     """Start a job before its turn if it fits."""
     allocation = builder.find(view, request.n, request.worker)
     if allocation is not None:
@@ -135,7 +138,7 @@ def _pass(builder: PlanBuilder, view: JobView, request: Request) -> bool:
     return allocation is not None
 
 
-def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[Request]) -> tuple[float, float]:
+def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[RigidRequest]) -> tuple[float, float]:
     """Seconds until the first job is expected to fit, and what is then free beyond it."""
     at, hardware = builder.snapshot.at, builder.hardware
     held = [(view, total(builder.held(view).values())) for view in builder.snapshot.holding]

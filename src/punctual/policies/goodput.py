@@ -85,7 +85,7 @@ class Goodput(PolicyBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Standing:
+class _Standing:
     """Where each job stands; all of shape (n_jobs,).
 
     Attributes
@@ -141,10 +141,10 @@ class _Round:
         self._explain(speedups)
         return self._finished(solution, values, float(standing.weights.sum()), self._wants_more(solution.choices))
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> _Standing:
         at = self._at
         views = [candidate.view for candidate in self._candidates]
-        return Standing(
+        return _Standing(
             weights=np.array([view.spec.weight for view in views]),
             fair_sps=np.array([self._fair_sps(candidate) for candidate in self._candidates]),
             ages_s=np.array([max(0.0, at - view.submitted_at) for view in views]),
@@ -160,8 +160,8 @@ class _Round:
         return rate / sum(shares.values()) if rate > 0 else candidate.options.fastest
 
     def _n_fair(self, candidate: Candidate) -> int:
-        whole = sum(self._shares(candidate).values())
-        return max(1, ceil(whole / candidate.options.per_worker / len(self._candidates)))
+        capacity = sum(self._shares(candidate).values())
+        return max(1, ceil(capacity / candidate.options.per_worker / len(self._candidates)))
 
     def _shares(self, candidate: Candidate) -> dict[str, int]:
         """What there is of each kind of devices on which the job can run."""
@@ -251,7 +251,7 @@ def _numbers(carry: object) -> Mapping[JobId, int]:
     return {JobId(str(id)): n for id, n in restarts.items() if isinstance(n, int) and n > 0}
 
 
-def speedups_of(standing: Standing, rates: FloatArray) -> FloatArray:
+def speedups_of(standing: _Standing, rates: FloatArray) -> FloatArray:
     """Speed-up of each column over a fair share, after the penalty for a change, shape (n_jobs, n_columns).
 
     Parameters

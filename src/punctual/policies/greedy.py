@@ -11,7 +11,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
-from punctual.policies._hardware import Speed
+from punctual.policies._hardware import JobRates
 from punctual.policies._jobs import n_workers, never_fits, seniority, starts, unit_of, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
@@ -69,7 +69,7 @@ class _JobState:
         self._i_before = self.counts.index(n_before) if n_before else -1
         self.i = max(0, self._i_before)
         self._builder, self._kind = builder, kind
-        self._speed: Speed | None = None  # asked for only when it is this job's turn to gain or lose
+        self._speed: JobRates | None = None  # asked for only when it is this job's turn to gain or lose
         self._steps: float | None = None
 
     @property

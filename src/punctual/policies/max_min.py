@@ -35,13 +35,13 @@ class MaxMin(PolicyBase):
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
-        whole = builder.hardware.total
+        capacity = builder.hardware.total
 
         def share(participant: Participant) -> float:
             amount, weight = participant.amount, participant.view.spec.weight
-            if amount.gpus and whole.gpus:
-                return amount.gpus / (whole.gpus * weight)
-            return amount.cores / ((whole.cores or 1.0) * weight)
+            if amount.gpus and capacity.gpus:
+                return amount.gpus / (capacity.gpus * weight)
+            return amount.cores / ((capacity.cores or 1.0) * weight)
 
         sharing = Sharing(builder, least_cores=LEAST_CORES)
         sharing.grow([*sharing.workers, *sharing.fractions], share)

@@ -82,14 +82,14 @@ class Optimus(PolicyBase):
         waiting = sorted(prepare(builder), key=seniority)
         allocator = self._allocated(builder, [view for view in waiting if view.spec.worker is not None], is_due=is_due)
         for kind, jobs in allocator.jobs.items():
-            BalancedPlacement(builder, kind).seat(jobs)
+            _BalancedPlacement(builder, kind).seat(jobs)
         has_jobs = any(allocator.jobs.values())
         again_at = next_at if self.interval_s and has_jobs else None
         return replace(builder.build(next_at=next_at), ask_again_at=again_at)
 
-    def _allocated(self, builder: PlanBuilder, waiting: list[JobView], *, is_due: bool) -> "Allocator":
+    def _allocated(self, builder: PlanBuilder, waiting: list[JobView], *, is_due: bool) -> "_Allocator":
         """What each job made of workers is to have."""
-        allocator = Allocator(builder, self._pressure)
+        allocator = _Allocator(builder, self._pressure)
         allocator.resume(sorted(builder.snapshot.holding, key=seniority), keep=not is_due)
         told = False
         for view in waiting:
@@ -121,7 +121,7 @@ Parts = tuple[int, int]
 _HOLDS_NOTHING: Parts = (0, 0)
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """One more worker (or the next allowed number of them), or one more server: what a job would have, and gain by it.
 
     Attributes
@@ -145,7 +145,7 @@ class Step(NamedTuple):
     gain_s: float
 
 
-class JobState:
+class _JobState:
     """One job made of workers on nodes of one kind: what it had, what it gets so far, and how it came there."""
 
     __slots__ = (
@@ -184,7 +184,7 @@ class JobState:
         self.path: list[Parts] = [self.least] if self._counts else []
         self._end_s = inf
         #: What it could take next, the most useful first.
-        self.next_steps: list[Step] = []
+        self.next_steps: list[_Step] = []
 
     @property
     def least(self) -> Parts:
@@ -207,13 +207,13 @@ class JobState:
         """Go on with what it had."""
         self.path = [self.before]
 
-    def enter(self, whole: Resources) -> None:
-        """Take part in sharing what is free of `whole`."""
-        self._shares = max(shares_of(self._worker, whole)), max(shares_of(self._server, whole))
+    def enter(self, capacity: Resources) -> None:
+        """Take part in sharing what is free of `capacity`."""
+        self._shares = max(shares_of(self._worker, capacity)), max(shares_of(self._server, capacity))
         self._end_s = self.end_s(self.parts)
         self._look()
 
-    def take(self, step: Step) -> None:
+    def take(self, step: _Step) -> None:
         if step.parts[0] > self.parts[0]:
             self._i_after += 1
         self.path.append(step.parts)
@@ -231,12 +231,12 @@ class JobState:
             steps.append(self._step((n, n_servers + 1), self._server, self._shares[1]))
         self.next_steps = sorted([step for step in steps if step is not None and step.gain_s > 0], key=_turn)
 
-    def _step(self, parts: Parts, more: Resources, share: float) -> Step | None:
+    def _step(self, parts: Parts, more: Resources, share: float) -> _Step | None:
         if not self._may_have(parts):
             return None
         end_s, known = self.end_s(parts), self._end_s < inf
         sooner = self._end_s - end_s if known else _guess(*self.parts) - _guess(*parts)
-        return Step(parts, more, end_s, known, self._pressure * sooner / share)
+        return _Step(parts, more, end_s, known, self._pressure * sooner / share)
 
     def _may_have(self, parts: Parts) -> bool:
         (n, n_servers), worker, server, limit = parts, self._worker, self._server, self._limit
@@ -273,16 +273,16 @@ def _guess(n_workers: int, n_servers: int) -> float:
     return 1 / n_workers + (1 / n_servers if n_servers else 0.0)
 
 
-def _turn(step: Step) -> tuple[bool, float]:
+def _turn(step: _Step) -> tuple[bool, float]:
     return not step.known, -step.gain_s
 
 
-def _rank(job: JobState) -> tuple[bool, float] | None:
+def _rank(job: _JobState) -> tuple[bool, float] | None:
     """The greatest gain first."""
     return _turn(job.next_steps[0]) if job.next_steps else None
 
 
-def _take(space: Space, job: JobState) -> bool:
+def _take(space: Space, job: _JobState) -> bool:
     step = job.next_steps[0]
     if space.may_hold(step.more):
         space.take(step.more)
@@ -292,7 +292,7 @@ def _take(space: Space, job: JobState) -> bool:
     return True
 
 
-class Allocator:
+class _Allocator:
     """Who gets how many workers and servers, counted for each kind of nodes as if it were one large node.
 
     Parameters
@@ -306,11 +306,11 @@ class Allocator:
     def __init__(self, builder: PlanBuilder, pressure: Callable[[JobView], float]) -> None:
         hardware = builder.hardware
         self._builder, self._pressure = builder, pressure
-        self._wholes = {
+        self._capacity_of = {
             kind: total(hardware.capacity[node] for node in nodes) for kind, nodes in hardware.kinds.items()
         }
         self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
-        self.jobs: dict[str, list[JobState]] = {kind: [] for kind in hardware.kinds}
+        self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 
     def resume(self, views: Iterable[JobView], *, keep: bool) -> None:
         """Let jobs that hold something go on: with all of it (`keep`), or with the least, to share the rest anew."""
@@ -320,7 +320,7 @@ class Allocator:
             if not held or parts is None or view.status == "stopping":
                 continue
             kind = self._builder.hardware.kind_of[next(iter(held))]
-            job = JobState(self._builder, view, kind, parts, self._pressure(view))
+            job = _JobState(self._builder, view, kind, parts, self._pressure(view))
             if keep:
                 job.keep()
             else:
@@ -334,11 +334,11 @@ class Allocator:
 
         Nothing: there will never be room for it.
         """
-        job = JobState(self._builder, view, "", _HOLDS_NOTHING, self._pressure(view))
+        job = _JobState(self._builder, view, "", _HOLDS_NOTHING, self._pressure(view))
         if not job.path:
             return NOTHING
         least = job.amount(job.least)
-        kinds = [kind for kind in self._builder.kinds_for(view, least) if least.fits_in(self._wholes[kind])]
+        kinds = [kind for kind in self._builder.kinds_for(view, least) if least.fits_in(self._capacity_of[kind])]
         if not kinds or not least.fits_in(view.spec.ceiling):
             return NOTHING
         for kind in kinds:
@@ -353,12 +353,12 @@ class Allocator:
         """Give what is free, one by one, to those that gain most by it."""
         for kind, jobs in self.jobs.items():
             for job in jobs:
-                job.enter(self._wholes[kind])
+                job.enter(self._capacity_of[kind])
             space = self._spaces[kind]
             MarginalAllocator(_rank, partial(_take, space)).run(jobs)
 
 
-class BalancedPlacement:
+class _BalancedPlacement:
     """Finds nodes for the jobs of one kind of nodes, one after another.
 
     What shrinks goes first. Then every job that starts gets room for its least, the oldest first; then these and those
@@ -371,10 +371,10 @@ class BalancedPlacement:
     def __init__(self, builder: PlanBuilder, kind: str) -> None:
         self._builder = builder
         nodes = builder.hardware.kinds[kind]
-        self._whole = builder.hardware.total
+        self._total = builder.hardware.total
         self._rooms = Rooms({node: builder.free[node] for node in nodes})
 
-    def seat(self, jobs: Iterable[JobState]) -> None:
+    def seat(self, jobs: Iterable[_JobState]) -> None:
         changed = [job for job in jobs if job.parts != job.before and _pays(job)]
         changed.sort(key=self._turn)
         for job in changed:
@@ -386,10 +386,10 @@ class BalancedPlacement:
             if not _is_less(job.parts, job.before) and job.view.spec.id not in homeless:
                 self._seat(job)
 
-    def _turn(self, job: JobState) -> tuple[float, float, str]:
-        return max(shares_of(job.amount(job.parts), self._whole)), *job.age
+    def _turn(self, job: _JobState) -> tuple[float, float, str]:
+        return max(shares_of(job.amount(job.parts), self._total)), *job.age
 
-    def _start(self, job: JobState) -> bool:
+    def _start(self, job: _JobState) -> bool:
         """Find room for the least that the job may have."""
         placed = self._find(job, job.least, {})
         if placed is None:
@@ -399,7 +399,7 @@ class BalancedPlacement:
         self._builder.put(job.view, placed, _why(job, job.least, placed))
         return True
 
-    def _seat(self, job: JobState) -> None:
+    def _seat(self, job: _JobState) -> None:
         held = self._builder.held(job.view)
         self._free(held)
         parts, placed = self._most(job, held)
@@ -409,21 +409,21 @@ class BalancedPlacement:
             self._take(placed)
             self._builder.put(job.view, placed, _why(job, parts, placed))
 
-    def _most(self, job: JobState, held: Allocation) -> tuple[Parts, Allocation | None]:
+    def _most(self, job: _JobState, held: Allocation) -> tuple[Parts, Allocation | None]:
         """The last step of the allocator with which the job fits, and where; placed by bisection."""
-        wishes = _wishes(job)
+        candidates = _candidates(job)
         parts, best = job.least, None
-        fails, fits, i = -1, len(wishes), 0
+        fails, fits, i = -1, len(candidates), 0
         while fits - fails > 1:
-            placed = self._find(job, wishes[i], held)
+            placed = self._find(job, candidates[i], held)
             if placed is None:
                 fails = i
             else:
-                fits, parts, best = i, wishes[i], placed
+                fits, parts, best = i, candidates[i], placed
             i = (fits + fails) // 2
         return parts, best
 
-    def _find(self, job: JobState, parts: Parts, held: Allocation) -> Allocation | None:
+    def _find(self, job: _JobState, parts: Parts, held: Allocation) -> Allocation | None:
         """An equal part on each of the fewest nodes, where the job is already if that takes no more of them."""
         worker, server = _worker_and_server(job)
         home = Rooms({node: self._rooms.free[node] for node in held if node in self._rooms.free}) if held else None
@@ -450,7 +450,7 @@ class BalancedPlacement:
                 self._rooms.change(node, self._rooms.free[node] - amount)
 
 
-def _wishes(job: JobState) -> list[Parts]:
+def _candidates(job: _JobState) -> list[Parts]:
     """What the allocator gave, and before that; then nothing slower than what the job has, unless it was to shrink."""
     if _is_less(job.parts, job.before):
         return job.path[::-1]
@@ -465,7 +465,7 @@ def _is_less(parts: Parts, before: Parts) -> bool:
     return parts[0] <= before[0] and parts[1] <= before[1]
 
 
-def _pays(job: JobState) -> bool:
+def _pays(job: _JobState) -> bool:
     """Whether a running job that is to have more gains more time than the change costs, as far as known."""
     if not any(job.before) or not _is_less(job.before, job.parts):
         return True
@@ -473,7 +473,7 @@ def _pays(job: JobState) -> bool:
     return not isfinite(sooner_s) or sooner_s > job.view.spec.resize_cost_s
 
 
-def _worker_and_server(job: JobState) -> tuple[Resources, Resources]:
+def _worker_and_server(job: _JobState) -> tuple[Resources, Resources]:
     spec = job.view.spec
     return spec.worker or spec.ceiling, spec.server or NOTHING
 
@@ -484,7 +484,7 @@ def parts_text(parts: Parts) -> str:
     return ", ".join(texts)
 
 
-def _why(job: JobState, parts: Parts, allocation: Allocation) -> Reason:
+def _why(job: _JobState, parts: Parts, allocation: Allocation) -> Reason:
     """Why the job has other numbers: what it gains or gives up, if that is known."""
     facts = {
         "n_workers_before": float(job.before[0]),

@@ -195,9 +195,9 @@ class JobFeatures:
     def of(cls, rows: Sequence[tuple[float, ...]]) -> "JobFeatures":
         """From one row for each job, in the order of the attributes."""
         table = np.array(rows, dtype=np.float64).reshape(len(rows), 11).T
-        whole = {"columns": np.int64, "promised": np.bool_, "is_new": np.bool_}
+        types = {"columns": np.int64, "promised": np.bool_, "is_new": np.bool_}
         named = zip(cls.__dataclass_fields__, table, strict=True)
-        return cls(**{name: column.astype(whole.get(name, np.float64)) for name, column in named})
+        return cls(**{name: column.astype(types.get(name, np.float64)) for name, column in named})
 
 
 class UtilityModel:

@@ -15,7 +15,7 @@ from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
 from punctual.optim.solution import FloatArray
 from punctual.optim.sum_of_ratios import PairChoice, PairProblem, approximate_pair, fastest_pair, pairs
 from punctual.policies._base import PolicyBase
-from punctual.policies._starting_round import Offer, StartingRound, Wish
+from punctual.policies._starting_round import ChosenPair, Offer, StartingRound
 from punctual.policies._worker_server_pairs import formula_of, limit_of, vector
 
 #: How a job gets its numbers: the published way, exactly, or as many servers as workers.
@@ -89,16 +89,18 @@ class Smd(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Admit waiting jobs."""
         start = StartingRound(self._builder(snapshot))
-        wishes = [
-            Wish(offers[0], self._index(start, offers[0])) for view in start.waiting if (offers := start.offers(view))
+        chosen_pairs = [
+            ChosenPair(offers[0], self._index(start, offers[0]))
+            for view in start.waiting
+            if (offers := start.offers(view))
         ]
-        if not wishes:
+        if not chosen_pairs:
             return start.plan()
-        costs = np.stack([_charge(start, wish.offer.view.spec, wish.offer.kind) for wish in wishes])
+        costs = np.stack([_charge(start, chosen.offer.view.spec, chosen.offer.kind) for chosen in chosen_pairs])
         taken = [_charge(start, view.spec, start.kind_of(start.builder.held(view))) for view in start.running]
         left = np.maximum(start.capacity() - sum(taken, np.zeros(costs.shape[1])), 0.0)
-        admitted = self.admit([wish.worth for wish in wishes], costs, left)
-        started = start.start([wish for wish, yes in zip(wishes, admitted, strict=True) if yes])
+        admitted = self.admit([chosen.worth for chosen in chosen_pairs], costs, left)
+        started = start.start([chosen for chosen, yes in zip(chosen_pairs, admitted, strict=True) if yes])
         return start.plan(objective=started)
 
     def pair(

@@ -12,7 +12,7 @@ from punctual.optim.solution import FloatArray, IntArray, Solution
 from punctual.optim.sum_of_ratios import PairProblem, pairs
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._base import PolicyBase
-from punctual.policies._starting_round import Offer, StartingRound, Wish
+from punctual.policies._starting_round import ChosenPair, Offer, StartingRound
 
 #: Rows of a table are padded to the longest list of ways.
 _NOT_THERE = -np.inf
@@ -67,8 +67,8 @@ class SmdExact(PolicyBase):
             return start.plan()
         uses, utilities = [job.uses for job in jobs], [job.utilities for job in jobs]
         chosen = fill(uses, utilities, start.free(), gap_limit=self.gap_limit)
-        wishes = [job.wish(int(way) - 1) for job, way in zip(jobs, chosen.choices, strict=True) if way]
-        started = start.start(wishes)
+        chosen_pairs = [job.chosen(int(way) - 1) for job, way in zip(jobs, chosen.choices, strict=True) if way]
+        started = start.start(chosen_pairs)
         return start.plan(objective=started, bound=max(chosen.bound, started))
 
     def choose(
@@ -119,8 +119,8 @@ class _Ways:
             [offer.worths[ways] for offer, ways in zip(offers, kept, strict=True)]
         )
 
-    def wish(self, way: int) -> Wish:
-        return Wish(self._offers[int(self._of_offer[way])], int(self._of_pair[way]))
+    def chosen(self, way: int) -> ChosenPair:
+        return ChosenPair(self._offers[int(self._of_offer[way])], int(self._of_pair[way]))
 
 
 def undominated(uses: FloatArray, utilities: FloatArray) -> IntArray:

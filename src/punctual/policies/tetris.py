@@ -11,7 +11,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.optim.placement import n_fitting
 from punctual.policies._base import PolicyBase
-from punctual.policies._hardware import Request
+from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, never_fits, seniority, shares_of, starts, waits
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
@@ -77,7 +77,7 @@ class Tetris(PolicyBase):
             builder.explain(waiting[0][0], waits(waiting[0][1].amount, builder.free))
         return builder.build(watch=watch or any(not builder.held(view) for view in idle))
 
-    def _requests(self, builder: PlanBuilder, views: Sequence[JobView]) -> list[tuple[JobView, Request]]:
+    def _requests(self, builder: PlanBuilder, views: Sequence[JobView]) -> list[tuple[JobView, RigidRequest]]:
         """What the waiting jobs ask for, in order of submission."""
         requests = []
         for view in sorted(views, key=seniority):
@@ -89,7 +89,7 @@ class Tetris(PolicyBase):
         return requests
 
     def _best(
-        self, builder: PlanBuilder, waiting: Sequence[tuple[JobView, Request]]
+        self, builder: PlanBuilder, waiting: Sequence[tuple[JobView, RigidRequest]]
     ) -> tuple[JobView, Allocation] | None:
         """The job to start next, and where."""
         space = Space(builder.free.values())
@@ -120,7 +120,7 @@ class _Packer:
         for node in sorted(builder.free, reverse=True):
             self._like[builder.free[node], hardware.capacity[node], hardware.kind_of[node]] = node
 
-    def find(self, view: JobView, request: Request) -> Allocation | None:
+    def find(self, view: JobView, request: RigidRequest) -> Allocation | None:
         """The one node with the best alignment, otherwise the fewest."""
         kinds = self._builder.kinds_for(view, request.amount)
         nodes = [
@@ -133,10 +133,10 @@ class _Packer:
         best = max(sorted(nodes), key=lambda node: self._alignment(request.amount, node))
         return {best: request.amount}
 
-    def alignment(self, request: Request, allocation: Allocation) -> float:
+    def alignment(self, request: RigidRequest, allocation: Allocation) -> float:
         return fsum(self._alignment(amount, node) for node, amount in allocation.items()) / len(allocation)
 
-    def work(self, request: Request) -> float:
+    def work(self, request: RigidRequest) -> float:
         """Share of all there is, times the time it will be held."""
         return fsum(shares_of(request.amount, self._builder.hardware.total)) * request.remaining_s
 

@@ -103,12 +103,12 @@ class AdaptiveTraining:
         """
         measured = self.times[kind]
         least_batch = min(times.batches[0] for times in measured.values())
-        found = {
+        tables = {
             shape: goodputs
             for shape, times in measured.items()
             if (goodputs := self._goodputs(times, shape[0], least_batch, device_batch_max))
         }
-        return _with_fewest_nodes(found, self.devices_per_node[kind])
+        return _with_fewest_nodes(tables, self.devices_per_node[kind])
 
     def _goodputs(self, times: StepTimes, n: int, least_batch: float, device_batch_max: float) -> tuple[float, ...]:
         import numpy as np
@@ -179,7 +179,7 @@ class AdaptiveTables:
     def __init__(self, folder: str | Path) -> None:
         read = {path.name.lower(): _training(path) for path in sorted(Path(folder).glob("*/")) if path.is_dir()}
         #: By model.
-        self.trainings = {model: one for model, one in read.items() if one.curves and one.times}
+        self.trainings = {model: training for model, training in read.items() if training.curves and training.times}
         self._speeds: dict[tuple[str, float], AdaptiveSpeed] = {}
         if not self.trainings:
             raise InvalidSpec(
@@ -195,13 +195,13 @@ class AdaptiveTables:
         InvalidSpec
             It was not measured.
         """
-        found = self.trainings.get(model.lower())
-        if found is None:
+        training = self.trainings.get(model.lower())
+        if training is None:
             raise InvalidSpec(
                 "a job's model must have been measured", f"'{model}'", "the measured trainings",
                 f"Known: {', '.join(sorted(self.trainings))}.",
             )  # fmt: skip
-        return found
+        return training
 
     def speed(self, model: str, device_batch_max: float = inf) -> AdaptiveSpeed:
         """How fast `model` gets on; computed once."""
@@ -213,8 +213,8 @@ class AdaptiveTables:
 
 def _speed(training: AdaptiveTraining, device_batch_max: float) -> AdaptiveSpeed:
     steps = training.epoch_steps
-    found = {kind: training.goodputs(kind, device_batch_max) for kind in training.times}
-    goodputs = {kind: table for kind, table in found.items() if table}
+    tables = {kind: training.goodputs(kind, device_batch_max) for kind in training.times}
+    goodputs = {kind: table for kind, table in tables.items() if table}
     begins = accumulate(steps[:-1], initial=0.0)
     return AdaptiveSpeed(
         work_steps=sum(steps),
@@ -238,13 +238,13 @@ def _average(steps: Sequence[float], rates: Sequence[float]) -> float:
 
 
 def _with_fewest_nodes(
-    found: Mapping[Shape, tuple[float, ...]], devices_per_node: int
+    tables: Mapping[Shape, tuple[float, ...]], devices_per_node: int
 ) -> dict[Shape, tuple[float, ...]]:
-    filled = dict(found)
-    for n in {n for n, _ in found}:
+    filled = dict(tables)
+    for n in {n for n, _ in tables}:
         fewest = ceil(n / devices_per_node)
-        nodes = min((on for count, on in found if count == n), key=lambda on: (abs(on - fewest), on))
-        filled.setdefault((n, fewest), found[n, nodes])
+        nodes = min((on for count, on in tables if count == n), key=lambda on: (abs(on - fewest), on))
+        filled.setdefault((n, fewest), tables[n, nodes])
     return filled
 
 
@@ -268,13 +268,13 @@ def _curve(path: Path) -> Curve:
 
 def _step_times(paths: list[Path]) -> dict[Shape, StepTimes]:
     """Means over all placements of the same shape."""
-    found: dict[Shape, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    tables: dict[Shape, dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for row in (row for path in paths if path.exists() for row in _rows(path)):
         digits = [int(digit) for digit in row.get("placement", "")]
         shape = (sum(digits), len(digits)) if digits else (int(row["num_replicas"]), int(row["num_nodes"]))
         if float(row["step_time"]) > 0:
-            found[shape][float(row["local_bsz"])].append((float(row["step_time"]), float(row["sync_time"])))
-    return {shape: _means(batches) for shape, batches in found.items()}
+            tables[shape][float(row["local_bsz"])].append((float(row["step_time"]), float(row["sync_time"])))
+    return {shape: _means(batches) for shape, batches in tables.items()}
 
 
 def _means(batches: Mapping[float, list[tuple[float, float]]]) -> StepTimes:

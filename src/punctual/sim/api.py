@@ -6,7 +6,7 @@ from typing import Any
 
 from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, keys_in
-from punctual.sim.study import Progress, Study
+from punctual.sim.study import Study, StudyProgress
 
 #: A policy, rule or generator: its name with or without parameters, as text or as a table.
 Named = str | Mapping[str, Any]
@@ -25,7 +25,7 @@ def simulate(
     controller: str | None = None,
     out: str | Path = "simulation",
     n_processes: int = 1,
-    tell: Callable[[Progress], None] | None = None,
+    tell: Callable[[StudyProgress], None] | None = None,
 ) -> Result:
     """Run policies on the same simulated jobs.
 
@@ -77,5 +77,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(inner) for key, inner in value.items()}
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

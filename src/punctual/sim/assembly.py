@@ -54,8 +54,8 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
     trace, generator = open_trace(scenario), scenario.trace.generator
     if trace is not None or generator is None:
         return trace or ()
-    wishes = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.cluster)}
-    known = {name: value for name, value in wishes.items() if value is not None and _generator_has(scenario, name)}
+    wanted = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.cluster)}
+    known = {name: value for name, value in wanted.items() if value is not None and _generator_has(scenario, name)}
     parameters = {**known, **generator.parameters}
     return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class Choice(BaseModel):
+class PlugInChoice(BaseModel):
     """A registered name, and the values of its parameters.
 
     Attributes
@@ -55,7 +55,7 @@ class Choice(BaseModel):
         parameters = ",".join(f"{key}={_as_text(value)}" for key, value in self.parameters.items())
         return f"{self.name}:{parameters}" if parameters else self.name
 
-    def bound_to(self, kind: type, where: str) -> "Choice":
+    def bound_to(self, kind: type, where: str) -> "PlugInChoice":
         """The same with each value under the name of its parameter of `kind`.
 
         Raises
@@ -71,7 +71,7 @@ class Choice(BaseModel):
             )  # fmt: skip
         parameters = {**dict(zip(known, self.values, strict=False)), **self.parameters}
         made(kind, parameters, where)
-        return Choice(name=self.name, parameters=parameters)
+        return PlugInChoice(name=self.name, parameters=parameters)
 
 
 def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
@@ -103,7 +103,7 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
 
 def parameters_of(kind: type) -> list[str]:
     """Names of what `kind` is made with, in order."""
-    return [name for name, one in inspect.signature(kind).parameters.items() if one.kind not in _ANY_NUMBER]
+    return [name for name, item in inspect.signature(kind).parameters.items() if item.kind not in _ANY_NUMBER]
 
 
 def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
@@ -185,7 +185,7 @@ def _checked(hint: Any, value: Any, where: str) -> Any:
 
 def _frozen(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_frozen(one) for one in value)
+        return tuple(_frozen(item) for item in value)
     return value
 
 
@@ -193,5 +193,5 @@ def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
-        return f"[{','.join(_as_text(one) for one in value)}]"
+        return f"[{','.join(_as_text(item) for item in value)}]"
     return f"{value:g}" if isinstance(value, float) else str(value)

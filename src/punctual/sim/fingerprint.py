@@ -54,8 +54,8 @@ def of_plug_in(kind: type) -> str:
 
 def _sources(home: Path) -> Iterable[Path]:
     for part in _PARTS:
-        found = sorted((home / part).rglob("*.py")) if (home / part).is_dir() else [home / part]
-        yield from (path for path in found if _DRAWINGS not in path.parents)
+        files = sorted((home / part).rglob("*.py")) if (home / part).is_dir() else [home / part]
+        yield from (path for path in files if _DRAWINGS not in path.parents)
 
 
 def _of_files(home: Path, paths: Iterable[Path]) -> str:

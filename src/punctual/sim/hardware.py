@@ -62,7 +62,7 @@ def parsed_cluster(given: Any) -> Any:
 
 def cluster_text(groups: Iterable[NodeGroup]) -> str:
     """``16x8:V100+4x4:T4``."""
-    return "+".join(f"{one.n_nodes}x{one.gpus}{':' if one.device else ''}{one.device}" for one in groups)
+    return "+".join(f"{part.n_nodes}x{part.gpus}{':' if part.device else ''}{part.device}" for part in groups)
 
 
 def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
@@ -70,7 +70,7 @@ def nodes_of(groups: Iterable[NodeGroup]) -> list[Node]:
     groups = tuple(groups)
     width = len(str(sum(group.n_nodes for group in groups) - 1))
     capacities = [(group.capacity(), group.device) for group in groups for _ in range(group.n_nodes)]
-    return [Node(NodeId(f"node-{i:0{width}}"), *one) for i, one in enumerate(capacities)]
+    return [Node(NodeId(f"node-{i:0{width}}"), *part) for i, part in enumerate(capacities)]
 
 
 def n_devices(groups: Iterable[NodeGroup]) -> int:
@@ -84,11 +84,11 @@ def n_units(groups: Iterable[NodeGroup]) -> int:
     return n_devices(groups) or sum(int(group.n_nodes * group.capacity().cores) for group in groups)
 
 
-def _group(text: str, whole: str) -> dict[str, Any]:
-    found = _GROUP.fullmatch(text.strip())
-    if not found or not int(found[1]):
+def _group(text: str, cluster: str) -> dict[str, Any]:
+    matched = _GROUP.fullmatch(text.strip())
+    if not matched or not int(matched[1]):
         raise InvalidSpec(
-            "a cluster must be groups of nodes, each as nodes x devices", repr(text.strip()), f"the cluster '{whole}'",
+            "a cluster must be groups of nodes, each as nodes x devices", repr(text.strip()), f"the cluster '{cluster}'",
             "Write for example `16x8`, or `16x8:V100+4x4:T4`.",
         )  # fmt: skip
-    return {"n_nodes": int(found[1]), "gpus": int(found[2]), "device": found[3] or ""}
+    return {"n_nodes": int(matched[1]), "gpus": int(matched[2]), "device": matched[3] or ""}

@@ -40,7 +40,9 @@ class Ideal:
     @cached_property
     def least_device_s(self) -> dict[JobId, float]:
         """Fewest device-seconds of any number of devices the job can have; jobs without devices are left out."""
-        products = {id: min(one.n_devices * one.run_s for one in options) for id, options in self._options.items()}
+        products = {
+            id: min(option.n_devices * option.run_s for option in options) for id, options in self._options.items()
+        }
         return {id: device_s for id, device_s in products.items() if device_s > 0}
 
     def private_s(self, job: JobRecord) -> float | None:
@@ -52,15 +54,15 @@ class Ideal:
         if not options or not options[0].n_devices:
             return None
         share = self._n_devices / job.n_present
-        fitting = [one for one in options if one.n_devices <= share]
+        fitting = [option for option in options if option.n_devices <= share]
         if fitting:
-            return min(one.run_s for one in fitting)
+            return min(option.run_s for option in fitting)
         return options[0].run_s * options[0].n_devices / share
 
     @cached_property
     def _options(self) -> dict[JobId, list[_Option]]:
-        found = {id: self._options_of(job) for id, job in self._jobs.items()}
-        return {id: options for id, options in found.items() if options}
+        options_of = {id: self._options_of(job) for id, job in self._jobs.items()}
+        return {id: options for id, options in options_of.items() if options}
 
     def _options_of(self, job: SimJob) -> list[_Option]:
         worker = job.spec.worker
@@ -93,4 +95,4 @@ def _shapes(job: SimJob, n_workers: int, group: NodeGroup) -> list[Shape]:
 def _times(worker: Resources, node: Resources) -> int:
     """How many workers a node holds."""
     amounts = ((worker.cores, node.cores), (worker.gpus, node.gpus), (worker.memory_bytes, node.memory_bytes))
-    return min(int(there / one + 1e-9) for one, there in amounts if one > 0)
+    return min(int(there / unit + 1e-9) for unit, there in amounts if unit > 0)

@@ -51,10 +51,10 @@ class SpeedTables:
         InvalidSpec
             There are none.
         """
-        found: dict[str, dict[int, dict[str, Rates]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+        tables: dict[str, dict[int, dict[str, Rates]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
         for model, batch, kind, shape, rate_sps in _entries(Path(folder), devices_per_node):
-            found[model][batch][kind][shape] = rate_sps
-        if not found:
+            tables[model][batch][kind][shape] = rate_sps
+        if not tables:
             raise InvalidSpec(
                 "a folder of measured speeds must hold tables", "none", f"'{folder}'",
                 "Name a folder with MODEL.csv or MODEL/placements.csv in it.",
@@ -64,7 +64,7 @@ class SpeedTables:
                 model: {
                     batch: {kind: Measured(rates) for kind, rates in kinds.items()} for batch, kinds in rows.items()
                 }
-                for model, rows in found.items()
+                for model, rows in tables.items()
             }
         )
 
@@ -83,7 +83,7 @@ class SpeedTables:
                 f"Known: {', '.join(sorted(self.rates))}.",
             )  # fmt: skip
         wanted = batch or min(rows)
-        return rows[min(rows, key=lambda one: (abs(log(one / wanted)), one))]
+        return rows[min(rows, key=lambda size: (abs(log(size / wanted)), size))]
 
 
 _Entry = tuple[str, int, str, tuple[int, int], float]

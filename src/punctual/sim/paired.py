@@ -76,12 +76,12 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
     InvalidSpec
         A folder has no study.
     """
-    found, names = [], [folder.name for folder in folders]
+    contenders, names = [], [folder.name for folder in folders]
     for folder in folders:
         name = folder.name if names.count(folder.name) == 1 else str(folder)
         prefix = f"{name}/" if len(folders) > 1 else ""
-        found += [Contender(prefix + label, runs) for label, runs in _by_policy(runs_in(folder)).items()]
-    return found
+        contenders += [Contender(prefix + label, runs) for label, runs in _by_policy(runs_in(folder)).items()]
+    return contenders
 
 
 def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> list[Comparison]:
@@ -92,30 +92,30 @@ def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> 
     InvalidSpec
         Two have no job in common.
     """
-    mine, values = first.jobs(), {column: first.values(column) for column in COMPARED}
-    return [_against(first.label, mine, values, other, seed) for other in others]
+    own_jobs, values = first.jobs(), {column: first.values(column) for column in COMPARED}
+    return [_against(first.label, own_jobs, values, other, seed) for other in others]
 
 
 def _against(
-    label: str, mine: set[JobKey], values: Mapping[str, Mapping[JobKey, float]], other: Contender, seed: int
+    label: str, own_jobs: set[JobKey], values: Mapping[str, Mapping[JobKey, float]], other: Contender, seed: int
 ) -> Comparison:
-    theirs = other.jobs()
-    if not mine & theirs:
+    other_jobs = other.jobs()
+    if not own_jobs & other_jobs:
         raise InvalidSpec(
             "runs must have jobs in common to be compared", "none", f"'{label}' and '{other.label}'",
             "Compare runs of the same trace, deadlines and seeds.",
         )  # fmt: skip
-    by_seed = len({key[0] for key in mine & theirs}) >= N_SEEDS_LEAST
+    by_seed = len({key[0] for key in own_jobs & other_jobs}) >= N_SEEDS_LEAST
     differences = {}
     for column in COMPARED:
-        one, two = values[column], other.values(column)
-        n_both = len(one.keys() & two.keys())
+        own, two = values[column], other.values(column)
+        n_both = len(own.keys() & two.keys())
         if n_both:
             differences[column] = paired_difference(
-                one, two, seed=seed, group=_seed_of if by_seed else None, n_resamples=_n_resamples(n_both)
+                own, two, seed=seed, group=_seed_of if by_seed else None, n_resamples=_n_resamples(n_both)
             )
     return Comparison(
-        first=label, other=other.label, n_common=len(mine & theirs), n_first=len(mine), n_other=len(theirs),
+        first=label, other=other.label, n_common=len(own_jobs & other_jobs), n_first=len(own_jobs), n_other=len(other_jobs),
         by_seed=by_seed, differences=differences,
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ def _values(run: StoredRun, column: str) -> Iterable[tuple[JobKey, float]]:
 
 
 def _by_policy(runs: Iterable[StoredRun]) -> dict[str, tuple[StoredRun, ...]]:
-    found: dict[str, tuple[StoredRun, ...]] = {}
+    contenders: dict[str, tuple[StoredRun, ...]] = {}
     for run in sorted(runs, key=lambda run: run.seed):
-        found[run.policy] = (*found.get(run.policy, ()), run)
-    return found
+        contenders[run.policy] = (*contenders.get(run.policy, ()), run)
+    return contenders

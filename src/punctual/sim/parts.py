@@ -34,7 +34,7 @@ def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
     return {name: registry.load("models", name)() for name in sorted({name for name in names if name})}
 
 
-def scaling(name: str) -> type[workload.Rule]:
+def scaling(name: str) -> type[workload.ScalingRule]:
     """The class of the rule of scaling `name`."""
     return named(workload.RULES, name, "rules of scaling", "scaling")
 
@@ -44,6 +44,6 @@ def generator(name: str) -> type[synthetic.Generator]:
     return registry.load(synthetic.FAMILY, name)
 
 
-def deadlines(name: str) -> type[deadline_rules.Rule]:
+def deadlines(name: str) -> type[deadline_rules.DeadlineRule]:
     """The class of the deadline rule `name`."""
     return named(_DEADLINES, name, "deadline rules", "deadlines")

@@ -49,10 +49,10 @@ def in_processes(
         A process was killed from outside.
     """
     context = multiprocessing.get_context("spawn")
-    theirs, ours = context.Pipe(duplex=False)
+    receiver, sender = context.Pipe(duplex=False)
     reports = context.SimpleQueue()
     pool = ProcessPoolExecutor(
-        min(n_processes, len(pieces)), mp_context=context, initializer=_begin, initargs=(theirs, reports)
+        min(n_processes, len(pieces)), mp_context=context, initializer=_begin, initargs=(receiver, reports)
     )
     try:
         futures = {pool.submit(_do, work, i_piece, piece): i_piece for i_piece, piece in enumerate(pieces)}
@@ -65,9 +65,9 @@ def in_processes(
             "Start again with fewer processes (`--processes 1`); what is finished is not run again.",
         ) from None  # fmt: skip
     finally:
-        ours.close()
+        sender.close()
         pool.shutdown(cancel_futures=True)
-        theirs.close()
+        receiver.close()
 
 
 def _completed(futures: "dict[Future[R], int]", reports: Any, tell: Tell) -> "Iterator[Future[R]]":

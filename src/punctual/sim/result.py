@@ -69,7 +69,7 @@ class Result:
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The numbers that some run has; counts of what happened in no run are left out."""
-        return tuple(one for one in MEASURES if any(_worth_showing(one, run) for run in self.runs))
+        return tuple(measure for measure in MEASURES if any(_worth_showing(measure, run) for run in self.runs))
 
     def estimates(self, measure: Measure) -> list[Estimate | None]:
         """The number of each policy, in the order of `by_policy`."""
@@ -130,8 +130,8 @@ def jobs_of_all(runs: Iterable[StoredRun]) -> "pl.DataFrame":
 
 
 def _columns(measure: Measure, estimates: Sequence[Estimate | None]) -> dict[str, list[float | None]]:
-    means = [one.mean if one else None for one in estimates]
-    widths = [one.half_width if one else None for one in estimates]
+    means = [estimate.mean if estimate else None for estimate in estimates]
+    widths = [estimate.half_width if estimate else None for estimate in estimates]
     if not any(width is not None for width in widths):
         return {measure.name: means}
     pairs = [(m, w) if m is not None and w is not None else None for m, w in zip(means, widths, strict=True)]

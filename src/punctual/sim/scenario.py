@@ -23,7 +23,7 @@ from pydantic import (
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
-from punctual.sim.choice import Choice, made, parameters_of
+from punctual.sim.choice import PlugInChoice, made, parameters_of
 from punctual.sim.hardware import NodeGroup, cluster_text, parsed_cluster
 from punctual.sim.invalid import first_complaint
 from punctual.sim.physics import Physics
@@ -62,7 +62,7 @@ class TraceSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file: str | None = None
-    generator: Choice | None = None
+    generator: PlugInChoice | None = None
     jobs: Annotated[int, Field(ge=1)] | None = None
     load: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     start_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
@@ -78,7 +78,7 @@ class TraceSection(BaseModel):
         return self
 
 
-class PolicyChoice(Choice):
+class PolicyChoice(PlugInChoice):
     """A policy to be compared.
 
     Attributes
@@ -129,8 +129,8 @@ class Scenario(BaseModel):
     policies: Annotated[tuple[PolicyChoice, ...], _A_LIST, Field(min_length=1)]
     seeds: Annotated[tuple[int, ...], _A_LIST, Field(min_length=1)] = (0, 1, 2)
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
-    deadlines: Choice = Choice(name="keep")
-    scaling: Choice = Choice(name="rigid")
+    deadlines: PlugInChoice = PlugInChoice(name="keep")
+    scaling: PlugInChoice = PlugInChoice(name="rigid")
     cluster: Annotated[tuple[NodeGroup, ...], _A_LIST, BeforeValidator(parsed_cluster), Field(min_length=1)] = (
         NodeGroup(n_nodes=4, gpus=8),
     )
@@ -158,7 +158,7 @@ class Scenario(BaseModel):
         """What a generated trace is where nothing is said of it; then the scenario says it."""
         if given.file is not None:
             return given
-        generator = given.generator or Choice(name="poisson")
+        generator = given.generator or PlugInChoice(name="poisson")
         kind = parts.generator(generator.name)
         bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
         # A parameter that is given stands; what the generator does not have is not its to choose.
@@ -180,12 +180,12 @@ class Scenario(BaseModel):
 
     @field_validator("deadlines")
     @classmethod
-    def _known_deadlines(cls, given: Choice) -> Choice:
+    def _known_deadlines(cls, given: PlugInChoice) -> PlugInChoice:
         return given.bound_to(parts.deadlines(given.name), "deadlines")
 
     @field_validator("scaling")
     @classmethod
-    def _known_scaling(cls, given: Choice) -> Choice:
+    def _known_scaling(cls, given: PlugInChoice) -> PlugInChoice:
         return given.bound_to(parts.scaling(given.name), "scaling")
 
     @field_validator("physics")
@@ -291,14 +291,14 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
     if isinstance(scaling, str) and "tables=" in scaling:
-        scaling = Choice.model_validate(scaling).keys()
+        scaling = PlugInChoice.model_validate(scaling).keys()
     places = {"trace": (trace, "file"), "scaling": (scaling, "tables")}
-    found = {
+    chosen = {
         name: {**section, key: moved(section[key])}
         for name, (section, key) in places.items()
         if isinstance(section, Mapping) and isinstance(section.get(key), str)
     }
-    return {**keys, **found}
+    return {**keys, **chosen}
 
 
 def _bound_policy(choice: PolicyChoice) -> PolicyChoice:

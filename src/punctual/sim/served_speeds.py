@@ -40,18 +40,18 @@ def fitted(rates: Rates) -> Served:
     from scipy.optimize import nnls
 
     terms = np.array([[1 / w, 1.0, w / p, float(w), float(p)] for w, p in rates])
-    found, _ = nnls(terms * np.array(list(rates.values()))[:, None], np.ones(len(terms)))
-    return Served(*map(float, found))
+    rates_of, _ = nnls(terms * np.array(list(rates.values()))[:, None], np.ones(len(terms)))
+    return Served(*map(float, rates_of))
 
 
 def _tables(path: Path) -> dict[str, dict[tuple[int, int], float]]:
-    found: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+    rates_of: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
     for model, shape, rate_sps in _entries(path):
         if rate_sps > 0:
-            found[model][shape] = rate_sps
-    if not found:
+            rates_of[model][shape] = rate_sps
+    if not rates_of:
         raise InvalidSpec("a table of measured speeds must have some", "none", f"'{path}'", "Name another file.")
-    return found
+    return rates_of
 
 
 def _entries(path: Path) -> Iterator[tuple[str, tuple[int, int], float]]:

@@ -114,8 +114,8 @@ def runs_in(study: Path) -> list[StoredRun]:
             "a folder must hold the results of a study", "no readable `study.json`", f"'{study}'",
             "Give the folder that was the `--out` of `punctual simulate`.",
         ) from None  # fmt: skip
-    found = [(read_run(study / "runs" / one["key"]), one["policy"]) for one in index["runs"]]
-    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None]
+    runs = [(read_run(study / "runs" / entry["key"]), entry["policy"]) for entry in index["runs"]]
+    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in runs if run is not None]
 
 
 def write_run(
@@ -155,7 +155,7 @@ def table_of(kind: type, rows: Sequence[Any]) -> "pl.DataFrame":
 
 def _plain_type(hint: Any) -> Any:
     """``float`` of ``float | None``."""
-    return next((one for one in get_args(hint) if one in (float, int, bool)), hint)
+    return next((entry for entry in get_args(hint) if entry in (float, int, bool)), hint)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class StudyProgress:
     """How far a study is.
 
     Attributes
@@ -81,7 +81,7 @@ class Study:
             self._assignment(policy, seed, common) for seed in self.scenario.seeds for policy in self.scenario.policies
         )
 
-    def run(self, *, n_processes: int = 1, tell: Callable[[Progress], None] | None = None) -> Result:
+    def run(self, *, n_processes: int = 1, tell: Callable[[StudyProgress], None] | None = None) -> Result:
         """Do what is missing; interrupted, it leaves what is finished.
 
         Parameters
@@ -96,7 +96,7 @@ class Study:
         InvalidSpec
             A run could not be done for a reason that a user can repair.
         """
-        missing = [one for one in self.assignments if read_run(one.folder) is None]
+        missing = [assignment for assignment in self.assignments if read_run(assignment.folder) is None]
         watch = _Watch(len(self.assignments), len(missing), tell or _tell_nobody)
         failures = []
         try:
@@ -113,9 +113,9 @@ class Study:
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
         """What is on disk of this study."""
-        found = [(read_run(one.folder), one.policy.shown) for one in self.assignments]
+        stored = [(read_run(assignment.folder), assignment.policy.shown) for assignment in self.assignments]
         # The label plays no part in what comes out, and may be another than when the run was done.
-        runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in found if run is not None)
+        runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in stored if run is not None)
         n_bad_rows = self._trace.bad.n_rows if self._trace else 0
         return Result(self.scenario, runs, self.out, failures, n_bad_rows)
 
@@ -150,24 +150,29 @@ class Study:
         )  # fmt: skip
 
 
-def carry_out(one: Assignment, tell: Callable[[float], None]) -> Failure | None:
+def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
     """Simulate and store one run; what goes wrong is a value, because an exception of another process loses much."""
     try:
-        facts, record, decisions = simulate_one(one.scenario, one.policy, one.seed, tell)
-        about = {"key": one.key, "policy": one.policy.shown, "seed": one.seed, "program": fingerprint.of_program()}
-        write_run(one.folder, {**about, **facts}, record, decisions, one.token)
+        facts, record, decisions = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
+        about = {
+            "key": assignment.key,
+            "policy": assignment.policy.shown,
+            "seed": assignment.seed,
+            "program": fingerprint.of_program(),
+        }
+        write_run(assignment.folder, {**about, **facts}, record, decisions, assignment.token)
     except InvalidSpec as error:
         invalid = (error.must, error.got, error.where, error.remedy)
-        return _failure(one, error, invalid)
+        return _failure(assignment, error, invalid)
     except Exception as error:  # noqa: BLE001 -- a policy's bug must not cost the runs of the others
-        return _failure(one, error)
+        return _failure(assignment, error)
     return None
 
 
 class _Watch:
     """Adds up how far all runs are."""
 
-    def __init__(self, n_runs: int, n_missing: int, tell: Callable[[Progress], None]) -> None:
+    def __init__(self, n_runs: int, n_missing: int, tell: Callable[[StudyProgress], None]) -> None:
         self._n_runs = n_runs
         self._fracs = dict.fromkeys(range(n_missing), 0.0)
         self._n_done = n_runs - n_missing
@@ -186,14 +191,16 @@ class _Watch:
         n_missing = len(self._fracs)
         done_frac = sum(self._fracs.values()) / n_missing if n_missing else 1.0
         self._tell(
-            Progress(n_runs=self._n_runs, n_done=self._n_done, n_found=self._n_runs - n_missing, done_frac=done_frac)
+            StudyProgress(
+                n_runs=self._n_runs, n_done=self._n_done, n_found=self._n_runs - n_missing, done_frac=done_frac
+            )
         )
 
 
-def _failure(one: Assignment, error: Exception, invalid: tuple[str, str, str, str] | None = None) -> Failure:
+def _failure(assignment: Assignment, error: Exception, invalid: tuple[str, str, str, str] | None = None) -> Failure:
     what = f"{type(error).__name__}: {error}"
     trace = traceback.format_exc()
-    return Failure(policy=one.policy.shown, seed=one.seed, what=what, trace=trace, invalid=invalid)
+    return Failure(policy=assignment.policy.shown, seed=assignment.seed, what=what, trace=trace, invalid=invalid)
 
 
 def _raise_invalid(failure: Failure | None) -> None:
@@ -207,5 +214,5 @@ def _write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> 
     (out / "study.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
-def _tell_nobody(progress: Progress) -> None:
+def _tell_nobody(progress: StudyProgress) -> None:
     pass

@@ -31,7 +31,7 @@ from punctual.traces.draw import Draw
 Knowledge = Literal["all", "recorded", "nothing"]
 
 
-class Rule(Protocol):
+class ScalingRule(Protocol):
     """Turns a job of a trace into one of the simulated world; deterministic for its seed."""
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
@@ -470,14 +470,14 @@ class CoreShares(Declared):
 
 
 #: The rules by the names that scenario files use.
-RULES: Mapping[str, type[Rule]] = {
+RULES: Mapping[str, type[ScalingRule]] = {
     "rigid": Rigid, "elastic": Elastic, "measured": MeasuredTables, "adaptive-batch": AdaptiveBatch,
     "parameter-server": ParameterServers, "cores": CoreShares,
 }  # fmt: skip
 
 
 def sim_jobs(
-    traces: Iterable[TraceJob], rule: Rule, *, seed: int = 0, controller: str | None = None
+    traces: Iterable[TraceJob], rule: ScalingRule, *, seed: int = 0, controller: str | None = None
 ) -> Iterator[SimJob]:
     """`traces`, which must be in order of submission, by `rule`, one at a time.
 

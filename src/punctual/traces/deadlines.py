@@ -15,7 +15,7 @@ from punctual.traces.job import TraceJob
 from punctual.traces.named import build, check
 
 
-class Rule(Protocol):
+class DeadlineRule(Protocol):
     """Turns a job into the same job with, or without, a deadline."""
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
@@ -111,10 +111,10 @@ class Chronus:
 
 
 #: The rules by the names that scenario files use.
-RULES: Mapping[str, type[Rule]] = {"keep": Keep, "uniform-slack": UniformSlack, "chronus": Chronus}
+RULES: Mapping[str, type[DeadlineRule]] = {"keep": Keep, "uniform-slack": UniformSlack, "chronus": Chronus}
 
 
-def rule(name: str, parameters: Mapping[str, Any] | None = None) -> Rule:
+def rule(name: str, parameters: Mapping[str, Any] | None = None) -> DeadlineRule:
     """The rule `name` with `parameters`.
 
     Raises
@@ -129,7 +129,7 @@ def rule(name: str, parameters: Mapping[str, Any] | None = None) -> Rule:
     return build(RULES[name], name, parameters or {})
 
 
-def assign(jobs: Iterable[TraceJob], rule: Rule, seed: int) -> Iterator[TraceJob]:
+def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[TraceJob]:
     """`jobs` with the deadlines that `rule` gives them.
 
     Raises

@@ -59,7 +59,7 @@ class Draw:
         A run of falling uniforms of odd length, which has probability 1 - 1/e or exp(-x) given its first value x, ends
         the search; each failed run adds 1.
         """
-        whole = 0
+        n_whole = 0
         while True:
             first = last = self._random()
             length = 1
@@ -67,8 +67,8 @@ class Draw:
                 last = following
                 length += 1
             if length % 2:
-                return mean * (whole + first)
-            whole += 1
+                return mean * (n_whole + first)
+            n_whole += 1
 
     def between(self, quantiles: Sequence[tuple[float, float]]) -> float:
         """From a distribution given by some of its quantiles, linear between them.

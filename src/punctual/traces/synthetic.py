@@ -27,8 +27,8 @@ def generator(name: str, parameters: Mapping[str, Any] | None = None) -> Generat
     InvalidSpec
         When there is no such generator or parameter, or its value will not do.
     """
-    found: type[Generator] = registry.load(FAMILY, name)
-    return build(found, name, parameters or {})
+    kind: type[Generator] = registry.load(FAMILY, name)
+    return build(kind, name, parameters or {})
 
 
 def generators() -> list[str]:

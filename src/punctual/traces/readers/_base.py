@@ -30,8 +30,8 @@ class TableReader(ABC):
 
     def recognises(self, head: Head) -> bool:
         """By its header."""
-        required, found = set(self.columns.split()), set(head.columns())
-        return required <= found <= required | set(self.optional_columns.split())
+        required, present = set(self.columns.split()), set(head.columns())
+        return required <= present <= required | set(self.optional_columns.split())
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
         """The jobs, in the order of the file, which need not be that of submission."""

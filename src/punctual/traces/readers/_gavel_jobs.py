@@ -14,8 +14,8 @@ _INTERPRETERS = ("python3 ", "python ")
 
 def is_gavel_like(head: Head, columns: Sequence[str]) -> bool:
     """Whether the first line, which is no header, has the fields of `columns`."""
-    found = head.columns("\t")
-    return len(found) == len(columns) and found[columns.index("command")].startswith(_INTERPRETERS)
+    matched = head.columns("\t")
+    return len(matched) == len(columns) and matched[columns.index("command")].startswith(_INTERPRETERS)
 
 
 def model_name(row: Row) -> str:
@@ -25,8 +25,8 @@ def model_name(row: Row) -> str:
 
 def batch_size(row: Row) -> int | None:
     """64 of ``ResNet-50 (batch size 64)``; None where there is none."""
-    found = _JOB_TYPE.fullmatch(row.text("job_type"))
-    return int(found["batch"]) if found and found["batch"] else None
+    matched = _JOB_TYPE.fullmatch(row.text("job_type"))
+    return int(matched["batch"]) if matched and matched["batch"] else None
 
 
 def slack_factor(row: Row) -> float | None:

@@ -24,12 +24,12 @@ def objects_of(source: Source, bad: BadRows) -> Iterator[tuple[int, dict[str, An
     for piece in source.pieces(_N_CHARACTERS):
         text += piece
         done = 0
-        for start, end, found in _values(text):
+        for start, end, value in _values(text):
             line += text.count("\n", done, start)
-            if isinstance(found, dict):
-                yield line, found
+            if isinstance(value, dict):
+                yield line, value
             else:
-                bad.add(str(source), line, f"an object expected, {str(found)[:40]!r} found")
+                bad.add(str(source), line, f"an object expected, {str(value)[:40]!r} found")
             line += text.count("\n", start, end)
             done = end
         text = text[done:]
@@ -44,10 +44,10 @@ def _values(text: str) -> Iterator[tuple[int, int, Any]]:
     end = 0
     while (start := _start(text, end)) < len(text):
         try:
-            found, end = _DECODER.raw_decode(text, start)
+            value, end = _DECODER.raw_decode(text, start)
         except ValueError:
             return
-        yield start, end, found
+        yield start, end, value
 
 
 def _start(text: str, end: int) -> int:

@@ -77,8 +77,8 @@ def _number(row: Row, column: str, missing: float) -> float:
 
 
 def _is_table(head: Head, columns: tuple[str, ...]) -> bool:
-    found = head.columns()
-    return found == columns or (len(found) == len(columns) and found[_I_STATUS] in _STATUSES)
+    present = head.columns()
+    return present == columns or (len(present) == len(columns) and present[_I_STATUS] in _STATUSES)
 
 
 def _role_table(source: Source) -> Source:

@@ -27,18 +27,18 @@ class PhillyJson:
 
     def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
         """The jobs, in the order of the file."""
-        for line, found in objects_of(source, bad):
+        for line, record in objects_of(source, bad):
             try:
-                job = _job(line, found)
+                job = _job(line, record)
             except InvalidSpec as error:
                 bad.add(str(source), line, reason_of(error))
             else:
                 yield job
 
 
-def _job(line: int, found: Mapping[str, Any]) -> TraceJob:
-    cells = Row(line, {name: str(found.get(name, "")) for name in ("jobid", "submitted_time", "user", "vc")})
-    attempts = [attempt for attempt in _listed(found, "attempts") if _attempt_s(line, attempt) > 0]
+def _job(line: int, record: Mapping[str, Any]) -> TraceJob:
+    cells = Row(line, {name: str(record.get(name, "")) for name in ("jobid", "submitted_time", "user", "vc")})
+    attempts = [attempt for attempt in _listed(record, "attempts") if _attempt_s(line, attempt) > 0]
     if not attempts:
         raise InvalidSpec("a job must have run", "no attempt with a start and a later end", f"line {line}", "Skip it.")
     return TraceJob(
@@ -62,6 +62,6 @@ def _n_gpus(attempt: Mapping[str, Any]) -> int:
     return sum(len(_listed(server, "gpus")) for server in _listed(attempt, "detail"))
 
 
-def _listed(found: Mapping[str, Any], name: str) -> Sequence[Any]:
-    listed = found.get(name)
+def _listed(record: Mapping[str, Any], name: str) -> Sequence[Any]:
+    listed = record.get(name)
     return listed if isinstance(listed, list) else ()
