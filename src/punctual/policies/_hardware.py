@@ -211,6 +211,10 @@ class HardwareMemory:
         self._nodes: tuple[Node, ...] = ()
         self._hardware: Hardware | None = None
 
+    def __reduce__(self) -> tuple[type["HardwareMemory"], tuple[()]]:
+        # A copy, in another process too, begins with nothing: objects are remembered by their identity.
+        return HardwareMemory, ()
+
     def hardware_of(self, nodes: tuple[Node, ...]) -> Hardware:
         """The hardware of `nodes`, with what is remembered about jobs on it."""
         if self._hardware is None or (nodes is not self._nodes and nodes != self._nodes):
