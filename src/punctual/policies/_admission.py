@@ -1,4 +1,4 @@
-"""Who is let in where jobs run whole, one after the other in the order of their deadlines."""
+"""Admission for jobs of one size that run in the order of their deadlines."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -21,9 +21,10 @@ _ROUNDING_S = 1e-6
 
 
 class Admission:
-    """Which of the jobs that wait are let in: those that have been, and of the others those by whom nobody is late.
+    """Declines new jobs that would be late, or would make another job late.
 
-    A job without a deadline, or of which size or speed is not known, is let in and not counted with.
+    A job without a deadline, or of unknown size or speed, is always admitted and takes nothing from the timeline. What
+    was admitted before stays admitted.
     """
 
     def __init__(self, builder: PlanBuilder, size: Size) -> None:
@@ -39,12 +40,12 @@ class Admission:
         self._remembered = sorted(known - self._declines.keys())
 
     def snapshot(self) -> Snapshot:
-        """The picture without the jobs that are declined."""
+        """The snapshot without the declined jobs."""
         picture = self._builder.snapshot
         return replace(picture, waiting=tuple(view for view in picture.waiting if view.spec.id not in self._declines))
 
     def stamped(self, plan: Plan) -> Plan:
-        """`plan` with the jobs that are declined, and with what to remember."""
+        """`plan` with the declined jobs, and with the admitted ones in its carry."""
         carry = plan.carry if isinstance(plan.carry, dict) else {}
         return replace(plan, declines=self._declines, carry={**carry, "admitted": self._remembered})
 

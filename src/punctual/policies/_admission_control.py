@@ -1,4 +1,4 @@
-"""Who is promised what in one round, and what the next round has to know of it."""
+"""Which deadlines `promises-first` promises in one round, and the reservations that keep them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ class AdmissionControl:
         }
 
     def needs(self) -> list[tuple[Pool, int] | None]:
-        """Of each candidate, what its promise wants it to hold at least now."""
+        """For each candidate the pool and the least amount that its promise needs now; None without a promise."""
         needs: list[tuple[Pool, int] | None] = []
         for candidate in self._candidates:
             pool, amounts = self._promises.get(candidate.id, (candidate.pool, _NOTHING))
@@ -129,11 +129,11 @@ class AdmissionControl:
         return len(amounts) > 0 and bool(amounts[0] > 0)
 
     def is_promised(self, candidate: Candidate) -> bool:
-        """Whether its deadline is promised; the end of its waiting does not count."""
+        """Whether its deadline is promised. False if only an end of its waiting is."""
         return candidate.id in self._promises and not self._claims[candidate.id].overdue
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
-        """What the next round has to know of this one; `present`: the jobs that are there."""
+        """What the next round needs, for the plan's carry; `present`: the jobs that still exist."""
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._promises]
         return {
             "promised": {claim.id: claim.due_at for claim in claims if not claim.overdue},
@@ -142,7 +142,7 @@ class AdmissionControl:
         }
 
     def _promise(self) -> None:
-        """Promise again what was promised, then what can be promised to others."""
+        """Reserve for the promised jobs first, then for as many others as there is room for."""
         if self._admission == "none":
             return
         kept: list[Claim] = []
@@ -196,7 +196,7 @@ class AdmissionControl:
         return [claim for claim in order if not self._reserve(claim)]
 
     def _reserve(self, claim: Claim) -> bool:
-        """Promise the job its deadline if that can be kept beside all others."""
+        """Reserve for one job; False if there is no room beside the others in any of its pools."""
         own = (request for request in claim.requests if request.pool in self._ledgers)
         return any(self._ledgers[request.pool].reserve(request, self._cheapest) for request in own)
 
@@ -205,7 +205,7 @@ class AdmissionControl:
         return None if share is None else (timeline, share)
 
     def _reserve_anew(self, claim: Claim, claims: Sequence[Claim]) -> bool:
-        """The same, with all others planned anew around it."""
+        """Reserve for one job, planning all others anew; False, and nothing changes, if somebody finds no room."""
         before = self._ledgers
         order = sorted((*claims, claim), key=lambda other: (other.until_s, other.id))
         capacities = self._reserved if claim.overdue else self._offered
@@ -219,12 +219,12 @@ class AdmissionControl:
         return not failed
 
     def _withhold(self) -> None:
-        """Leave free in the plan only what may still be promised."""
+        """Leave for later reservations only what is offered."""
         for pool, ledger in self._ledgers.items():
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
     def _rescue(self, claim: Claim) -> None:
-        """A promise that cannot be kept any more gets everything that the others leave it."""
+        """Reserve everything that is free for a job whose promise cannot be kept any more."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
         if own:
             best = max(own, key=lambda request: self._ledgers[request.pool].free.free[0])

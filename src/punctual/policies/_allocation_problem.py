@@ -23,7 +23,7 @@ _PAUSED = Reason("paused", "paused: what it had is worth more to others")
 
 @dataclass(slots=True)
 class Candidate:
-    """One job: what it has, and what it may have.
+    """A job made of workers: what it holds, and its possible configurations.
 
     Attributes
     ----------

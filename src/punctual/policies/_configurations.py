@@ -1,4 +1,4 @@
-"""What each job made of workers may hold, and how fast it would be."""
+"""The configurations of jobs made of workers (kind of nodes × number of workers), with rates."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -177,7 +177,7 @@ def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChoiceTable:
-    """The options of several jobs as one table, padded with columns that are not allowed.
+    """The configurations of several jobs as one table; rows are padded with columns that are not allowed.
 
     Attributes
     ----------

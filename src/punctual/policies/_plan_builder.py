@@ -1,4 +1,4 @@
-"""A plan in the making."""
+"""Building a plan change by change."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ from punctual.policies._jobs import least, n_workers, unit_of
 
 
 class Space:
-    """How much is free on several nodes together: a quick way to see that a job cannot fit."""
+    """The sum of what is free on several nodes: a quick check that a job cannot fit."""
 
     def __init__(self, amounts: Iterable[Resources]) -> None:
         self.gpus, self.cores, self.memory_bytes = TOLERANCE, TOLERANCE, 0
@@ -44,7 +44,7 @@ class Space:
 
 
 class PlanBuilder:
-    """A plan in the making: the changes so far, and what they leave free."""
+    """Collects changes to the last plan, and keeps account of what they leave free."""
 
     def __init__(self, snapshot: Snapshot, hardware: Hardware) -> None:
         self.snapshot = snapshot
@@ -98,7 +98,7 @@ class PlanBuilder:
         return anywhere if at_home is None or (anywhere and len(anywhere) < len(at_home)) else at_home
 
     def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
-        """Room for as much of the job as there is room for, but not less than the least it may have."""
+        """Nodes for the largest amount of the job that fits; None if not even its least does."""
         unit = unit_of(view.spec)
         if unit is None:
             return self._fit_amount(view, self.free if free is None else free)

@@ -1,4 +1,4 @@
-"""What comes before anything is shared: jobs without their place, demands that have changed, jobs without workers."""
+"""What precedes the sharing: replacing lost places, applying demands, starting jobs without workers."""
 
 from collections.abc import Iterable, Sequence
 
@@ -14,7 +14,7 @@ _LESS_THERE = Reason("less-there", "the node has less than it had: the job is at
 
 
 def repair(builder: PlanBuilder) -> list[JobView]:
-    """Take back what cannot stay as it is.
+    """Take back allocations that have become impossible, and rehouse jobs that may not be paused.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def start_rigid(builder: PlanBuilder, waiting: Iterable[JobView]) -> None:
 
 
 def prepare(builder: PlanBuilder) -> Sequence[JobView]:
-    """Put right what cannot stay as it is, and give jobs without workers what they demand, before the others share.
+    """Repair impossible allocations, apply demands, and start jobs without workers: the steps before others share.
 
     Returns
     -------

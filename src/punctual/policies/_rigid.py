@@ -21,7 +21,7 @@ _LAST_OF_ALL = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Who comes first: the lowest rank.
+    """The order in which jobs are served: the lowest rank first.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ _FLOOR = Reason("floor", "the job is at its floor")
 
 @dataclass(slots=True)
 class Participant:
-    """One job and what it gets so far: `rungs[i]`, the amounts it can hold being in ascending order.
+    """A job and its amount so far, `rungs[i]`; `rungs` are the amounts that it can hold, ascending.
 
     `steps` are the differences between them; `spaces` are those that it draws on; `n_before` is the number of workers it had.
     """
@@ -53,7 +53,7 @@ class Participant:
 
 
 class Sharing:
-    """All jobs that run or can be started, each with its least amount; the rest is there to be shared.
+    """Gives every job that runs or can be started its least amount, and the rest step by step.
 
     Jobs that run keep their place. Waiting jobs are admitted in order of submission, each if its least amount fits; one
     that does not fit lets later ones pass. How much a job with workers has is first decided for each kind of device as

@@ -1,4 +1,4 @@
-"""One decision about the jobs that wait, while those that run keep what they have."""
+"""One decision of `smd` and `smd-exact`: waiting jobs start, running jobs keep what they have."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class ChosenPair:
 
 
 class StartingRound:
-    """The picture after what had to be repaired: who waits, what they may have, what there is."""
+    """The snapshot after repairs: waiting jobs, what each may hold, and the capacities."""
 
     def __init__(self, builder: PlanBuilder) -> None:
         self.builder, snapshot = builder, builder.snapshot

@@ -313,7 +313,7 @@ class _Allocator:
         self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 
     def resume(self, views: Iterable[JobView], *, keep: bool) -> None:
-        """Let jobs that hold something go on: with all of it (`keep`), or with the least, to share the rest anew."""
+        """Add running jobs: with all they hold (`keep`), or with their least, so that the rest is shared anew."""
         for view in views:
             held = self._builder.held(view)
             parts = view.spec.parts_of(total(held.values()))
