@@ -18,6 +18,7 @@ class Stage:
         self._path = folder / "page"
         self._output = folder / "output"
         self.page = Page.create(str(self._path))
+        self.n_devices_each = 0
         self._n_requests = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -29,13 +30,14 @@ class Stage:
                 [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
             )
 
-    def send_target(self, n_workers: int, n_servers: int = 0) -> int:
+    def send_target(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> int:
         self._n_requests += 1
-        self.page.send_worker_target(WorkerTarget(self._n_requests, n_workers, n_servers=n_servers))
+        target = WorkerTarget(self._n_requests, n_workers, self.n_devices_each, n_servers, devices)
+        self.page.send_worker_target(target)
         return self._n_requests
 
-    def resize(self, n_workers: int, n_servers: int = 0) -> WorkerStatus:
-        request = self.send_target(n_workers, n_servers)
+    def resize(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> WorkerStatus:
+        request = self.send_target(n_workers, n_servers, devices)
         return self.await_status(lambda status: status.request == request)
 
     def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 import punctual
 from punctual.client.elastic.context import Context
+from punctual.client.elastic.run import Run
 
 BATCH = 23
 
@@ -52,6 +54,14 @@ def hurt(how: str, folder: Path) -> None:
     raise ZeroDivisionError("in the script")
 
 
+def wait_for_test(run: Run, folder: Path) -> None:
+    """Give the test time to do something in the midst of the training; the others wait too."""
+    with run.phase("wait"):
+        (folder / "waits").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.01)
+
+
 def train(context: Context) -> None:
     torch.set_num_threads(1)
     options = json.loads(sys.argv[1])
@@ -59,25 +69,33 @@ def train(context: Context) -> None:
     model = make_model()
     optimizer = make_optimizer(options["kind"], model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    losses, staleness = [], 0
-    with context.elastic(
+    losses: list[float] = []
+    made = context.elastic(
         model=model, optimizer=optimizer, extra={"rate": scheduler}, virtual_ranks=2,
         synchronous=options.get("synchronous", True), checkpoint_dir=options.get("kept"), checkpoint_every_s=1000.0,
-    ) as run:  # fmt: skip
-        for _ in run.epochs(options.get("n_epochs", 2)):
-            for inputs, targets in run.batches(dataset(), global_batch_size=BATCH, seed=3):
-                run.backward(loss_of(run.model, inputs, targets))
-                if run.step():
-                    scheduler.step()
-                    losses.append(run.loss)
-                    staleness = max(staleness, run.staleness)
-                    if run.step_number == options.get("save_at"):
-                        run.checkpoint()
-                    if run.step_number == options.get("hurt_at") and run.is_first:
-                        hurt(options["how"], folder)
-    told = {"losses": losses, "weights": [one.tolist() for one in model.parameters()], "staleness": staleness,
-            "n_workers": run.n_workers, "first_rate": scheduler.get_last_lr()[0]}  # fmt: skip
-    (folder / f"{run.rank}.json").write_text(json.dumps(told))
+    )  # fmt: skip
+    try:
+        with made as run:
+            for _ in run.epochs(options.get("n_epochs", 2)):
+                for inputs, targets in run.batches(dataset(), global_batch_size=BATCH, seed=3):
+                    run.backward(loss_of(run.model, inputs, targets))
+                    if run.step():
+                        scheduler.step()
+                        losses.append(run.loss)
+                        after_step(run, options, folder)
+    finally:
+        told = {"losses": losses, "weights": [one.tolist() for one in model.parameters()], "n_steps": made.step_number}
+        (folder / f"{made.rank}.json").write_text(json.dumps(told))
+
+
+def after_step(run: Run, options: dict[str, Any], folder: Path) -> None:
+    time.sleep(options.get("step_s", 0.0))
+    if run.step_number == options.get("save_at"):
+        run.checkpoint()
+    if run.is_first and run.step_number == options.get("wait_at"):
+        wait_for_test(run, folder)
+    if run.is_first and run.step_number == options.get("hurt_at"):
+        hurt(options["how"], folder)
 
 
 if __name__ == "__main__":

@@ -101,6 +101,16 @@ def test_members_see_that_one_is_lost_and_that_a_change_is_none(stage: Stage) ->
     assert stage.output().count(f"generation {generation} is over\n") >= 1
 
 
+def test_workers_use_the_devices_that_their_job_is_shown(stage: Stage) -> None:
+    stage.n_devices_each = 1
+    stage.start(str(SCRIPT), "watch", CUDA_VISIBLE_DEVICES="4,7")
+    assert stage.await_status(lambda status: status.request == 1).devices == (0,)
+    assert stage.resize(2).devices == (0, 1)
+    assert stage.resize(1).devices == (0,)
+    assert stage.resize(2, devices=(0, 5)).devices == (0, 5)
+    assert stage.resize(3, devices=(0, 5)).devices == (0, 5), "there are too few: two share one"
+
+
 def test_an_exception_is_shown_once(stage: Stage) -> None:
     stage.start(str(SCRIPT), "fail", n_workers=2)
     assert stage.exit_code() == 1

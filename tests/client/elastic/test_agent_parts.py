@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from punctual.client.elastic import agent
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
-from punctual.client.elastic.worker_pool import Worker, WorkerState, hung, late
+from punctual.client.elastic.worker_pool import Worker, WorkerPool, WorkerState, hung, late
 from punctual.client.elastic.worker_spawner import WorkerSpawner
-from punctual.wire import Page
+from punctual.wire import N_DEVICES_MAX, Page
 
 HANG_NS = 1000
 NOW_NS = 1_000_000
@@ -301,3 +302,27 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
         WorkerSpawner(lambda link: None, 0)
+
+
+def test_devices_are_shared_only_where_there_are_too_few() -> None:
+    pool = WorkerPool()
+    for devices in ((0,), (2,)):
+        connection = socket.socket()
+        pool.admit(connection, len(pool.workers), 0, devices=devices)
+        connection.close()
+    assert pool.unused_devices(range(4), 1) == (1,)
+    assert pool.unused_devices(range(4), 2) == (1, 3)
+    assert pool.unused_devices((0, 2), 1) == (0,)
+    assert pool.unused_devices(range(4), 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("variable", "n_devices"), [(None, N_DEVICES_MAX), ("", 0), ("3", 1), ("GPU-1a2b,GPU-3c4d", 2)]
+)
+def test_what_the_job_is_shown_is_counted(
+    monkeypatch: pytest.MonkeyPatch, variable: str | None, n_devices: int
+) -> None:
+    monkeypatch.delenv(agent.DEVICES_VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(agent.DEVICES_VARIABLE, variable)
+    assert list(agent._visible_devices()) == list(range(n_devices))
