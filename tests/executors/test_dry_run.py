@@ -90,13 +90,6 @@ def test_drops_what_is_older_than_the_last_command(dry: DryRun, said: list[Event
     assert [event.request for event in said[1:] if isinstance(event, GrantApplied)] == [3, 3]
 
 
-def test_says_nothing_about_jobs_that_are_not_there(dry: DryRun, said: list[Event]) -> None:
-    dry.perform(resize(1.0, 2.0, 1), said.append)
-    dry.perform(StopJob(at=1.0, job=JOB, cause="enough"), said.append)
-    dry.observe(JOB, 2.0, said.append)
-    assert said == []
-
-
 @pytest.mark.parametrize("amount", [0.0, -1.0, float("inf"), float("nan")])
 def test_refuses_rates_that_lead_nowhere(amount: float) -> None:
     with pytest.raises(InvalidSpec, match="steps_per_core_s"):

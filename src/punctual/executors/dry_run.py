@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from math import floor, inf
 
+from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
@@ -73,15 +74,20 @@ class DryRun:
         self._steps_per_core_s = steps_per_core_s
         self._n_steps = n_steps
         self._jobs: dict[JobId, _Pretence] = {}
+        #: When jobs have ended: a launch that was made before that does not start them again.
+        self._ended_at: dict[JobId, float] = {}
 
     def perform(self, command: Command, sink: Sink) -> None:
         match command:
             case LaunchJob():
                 self._launch(command, sink)
+            case ResizeJob() | StopJob() if command.job not in self._jobs:
+                sink(unknown_job(command))
             case ResizeJob():
-                self._resize(command, sink)
+                self._resize(self._jobs[command.job], command, sink)
             case StopJob():
-                self._stop(command, sink)
+                self._end(command.job, command.at)
+                sink(JobFailed(at=command.at, job=command.job, cause=f"stopped: {command.cause}"))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         pretence = self._jobs.get(job)
@@ -90,10 +96,12 @@ class DryRun:
         pretence.advance(at)
         sink(_progress(job, pretence, at))
         if pretence.landed:
-            del self._jobs[job]
+            self._end(job, at)
             sink(JobFinished(at=at, job=job, landed_at=pretence.unit_at))
 
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
+        if command.at <= self._ended_at.get(command.job, -inf):
+            return
         if command.job not in self._jobs:
             self._jobs[command.job] = _Pretence(
                 n_steps=int(command.spec.work_steps or self._n_steps),
@@ -106,17 +114,16 @@ class DryRun:
         granted = self._jobs[command.job].granted
         sink(JobStarted(at=command.at, job=command.job, request=command.request, granted=granted))
 
-    def _resize(self, command: ResizeJob, sink: Sink) -> None:
-        job = self._jobs.get(command.job)
-        if job is None or command.request < job.n_requests:
+    def _resize(self, job: _Pretence, command: ResizeJob, sink: Sink) -> None:
+        if command.request < job.n_requests:
             return
         job.advance(command.at)
         job.granted, job.n_requests = command.grant, command.request
         sink(GrantApplied(at=command.at, job=command.job, request=command.request, granted=command.grant))
 
-    def _stop(self, command: StopJob, sink: Sink) -> None:
-        if self._jobs.pop(command.job, None) is not None:
-            sink(JobFailed(at=command.at, job=command.job, cause=f"stopped: {command.cause}"))
+    def _end(self, job: JobId, at: float) -> None:
+        del self._jobs[job]
+        self._ended_at[job] = at
 
 
 def _progress(id: JobId, job: _Pretence, at: float) -> ProgressReported:

@@ -7,6 +7,7 @@ performed. It never answers at once: what is to happen is entered into an event 
 from collections.abc import Iterator
 from math import inf
 
+from punctual.core.answers import unknown_job
 from punctual.core.cluster import Node
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.events import (
@@ -67,6 +68,7 @@ class World:
         self._physics = physics or Physics()
         self._seed = seed
         self._lives: dict[JobId, Life] = {}
+        self._ended: set[JobId] = set()
         self._machines: dict[NodeId, _Machine] = {}
         self._devices: dict[NodeId, str] = {}
 
@@ -78,6 +80,7 @@ class World:
         """Have an effect later; the answers come from `due`."""
         life = self._lives.get(command.job)
         if life is None:
+            self._answer_unknown(command, sink)
             return
         match command:
             case LaunchJob():
@@ -87,6 +90,11 @@ class World:
             case StopJob():
                 life.stop_at, life.stop_cause = command.at, command.cause
         self._enter(life)
+
+    def _answer_unknown(self, command: JobCommand, sink: Sink) -> None:
+        """A job that has ended was answered by its end, which may be on its way still."""
+        if command.job not in self._ended and not isinstance(command, LaunchJob):
+            sink(unknown_job(command))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         """Report how far a job is, if it has a process."""
@@ -206,8 +214,12 @@ class World:
     def _finish(self, life: Life, at: float) -> list[Event]:
         life.rest(at)
         life.steps = life.job.work_steps
-        del self._lives[life.id]
+        self._forget(life)
         return [self._progress(life, at), JobFinished(at=at, job=life.id, landed_at=at)]
+
+    def _forget(self, life: Life) -> None:
+        del self._lives[life.id]
+        self._ended.add(life.id)
 
     def _begin_phase(self, life: Life, at: float) -> None:
         """The job is as fast as it was, and from here on as fast as it will be."""
@@ -217,7 +229,7 @@ class World:
 
     def _stopped(self, life: Life, at: float) -> list[Event]:
         reports = self._report(life.id, at)
-        del self._lives[life.id]
+        self._forget(life)
         return [*reports, JobFailed(at=at, job=life.id, cause=f"stopped: {life.stop_cause}")]
 
     def _crash(self, life: Life, at: float, cause: str) -> list[Event]:

@@ -63,7 +63,7 @@ class DevicePool:
             There are not so many that no other job has; the job keeps what it has.
         """
         with self._lock:
-            share = self._part(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._whole(job, n_devices)
+            share = self._shared(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._exclusive(job, n_devices)
             return self._set(job, share)
 
     def restore(self, job: JobId, ids: Sequence[str], n_devices: float) -> None:
@@ -90,7 +90,7 @@ class DevicePool:
             self._shares.pop(job, None)
         return share.ids
 
-    def _whole(self, job: JobId, n_devices: float) -> _Share:
+    def _exclusive(self, job: JobId, n_devices: float) -> _Share:
         n = round(n_devices)
         if abs(n - n_devices) > TOLERANCE:
             raise NoDeviceError(f"{n_devices:g} GPUs are neither a whole number of them nor a part of one")
@@ -103,7 +103,7 @@ class DevicePool:
             )
         return _Share(tuple(ids))
 
-    def _part(self, job: JobId, part: float) -> _Share:
+    def _shared(self, job: JobId, part: float) -> _Share:
         if part <= TOLERANCE:
             return _Share(())
         used = {name: self._used_by_others(job, name) for name in self.ids}
