@@ -56,7 +56,8 @@ class Desk:
     def __init__(self) -> None:
         self.controller = Scripted()
         self.scheduler = Scheduler({"scripted": self.controller}, strict=True, periods=Periods())
-        self.tell(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
+        self.joined = NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2))
+        self.tell(self.joined)
 
     def tell(self, event: Event) -> list[Command]:
         return self.scheduler.handle(event)
@@ -85,6 +86,9 @@ class Desk:
 
     def tick(self, id: JobId, *, at: float) -> list[Command]:
         return self.tell(TimerFired(at=at, timer=Timer("tick", JobId(id))))
+
+    def tick_plan(self, *, at: float) -> list[Command]:
+        return self.tell(TimerFired(at=at, timer=Timer("plan")))
 
     def progress(self, id: JobId, *, at: float, steps: float, landed: bool = False) -> list[Command]:
         return self.tell(

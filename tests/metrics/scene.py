@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from punctual.core.commands import LaunchJob, RejectJob, SetTimer, StopJob
+from punctual.core.commands import LaunchJob, RejectJob, StopJob
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -14,6 +14,7 @@ from punctual.core.events import (
     NodeLost,
     ProgressReported,
     SpecChanged,
+    SteeringResumed,
     StopRequested,
 )
 from punctual.core.ids import JobId, NodeId
@@ -21,7 +22,6 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.core.timer import Timer
 from punctual.metrics.cluster import ClusterRecord, JobRecord
 from punctual.metrics.level import LevelCourse
 
@@ -105,8 +105,8 @@ def failed(at: float, job: str = "a", *, retryable: bool = False) -> Message:
     return JobFailed(at=at, job=JobId(job), cause="lost", retryable=retryable)
 
 
-def retry_set(at: float, job: str = "a") -> Message:
-    return SetTimer(at=at, timer=Timer("retry", JobId(job)), fire_at=at + 1.0)
+def resumed(at: float, **held: Held) -> Message:
+    return SteeringResumed(at=at, lost_at=at, granted={JobId(job): on(nodes) for job, nodes in held.items()})
 
 
 def stop_requested(at: float, job: str = "a") -> Message:
@@ -117,5 +117,5 @@ def stop_asked(at: float, job: str = "a") -> Message:
     return StopJob(at=at, job=JobId(job), cause="the user")
 
 
-def rejected(at: float, job: str = "a") -> Message:
-    return RejectJob(at=at, job=JobId(job), reason=Reason("too-large", "too large"))
+def rejected(at: float, job: str = "a", code: str = "too-large") -> Message:
+    return RejectJob(at=at, job=JobId(job), reason=Reason(code, "for this reason"))

@@ -14,7 +14,7 @@ from tests.metrics.scene import (
     redeclared,
     rejected,
     reported,
-    retry_set,
+    resumed,
     started,
     stop_asked,
     stop_requested,
@@ -141,7 +141,7 @@ def test_a_rejected_job() -> None:
 
 
 def test_a_job_that_is_given_up_after_it_has_run_failed() -> None:
-    given_up = [failed(23.0, retryable=True), retry_set(23.0), launched(24.0, request=4), grant_failed(25.0, {})]
+    given_up = [failed(23.0, retryable=True), launched(24.0, request=4), grant_failed(25.0, {})]
     job = job_of([*RUN[:6], *given_up, rejected(25.0)])
     assert (job.status, job.n_failures, job.n_grants_failed, job.waiting_s) == ("failed", 1, 1, 5.0 + 2.0)
 
@@ -149,7 +149,6 @@ def test_a_job_that_is_given_up_after_it_has_run_failed() -> None:
 def test_a_job_that_is_started_again_waits_between_and_is_not_resized() -> None:
     again = [
         failed(22.5, retryable=True),
-        retry_set(22.5),
         launched(25.0, request=3),
         started(26.0, {"n": 8}, request=3),
     ]
@@ -160,17 +159,25 @@ def test_a_job_that_is_started_again_waits_between_and_is_not_resized() -> None:
     assert job.work_lost_steps == 10
 
 
-def test_a_launch_alone_shows_that_a_failure_was_not_the_end() -> None:
-    job = job_of([*RUN[:6], failed(22.5, retryable=True), launched(22.5, request=3)])
-    assert job.status == "unfinished"
+def test_a_failure_that_may_be_retried_is_not_the_end() -> None:
+    waits = job_of([*RUN[:6], failed(22.5, retryable=True), submitted(30.0, "b")])
+    assert (waits.status, waits.n_failures, waits.waiting_s) == ("unfinished", 1, 5.0 + 7.5)
+    given_up = job_of([*RUN[:6], failed(22.5, retryable=True), rejected(22.5, code="failed-again")])
+    assert (given_up.status, given_up.ended_at, given_up.n_failures) == ("failed", 22.5, 1)
 
 
-def test_a_retryable_failure_without_a_retry_is_the_end() -> None:
-    assert job_of([*RUN[:6], failed(22.5, retryable=True)]).status == "failed"
+def test_a_job_that_is_not_found_again_waits_for_another_process() -> None:
+    job = job_of([*RUN[:6], resumed(23.0), applied(23.5, {"n": 2}), submitted(30.0, "b")])
+    assert (job.status, job.device_s, job.waiting_s) == ("unfinished", 5 * 4 + 3 * 2, 5.0 + 7.0)
+    assert job_of([*RUN[:6], resumed(23.0, a={"n": 3}), *RUN[6:]]).device_s == 5 * 4 + 3 * 2 + 3 * 3 + 11 * 4
+
+
+def test_a_second_job_of_a_name_changes_nothing() -> None:
+    assert job_of([*RUN[:6], submitted(23.0, deadline_s=1.0), *RUN[6:]]) == job_of(RUN)
 
 
 def test_a_lost_node_ends_the_process_of_a_job_that_was_nowhere_else() -> None:
-    lost = [node_lost(24.0), failed(24.5, retryable=True), retry_set(24.5)]
+    lost = [node_lost(24.0), failed(24.5, retryable=True)]
     job = job_of([*RUN[:6], *lost, applied(25.0, {"n": 2}), submitted(30.0, "b")])
     assert (job.n_failures, job.n_preemptions, job.status) == (1, 0, "unfinished")
     assert job.device_s == 5 * 4 + 4 * 2
@@ -207,7 +214,7 @@ def test_a_failed_launch_is_no_failure_of_the_job() -> None:
 
 
 def test_a_waiting_job_that_is_stopped_has_ended() -> None:
-    job = job_of([submitted(10.0), stop_requested(14.0), submitted(20.0, "b")])
+    job = job_of([submitted(10.0), stop_requested(14.0), rejected(14.0, code="stopped"), submitted(20.0, "b")])
     assert (job.status, job.ended_at, job.waiting_s) == ("failed", 14.0, 4.0)
 
 

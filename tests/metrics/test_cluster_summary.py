@@ -16,7 +16,6 @@ from tests.metrics.scene import (
     record_of,
     rejected,
     reported,
-    retry_set,
     started,
     submitted,
 )
@@ -142,7 +141,7 @@ def test_resizes_preemptions_and_lost_work_per_job() -> None:
 
 
 def test_failures_are_added_up() -> None:
-    again = [failed(2.0, retryable=True), retry_set(2.0), started(3.0, {"n": 1}, request=2), failed(4.0)]
+    again = [failed(2.0, retryable=True), started(3.0, {"n": 1}, request=2), failed(4.0)]
     summary = record_of([submitted(0.0), started(1.0, {"n": 1}), *again]).summary()
     assert (summary.n_failures, summary.n_failed) == (2, 1)
 
@@ -209,7 +208,7 @@ def history(happenings: list[tuple[int, int, str, int, str]]) -> list[Message]:
             case 2 | 3 | 4 | 5:
                 messages.append(applied(at, held, job, request))
             case 6:
-                messages += [failed(at, job, retryable=True), retry_set(at, job)]
+                messages += [failed(at, job, retryable=True)]
             case 7:
                 messages += [node_lost(at, node), joined(at, node)]
             case 8:

@@ -334,13 +334,15 @@ def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
 
 def _learn(state: State, reading: Reading) -> State:
     """Cost, phases and delivery from what happened since the mark; the mark moves when a sample was taken."""
-    mark = state.mark
+    mark, reading = state.mark, reading.to_remember()
     if (
         mark is None
+        or reading.held_since_s != mark.held_since_s
         or reading.steps_done < mark.steps_done
         or (reading.steps_done == mark.steps_done and not state.warm)
     ):
-        # Nothing was trained yet; or the count has fallen, and another training begins in the same job.
+        # Nothing was trained yet; or the job was paused or started again; or the count has fallen, and another training
+        # begins in the same job.
         return replace(state, mark=reading, warm=False)
     core_s = _unit_core_s(reading) - _unit_core_s(mark)
     steps = reading.steps_done - mark.steps_done

@@ -224,7 +224,7 @@ class TwoLevel:
     def _demanded(self, state: State, reading: Reading, n_workers: int) -> State:
         if n_workers == state.wanted:
             return state
-        before = reading if n_workers != state.held else None
+        before = reading.to_remember() if n_workers != state.held else None
         n_changes, now_s = state.n_changes + (state.wanted != 0), reading.elapsed_s
         ahead_s = 0.0
         if 0 < state.held < n_workers:  # who took more because of a slow spell does not give them up at its end
@@ -415,9 +415,9 @@ def _reason(code: str, text: str, outlook: Outlook) -> Reason:
 
 def _learn(state: State, reading: Reading, held: int, model: Model, *, awaits: bool) -> State:
     """Times of steps and of phases from what happened since the mark; the mark moves when a sample was taken."""
-    mark = state.mark
-    if mark is None or held != state.held or reading.steps_done < mark.steps_done or reading.steps_done <= 0:
-        # Another number, or another training in the same job: what is under way belongs to neither.
+    mark, reading = state.mark, reading.to_remember()
+    if mark is None or held != state.held or _is_another_run(mark, reading) or reading.steps_done <= 0:
+        # Another number, another process or training, or a pause: what is under way belongs to neither.
         is_tried = state.is_tried and held == state.held
         return replace(state, held=held, mark=reading, warm=False, is_tried=is_tried)
     steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
@@ -432,6 +432,11 @@ def _learn(state: State, reading: Reading, held: int, model: Model, *, awaits: b
     if steps <= 0 or over_s <= 0.0 or over_s < _least_sample_s(state, over_s / steps):
         return state
     return replace(_learn_time(state, reading, mark, held, model), mark=reading, is_tried=True)
+
+
+def _is_another_run(before: Reading, reading: Reading) -> bool:
+    """Whether the job was paused or started again since, or another training began in it."""
+    return reading.held_since_s != before.held_since_s or reading.steps_done < before.steps_done
 
 
 def _least_sample_s(state: State, step_s: float) -> float:
@@ -461,7 +466,7 @@ def _learn_time(state: State, reading: Reading, mark: Reading, held: int, model:
 def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> State:
     """Training time lost between the last unit before a change and the mark after it."""
     state = replace(state, before=None)
-    if units_done(before) != units_done(mark) or state.times is None:
+    if units_done(before) != units_done(mark) or _is_another_run(before, mark) or state.times is None:
         return state
     step_s = state.times.now_s(held)
     lost_s = mark.unit_at_s - before.unit_at_s - (mark.steps_done - before.steps_done) * step_s

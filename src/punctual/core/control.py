@@ -1,6 +1,6 @@
 """What passes between the scheduler and a controller: a reading in, a demand out."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from punctual.core.job import RateCurve
 from punctual.core.resources import Resources
@@ -99,6 +99,10 @@ class Reading:
     can_cap: bool = True
     shape: Shape | None = None
     curve: RateCurve | None = None
+
+    def to_remember(self) -> "Reading":
+        """The reading as a controller may keep it in its state, which holds no plug-in and so no curve."""
+        return self if self.curve is None else replace(self, curve=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

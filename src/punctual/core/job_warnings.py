@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from punctual.core.control import Forecast
-from punctual.core.record import JobRecord, Periods
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.story import Reason
 
 #: Share of the steps after which a declared phase that was never seen is pointed out.
 _UNMEASURED_FRAC = 0.25
 
 
-def warnings_at_tick(job: JobRecord, periods: Periods) -> Iterator[Reason]:
+def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
     for reason in (_without_progress(job, periods), _unmeasured_phases(job), _without_losses(job, periods)):
         if reason is not None:
@@ -18,18 +18,18 @@ def warnings_at_tick(job: JobRecord, periods: Periods) -> Iterator[Reason]:
             yield reason
 
 
-def _is_overdue(job: JobRecord, periods: Periods) -> bool:
+def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
     return job.ran_s > max(periods.grace_s, periods.grace_frac * (job.spec.deadline_s or 0.0))
 
 
-def _without_progress(job: JobRecord, periods: Periods) -> Reason | None:
+def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
     silent = job.progress is None or (job.progress.steps_total is None and job.progress.steps_done == 0)
     if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
     return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
 
 
-def _without_losses(job: JobRecord, periods: Periods) -> Reason | None:
+def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
     silent = job.losses is not None and not job.losses.at_steps
     has_begun = job.progress is not None and job.progress.steps_done > 0
     if not silent or not has_begun or "no-loss" in job.told or not _is_overdue(job, periods):
@@ -38,7 +38,7 @@ def _without_losses(job: JobRecord, periods: Periods) -> Reason | None:
     return Reason("no-loss", text)
 
 
-def _unmeasured_phases(job: JobRecord) -> Reason | None:
+def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
     """A phase that comes only at the end is in no forecast until it is too late to make room for it."""
     steps_total = job.progress.steps_total if job.progress else None
     if "unmeasured-phase" in job.told or not job.progress or not steps_total:
@@ -51,7 +51,7 @@ def _unmeasured_phases(job: JobRecord) -> Reason | None:
     return Reason("unmeasured-phase", text)
 
 
-def change_of_feasibility(job: JobRecord, forecast: Forecast | None) -> Reason | None:
+def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
     """That the deadline cannot be met, or can be met again; None if nothing has changed."""
     if forecast is None or forecast.feasible == job.feasible:
         return None

@@ -4,11 +4,11 @@ from math import inf
 
 from punctual.core.events import ProgressReported
 from punctual.core.job import RateCurve
-from punctual.core.record import JobRecord, Mark
+from punctual.core.scheduled_job import Mark, ScheduledJob
 from punctual.core.speed import SeenRate
 
 
-def learn_speed(job: JobRecord, event: ProgressReported, learn_s: float) -> None:
+def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:
     """Show the model the speed since the mark, if the job held the same and did nothing but steps all the time.
 
     A paced job shows how fast it may be, not how fast it is. To be called before `event` becomes the job's progress.
@@ -41,7 +41,7 @@ def learn_speed(job: JobRecord, event: ProgressReported, learn_s: float) -> None
     job.mark = Mark(begun_at, event.steps_done, job.phases, runs_free)
 
 
-def _is_alike_since(mark: Mark, event: ProgressReported, job: JobRecord) -> bool:
+def _is_alike_since(mark: Mark, event: ProgressReported, job: ScheduledJob) -> bool:
     """Whether the job has only done steps since, unpaced, and not while a change of its grant was in flight."""
     unchanged = job.is_applied or event.unit_at <= job.asked_at
     return mark.runs_free and unchanged and mark.phases == job.phases

@@ -3,7 +3,7 @@
 from math import inf
 
 from punctual.core.commands import Command, SetTimer, WarnUser
-from punctual.core.record import JobRecord
+from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 from punctual.core.timer import Timer, TimerKind
 
@@ -19,17 +19,17 @@ class Outbox:
         commands, self._commands = self._commands, []
         return commands
 
-    def put(self, command: Command, job: JobRecord | None) -> None:
+    def put(self, command: Command, job: ScheduledJob | None) -> None:
         """Add a command about `job`; None: it is about all jobs, or none."""
         self._commands.append(command)
         if job is not None:
             job.tell(command)
 
-    def warn(self, at: float, job: JobRecord | None, reason: Reason) -> None:
+    def warn(self, at: float, job: ScheduledJob | None, reason: Reason) -> None:
         """Tell the user about `job`, or about all of them."""
         self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason), job)
 
-    def set_timer(self, at: float, kind: TimerKind, job: JobRecord | None, after_s: float) -> None:
+    def set_timer(self, at: float, kind: TimerKind, job: ScheduledJob | None, after_s: float) -> None:
         """Set a timer of `job`, or of the whole cluster; none if it would never fire."""
         if after_s < inf:
             timer = Timer(kind) if job is None else Timer(kind, job.spec.id)

@@ -3,28 +3,37 @@
 from collections.abc import Mapping
 
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation
+from punctual.core.job import Allocation, JobSpec
 from punctual.core.ledger import Bookings
 from punctual.core.plan import Plan
-from punctual.core.record import JobRecord
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.story import Reason
 
 #: Jobs that a plan decides on, with what it gives them.
-Changes = list[tuple[JobRecord, Allocation]]
+Changes = list[tuple[ScheduledJob, Allocation]]
 
 
 def checked(
-    plan: Plan, active: Mapping[JobId, JobRecord], capacity: Mapping[NodeId, Resources], planned: Bookings
+    plan: Plan,
+    revision: int,
+    active: Mapping[JobId, ScheduledJob],
+    capacity: Mapping[NodeId, Resources],
+    planned: Bookings,
 ) -> tuple[Changes, str]:
     """What the plan changes, and why it cannot be used; empty if it can.
 
     Parameters
     ----------
+    revision
+        Under which it was requested.
     active
         The jobs that have not ended.
     planned
         What the last plan gives, by node.
     """
+    if plan.revision != revision:
+        return [], f"it is of revision {plan.revision}, and was requested as {revision}"
     try:
         changes = _changes_of(plan, active)
         return changes, _fault_of(plan, changes, capacity, planned)
@@ -32,7 +41,7 @@ def checked(
         return [], f"it is no plan: {type(error).__name__}: {error}"
 
 
-def _changes_of(plan: Plan, active: Mapping[JobId, JobRecord]) -> Changes:
+def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
     """The jobs that the plan decides on and that have not ended; those that it does not know are left out."""
     named = plan.grants if plan.keeps_others else active
     jobs = [active[job] for job in named if job in active]
@@ -49,7 +58,14 @@ def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources]
     return _overbooked(changes, capacity, planned)
 
 
-def fault_of_grant(job: JobRecord, grant: Allocation) -> str:
+def fault_of_size(spec: JobSpec, capacity: Resources) -> Reason | None:
+    """Why a job can never run on nodes of `capacity` together; None if it may, or if there are no nodes yet."""
+    if not capacity or spec.floor.fits_in(capacity):
+        return None
+    return Reason("too-large", f"its floor of {spec.floor} does not fit in what there is: {capacity}")
+
+
+def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
     """Why the job cannot have `grant`; empty if it can."""
     amount, spec = total(grant.values()), job.spec
     if not amount:

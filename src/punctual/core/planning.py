@@ -63,12 +63,24 @@ class Planning:
         if self.requested_at is not None:
             self.stale_revision, self.is_due = self.revision, True
 
+    def falls_back(self, cause: str) -> bool:
+        """Take note that a plan is used which another policy made because of `cause`, if any; whether that is news."""
+        is_news = bool(cause) and not self.is_fallback
+        self.is_fallback = bool(cause)
+        return is_news
+
     def give_up(self, at: float, plan_s: float) -> bool:
-        """Whether the plan in flight has not come for `plan_s` seconds; if so it is lost, and another one due."""
+        """Take the plan in flight as lost, and another one as due, if it has not come for `plan_s` seconds.
+
+        Returns
+        -------
+        Whether that is news: no plan has come in time since the last one was lost.
+        """
         if self.requested_at is None or at < self.requested_at + plan_s:
             return False
-        self.requested_at, self.is_due = None, True
-        return True
+        is_news = not self.is_late
+        self.requested_at, self.is_due, self.is_late = None, True, True
+        return is_news
 
     def begin_anew(self) -> None:
         """Whatever was in flight is lost."""

@@ -8,7 +8,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec, RateCurve
 from punctual.core.loss import LossCurve
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
-from punctual.core.record import JobRecord
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.story import Reason
 
 P = TypeVar("P")
 
@@ -18,6 +19,18 @@ Source = Mapping[str, P] | Callable[[str], P]
 
 #: What keeps a job from being steered or learned from, and the exception that says why.
 Failure = tuple[str, Exception]
+
+
+_TEXTS = {
+    "controller-failed": "its controller '{name}' failed, so the job runs at its ceiling: {error}",
+    "model-failed": "a model that learns from it failed, so nothing more is learned: {error}",
+}
+
+
+def told_of_failure(job: ScheduledJob, failure: Failure) -> Reason:
+    """What the user is to know of a plug-in that failed."""
+    code, error = failure
+    return Reason(code, _TEXTS[code].format(name=job.spec.controller, error=f"{type(error).__name__}: {error}"))
 
 
 class PlugIns:
@@ -34,37 +47,45 @@ class PlugIns:
         }  # fmt: skip
         self._made: dict[tuple[str, str], Any] = {}
 
-    def equip(self, job: JobRecord) -> list[Failure]:
-        """Give a new job its plug-ins; what failed, and why: the job does without that.
+    def equip(self, job: ScheduledJob) -> tuple[list[Failure], str]:
+        """Give a new job its plug-ins.
 
-        Raises
-        ------
-        InvalidSpec
-            A name is unknown, or a plug-in cannot do with what the job declares.
+        Returns
+        -------
+        The plug-ins that failed, without which the job has to do; and why it cannot run at all, because a name is
+        unknown or a plug-in refuses what the job declares: empty if it can.
         """
-        spec, failures = job.spec, []
-        controller = self._find("controllers", spec.controller, spec)
+        failures: list[Failure] = []
+        try:
+            for code, begin in (("controller-failed", self._begin_steering), ("model-failed", self._begin_learning)):
+                try:
+                    begin(job)
+                except InvalidSpec:
+                    raise
+                except Exception as error:  # noqa: BLE001 -- a plug-in that fails costs its own job only
+                    failures.append((code, error))
+        except InvalidSpec as error:
+            return [], str(error)
+        return failures, ""
+
+    def _begin_steering(self, job: ScheduledJob) -> None:
+        controller = self._find("controllers", job.spec.controller, job.spec)
+        if controller is not None:
+            job.controller, job.controller_state = controller, controller.init(job.spec)
+
+    def _begin_learning(self, job: ScheduledJob) -> None:
+        spec = job.spec
         model = self._find("models", spec.model, spec)
         convergence = self._find("convergence models", spec.convergence if spec.goal else None, spec)
-        try:
-            job.controller, job.controller_state = controller, controller.init(spec) if controller else None
-        except InvalidSpec:
-            raise
-        except Exception as error:  # noqa: BLE001 -- see `Scheduler`: a plug-in that fails costs its own job only
-            failures.append(("controller-failed", error))
-        try:
-            job.curve = None if model is None else RateCurve(model, model.init(spec))
-            job.losses = None if spec.goal is None else LossCurve(convergence, spec.goal, convergence.init())
-        except InvalidSpec:
-            raise
-        except Exception as error:  # noqa: BLE001 -- the same
-            failures.append(("model-failed", error))
-        return failures
+        if model is not None:
+            job.curve = RateCurve(model, model.init(spec))
+        if spec.goal is not None:
+            job.losses = LossCurve(convergence, spec.goal, convergence.init())
 
-    def restored(self, plain: dict[str, Any]) -> tuple[JobRecord, list[Failure]]:
-        """The record that `JobRecord.as_plain` gave, with its plug-ins; what is not there any more, and why."""
+    def restored(self, plain: dict[str, Any]) -> tuple[ScheduledJob, list[Failure]]:
+        """The record that `ScheduledJob.as_plain` gave, with its plug-ins; what is not there any more, and why."""
         curve, losses = plain["curve"], plain["losses"]
-        job = JobRecord(**{**plain, "curve": None, "losses": None})
+        job = ScheduledJob(**{**plain, "curve": None, "losses": None})
         failures: list[Failure] = []
         if job.ended:
             job.story = None

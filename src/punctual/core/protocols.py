@@ -29,7 +29,11 @@ class Policy(Protocol):
 
 
 class Controller(Protocol[S]):
-    """Turns readings of one job into its demand; all state is in `S`, which it returns and never changes in place."""
+    """Turns readings of one job into its demand; all state is in `S`, which it returns and never changes in place.
+
+    The state is kept in snapshots of the journal: it is made of numbers, text, arrays, containers and dataclasses of
+    these, and holds no plug-in (`Reading.to_remember`).
+    """
 
     def init(self, spec: JobSpec) -> S: ...
 

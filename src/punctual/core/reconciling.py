@@ -6,7 +6,7 @@ from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.ids import JobId
 from punctual.core.ledger import Ledger
 from punctual.core.outbox import Outbox
-from punctual.core.record import JobRecord, Periods
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 
 
@@ -21,9 +21,9 @@ class Reconciler:
         self._cache = cache
         self._periods = periods
         self._outbox = outbox
-        self._unsettled: dict[JobId, JobRecord] = {}
+        self._unsettled: dict[JobId, ScheduledJob] = {}
 
-    def unsettle(self, job: JobRecord) -> None:
+    def unsettle(self, job: ScheduledJob) -> None:
         """Look at the job at the end of this event, and after each until it has what it should have."""
         self._unsettled[job.spec.id] = job
 
@@ -47,11 +47,11 @@ class Reconciler:
         """The jobs that are looked at, in order."""
         return list(self._unsettled)
 
-    def load(self, state: list[JobId], jobs: dict[JobId, JobRecord]) -> None:
+    def load(self, state: list[JobId], jobs: dict[JobId, ScheduledJob]) -> None:
         """Continue from what `dump` gave."""
         self._unsettled = {name: jobs[name] for name in state}
 
-    def _launch(self, job: JobRecord, at: float) -> None:
+    def _launch(self, job: ScheduledJob, at: float) -> None:
         if not self._may_ask(job, at):
             return
         job.status = "starting"
@@ -66,7 +66,7 @@ class Reconciler:
         )
         self._outbox.put(command, job)
 
-    def _resize(self, job: JobRecord, at: float) -> None:
+    def _resize(self, job: ScheduledJob, at: float) -> None:
         if job.target and (job.status == "starting" or job.is_relaunched):  # the last launch was not answered
             job.is_relaunched = True
             self._launch(job, at)
@@ -74,7 +74,7 @@ class Reconciler:
             command = ResizeJob(at=at, job=job.spec.id, pacing=job.pacing(), **self._asked(job, at))
             self._outbox.put(command, job)
 
-    def _stop(self, job: JobRecord, at: float) -> None:
+    def _stop(self, job: ScheduledJob, at: float) -> None:
         waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
         if waiting or job.stop_cause is None:
             return
@@ -83,11 +83,11 @@ class Reconciler:
         self._outbox.put(StopJob(at=at, job=job.spec.id, cause=job.stop_cause), job)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
 
-    def _may_ask(self, job: JobRecord, at: float) -> bool:
+    def _may_ask(self, job: ScheduledJob, at: float) -> bool:
         unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
         return not unanswered and at >= job.retry_at and self._ledger.may_ask(job.spec.id, job.target)
 
-    def _asked(self, job: JobRecord, at: float) -> dict[str, Any]:
+    def _asked(self, job: ScheduledJob, at: float) -> dict[str, Any]:
         """Book the target; what a launch and a resize say alike."""
         job.n_requests += 1
         job.asked, job.asked_at = (job.target, job.pacing()), at

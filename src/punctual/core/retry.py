@@ -1,11 +1,11 @@
 """Whether a job that failed is launched again."""
 
 from punctual.core.events import JobFailed
-from punctual.core.record import JobRecord
+from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
 
-def fault_of_retry(job: JobRecord, event: JobFailed, n_retries: int) -> Reason | None:
+def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     """Count the failure `event`, which may be retried; why it is not retried, or None if it is.
 
     The count starts anew once the job has done a step that it had never done before. A program that fails in the same
@@ -21,13 +21,17 @@ def fault_of_retry(job: JobRecord, event: JobFailed, n_retries: int) -> Reason |
     if is_same:
         text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
         return Reason("failed-again", text)
-    if job.n_failures > n_retries:
+    if job.n_failures > job.n_retries:
         times = "once" if job.n_failures == 1 else f"{job.n_failures} times in a row"
-        return Reason("no-retries-left", f"{event.cause}; it has failed {times}, and may be retried {n_retries} times")
+        return Reason(
+            "no-retries-left", f"{event.cause}; it has failed {times}, and {job.n_retries} retries are allowed"
+        )
     return None
 
 
-def told_of_retry(job: JobRecord, cause: str, n_retries: int, wait_s: float) -> Reason:
+def told_of_retry(job: ScheduledJob, cause: str, wait_s: float) -> Reason:
     """That the job is launched again."""
-    text = f"{cause}; retry {job.n_failures} of {n_retries} in {wait_s:g} s, from its last checkpoint if it made one"
-    return Reason("retried", text, {"n_failures": job.n_failures, "n_retries": n_retries, "wait_s": wait_s})
+    text = (
+        f"{cause}; retry {job.n_failures} of {job.n_retries} in {wait_s:g} s, from its last checkpoint if it made one"
+    )
+    return Reason("retried", text, {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s})

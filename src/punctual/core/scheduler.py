@@ -21,7 +21,7 @@ from punctual.core import steering
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.commands import Command, RejectJob, RequestPlan
 from punctual.core.control import Demand
-from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -49,23 +49,18 @@ from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer, found_again
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant
+from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
 from punctual.core.planning import Planning
-from punctual.core.plug_ins import Failure, PlugIns, Source
+from punctual.core.plug_ins import Failure, PlugIns, Source, told_of_failure
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reconciling import Reconciler
-from punctual.core.record import JobRecord, Periods
 from punctual.core.resources import NOTHING, total
 from punctual.core.retry import fault_of_retry, told_of_retry
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
 
 __all__ = ["Periods", "Scheduler"]
-
-_PLUG_IN_FAILED = {
-    "controller-failed": "its controller '{name}' failed, so the job runs at its ceiling: {error}",
-    "model-failed": "a model that learns from it failed, so nothing more is learned: {error}",
-}
 
 
 class Scheduler:
@@ -81,7 +76,7 @@ class Scheduler:
         Convergence models in the same way; each job with a goal names the one that learns when it is reached.
     strict
         Raise `InvariantBroken` when a plan is not valid or a plug-in of a job fails (tests). Otherwise the plan is
-        refused and the last one stays in force, the job does without the plug-in, and the user is warned.
+        refused, the job does without the plug-in, and the user is warned.
     seed
         Handed to policies.
     n_retries
@@ -110,8 +105,8 @@ class Scheduler:
         self._n_retries = n_retries
         self._n_ended = n_ended
         self._ledger = Ledger()
-        self._jobs: dict[JobId, JobRecord] = {}
-        self._active: dict[JobId, JobRecord] = {}
+        self._jobs: dict[JobId, ScheduledJob] = {}
+        self._active: dict[JobId, ScheduledJob] = {}
         #: Ended jobs that are remembered, in the order in which they ended.
         self._ended: dict[JobId, None] = {}
         #: What the last plan gives, by node.
@@ -124,7 +119,7 @@ class Scheduler:
         self._planning = Planning()
         self._carry: object = None
         #: What `load` found out and could not tell.
-        self._untold: list[tuple[JobRecord, Failure]] = []
+        self._untold: list[tuple[ScheduledJob, Failure]] = []
         self._folds: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
@@ -232,20 +227,10 @@ class Scheduler:
             text = f"a second job '{spec.id}' was submitted and turned away; choose another name for it"
             self._outbox.warn(event.at, self._jobs[spec.id], Reason("duplicate-id", text))
             return
-        job = JobRecord(
-            spec, event.at, self._planning.revision, event.program, planned_demand=spec.ceiling, accrued_at=event.at
-        )
-        job.tell(event)
+        job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs[spec.id] = job
-        failures: list[Failure] = []
-        fault = None
-        try:
-            failures = self._plug_ins.equip(job)
-        except InvalidSpec as error:
-            fault = Reason("invalid", str(error))
-        if self._capacity and not spec.floor.fits_in(self._capacity):
-            text = f"its floor of {spec.floor} does not fit in what there is: {self._capacity}"
-            fault = fault or Reason("too-large", text)
+        failures, invalid = self._plug_ins.equip(job)
+        fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._capacity)
         if fault is not None:
             self._forget_all_but_numbers(job, "failed")
             self._outbox.put(RejectJob(at=event.at, job=spec.id, reason=fault), job)
@@ -257,12 +242,12 @@ class Scheduler:
         for failure in failures:
             self._quarantine(job, event.at, failure)
 
-    def _give_up(self, job: JobRecord, at: float, reason: Reason) -> None:
+    def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
         self._end(job, "failed", at)
         self._outbox.put(RejectJob(at=at, job=job.spec.id, reason=reason), job)
 
-    def _end(self, job: JobRecord, status: JobState, at: float) -> None:
+    def _end(self, job: ScheduledJob, status: JobState, at: float) -> None:
         name = job.spec.id
         job.accrue(at)
         self._ledger.close(name)
@@ -273,7 +258,7 @@ class Scheduler:
         self._forget_all_but_numbers(job, status)
         self._planning.is_due = True
 
-    def _forget_all_but_numbers(self, job: JobRecord, status: JobState) -> None:
+    def _forget_all_but_numbers(self, job: ScheduledJob, status: JobState) -> None:
         """The job has ended; only so many of those are remembered."""
         job.status = status
         job.forget_all_but_numbers()
@@ -283,9 +268,8 @@ class Scheduler:
             del self._ended[forgotten], self._jobs[forgotten]
 
     def _job_finished(self, event: JobFinished) -> None:
-        job = self._active.get(event.job)
-        if job is not None:
-            self._end(job, "finished", event.at)
+        if event.job in self._active:
+            self._end(self._active[event.job], "finished", event.at)
 
     def _job_failed(self, event: JobFailed) -> None:
         job = self._active.get(event.job)
@@ -294,32 +278,28 @@ class Scheduler:
         if not event.retryable:
             self._end(job, "failed", event.at)
             return
-        n_retries = self._n_retries_of(job)
-        fault = fault_of_retry(job, event, n_retries)
+        fault = fault_of_retry(job, event)
         if fault is not None:
             self._give_up(job, event.at, fault)
             return
         self._queue_again(job, event.at)
         wait_s = self._periods.retry_after_s(job.n_failures)
         self._wait(job, event.at, wait_s)
-        self._outbox.warn(event.at, job, told_of_retry(job, event.cause, n_retries, wait_s))
+        self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
 
-    def _n_retries_of(self, job: JobRecord) -> int:
-        return self._n_retries if job.spec.n_retries is None else job.spec.n_retries
-
-    def _wait(self, job: JobRecord, at: float, wait_s: float) -> None:
+    def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Ask nothing for the job for `wait_s` seconds."""
         job.retry_at = at + wait_s
         self._outbox.set_timer(at, "retry", job, wait_s)
 
-    def _lose_process(self, job: JobRecord, lost_at: float, at: float) -> None:
+    def _lose_process(self, job: ScheduledJob, lost_at: float, at: float) -> None:
         """The process is gone through no fault of its program: the job waits for another one, or has stopped."""
         cause = job.stop_cause
         self._queue_again(job, lost_at)
         if cause is not None:
             self._give_up(job, at, Reason("stopped", cause))
 
-    def _queue_again(self, job: JobRecord, at: float) -> None:
+    def _queue_again(self, job: ScheduledJob, at: float) -> None:
         job.accrue(at)
         self._ledger.close(job.spec.id)
         self._ledger.open(job.spec.id)
@@ -351,13 +331,13 @@ class Scheduler:
         job.is_applied = False
         if was_starting and job.status == "queued":
             job.n_failures += 1
-            if job.n_failures > self._n_retries_of(job):
+            if job.n_failures > job.n_retries:
                 text = f"it could not be started in {job.n_failures} attempts: {event.cause}"
                 self._give_up(job, event.at, Reason("not-started", text))
                 return
         self._wait(job, event.at, self._periods.retry_s)
 
-    def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> JobRecord | None:
+    def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
         job = self._active.get(event.job)
         if job is None or event.request < job.n_requests:
@@ -372,7 +352,7 @@ class Scheduler:
             self._set_tick(job, event.at, self._periods.first_tick_s)
         return job
 
-    def _hold(self, job: JobRecord, at: float) -> None:
+    def _hold(self, job: ScheduledJob, at: float) -> None:
         """Note what the ledger says the job holds from now on."""
         job.hold(self._ledger.granted(job.spec.id), self._devices, at)
         self._cache.touch(job.spec.id)
@@ -406,19 +386,17 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 -- rule 4
             self._quarantine(job, event.at, ("model-failed", error))
 
-    def _quarantine(self, job: JobRecord, at: float, failure: Failure) -> None:
+    def _quarantine(self, job: ScheduledJob, at: float, failure: Failure) -> None:
         """The job does without a plug-in that failed."""
-        code, error = failure
-        name = job.spec.controller
-        text = _PLUG_IN_FAILED[code].format(name=name, error=f"{type(error).__name__}: {error}")
+        reason = told_of_failure(job, failure)
         if self._strict:
-            raise InvariantBroken(f"job '{job.spec.id}': {text}", job.so_far()) from error
-        if code == "controller-failed":
+            raise InvariantBroken(f"job '{job.spec.id}': {reason}", job.so_far()) from failure[1]
+        if reason.code == "controller-failed":
             job.controller, job.controller_state, job.is_quarantined = None, None, True
         else:
             job.curve, job.losses = None, None
             self._cache.touch(job.spec.id)
-        self._outbox.warn(at, job, Reason(code, text))
+        self._outbox.warn(at, job, reason)
 
     # Nodes, and what the user changes.
 
@@ -492,7 +470,7 @@ class Scheduler:
             self._quarantine(job, event.at, failure)
         self._untold = []
 
-    def _ask_anew(self, job: JobRecord, at: float) -> None:
+    def _ask_anew(self, job: ScheduledJob, at: float) -> None:
         """Say again what was last asked for the job. One with a process is launched again, which tells how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._reconciler.unsettle(job)
@@ -511,19 +489,13 @@ class Scheduler:
             return
         if not is_new:
             return
-        changes, fault = checked(event.plan, self._active, self._ledger.nodes, self._planned)
-        if event.plan.revision != event.revision:
-            fault = f"it is of revision {event.plan.revision}, and was requested as {event.revision}"
+        changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
         if not fault:
-            self._warn_of_fallback(event)
+            if self._planning.falls_back(event.cause):
+                self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is due already
             self._refuse(fault, event.at)
-
-    def _warn_of_fallback(self, event: PlanProposed) -> None:
-        if event.cause and not self._planning.is_fallback:
-            self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
-        self._planning.is_fallback = bool(event.cause)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         self._planning.use(plan.revision)
@@ -540,7 +512,7 @@ class Scheduler:
         if plan.ask_again_at is not None:
             self._outbox.set_timer(at, "plan", None, max(0.0, plan.ask_again_at - at))
 
-    def _aim(self, job: JobRecord, grant: Allocation) -> None:
+    def _aim(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` what the last plan gives the job."""
         self._cache.touch_nodes(job.target)
         self._cache.touch_nodes(grant)
@@ -558,9 +530,7 @@ class Scheduler:
         self._outbox.set_timer(at, "plan", None, self._periods.retry_s)
 
     def _give_up_plan(self, at: float) -> None:
-        planning = self._planning
-        if planning.give_up(at, self._periods.plan_s) and not planning.is_late:
-            planning.is_late = True
+        if self._planning.give_up(at, self._periods.plan_s):
             text = (
                 f"no plan came within {self._periods.plan_s:g} s; the last one stays in force and another is asked for"
             )
@@ -579,7 +549,7 @@ class Scheduler:
                 if job is not None and job.status in ("running", "stopping"):
                     self._tick(job, event.at)
 
-    def _tick(self, job: JobRecord, at: float) -> None:
+    def _tick(self, job: ScheduledJob, at: float) -> None:
         job.accrue(at)
         for warning in warnings_at_tick(job, self._periods):
             self._outbox.warn(at, job, warning)
@@ -595,7 +565,7 @@ class Scheduler:
             self._outbox.warn(at, job, change)
         self._set_tick(job, at, demand.next_tick_s)
 
-    def _next_demand(self, job: JobRecord, at: float) -> Demand:
+    def _next_demand(self, job: ScheduledJob, at: float) -> Demand:
         idle_s = self._periods.idle_tick_s
         ceiling = steering.ceiling_of(job.spec, self._ledger.nodes.values())
         try:
@@ -604,7 +574,7 @@ class Scheduler:
             self._quarantine(job, at, ("controller-failed", error))
             return steering.at_ceiling(job, idle_s)
 
-    def _set_tick(self, job: JobRecord, at: float, after_s: float) -> None:
+    def _set_tick(self, job: ScheduledJob, at: float, after_s: float) -> None:
         if job.spec.controller is not None:
             self._outbox.set_timer(at, "tick", job, after_s)
 

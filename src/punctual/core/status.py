@@ -40,7 +40,7 @@ WINDOW_S = 1.0
 _NOTICES = ("duplicate-id",)
 
 
-class Outlook(Protocol):
+class ForecastSource(Protocol):
     """What only the scheduler knows of a job; `punctual.core.scheduler.Scheduler` is one."""
 
     def demand(self, job: JobId) -> Demand | None: ...
@@ -188,7 +188,7 @@ class StatusBoard:
         How many ended jobs are remembered, the last ones.
     """
 
-    def __init__(self, outlook: Outlook | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
+    def __init__(self, outlook: ForecastSource | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
         self._outlook = outlook
         self._n_ended = n_ended
         self._entries: dict[JobId, _Entry] = {}
@@ -382,9 +382,7 @@ class StatusBoard:
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         if event.plan is not None:
-            for code in (
-                ("plan-refused", "plan-lost") if event.cause else ("plan-refused", "plan-lost", "plan-fallback")
-            ):
+            for code in ("plan-refused", "plan-lost", *(() if event.cause else ("plan-fallback",))):
                 self._warnings.pop(code, None)
 
     def _timer_fired(self, event: TimerFired) -> None:

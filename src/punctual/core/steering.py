@@ -7,8 +7,8 @@ from typing import Any
 
 from punctual.core.control import Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
-from punctual.core.record import JobRecord
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
 #: What a demand is made of, where a controller may have put something else.
@@ -20,7 +20,7 @@ _LANDED = Reason("landed", "all declared work is done: the process may leave at 
 _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
 
 
-def next_demand(job: JobRecord, at: float, idle_tick_s: float, ceiling: Resources) -> Demand:
+def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, ceiling: Resources) -> Demand:
     """What the job is to want from `at` on; its controller is asked where there is something to steer by.
 
     Parameters
@@ -48,13 +48,13 @@ def next_demand(job: JobRecord, at: float, idle_tick_s: float, ceiling: Resource
     return demand if not reading.steps_total_std else _widened(demand, reading)
 
 
-def at_ceiling(job: JobRecord, idle_tick_s: float) -> Demand:
+def at_ceiling(job: ScheduledJob, idle_tick_s: float) -> Demand:
     """The demand of a job that nothing steers."""
     reason = _QUARANTINED if job.is_quarantined else _NO_DEADLINE
     return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=reason)
 
 
-def steps_total(job: JobRecord) -> tuple[float | None, float]:
+def steps_total(job: ScheduledJob) -> tuple[float | None, float]:
     """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
     progress = job.progress
     declared = (progress.steps_total if progress else None) or job.spec.work_steps
@@ -77,7 +77,7 @@ def ceiling_of(spec: JobSpec, capacities: Iterable[Resources]) -> Resources:
     return spec.ceiling.at_most(largest).at_least(spec.floor)
 
 
-def _reading(job: JobRecord, at: float, deadline_s: float, ceiling: Resources) -> Reading:
+def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources) -> Reading:
     progress = job.progress
     steps, steps_std = steps_total(job)
     return Reading(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, SetTimer, StopJob, WarnUser
+from punctual.core.commands import RejectJob, RequestPlan, WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
@@ -18,7 +18,7 @@ from punctual.core.events import (
     PlanProposed,
     ProgressReported,
     SpecChanged,
-    StopRequested,
+    SteeringResumed,
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
@@ -94,9 +94,8 @@ class ClusterRecord:
     a lost node takes what lay there. An answer about a process that is gone, or with a lower request number than one
     before it, changes nothing.
 
-    *When a job ends.* With `JobFinished`; with `JobFailed`, unless the scheduler launches it again (it then sets a
-    timer ``retry:JOB`` at once, or sends `LaunchJob`); with `RejectJob`; and with `StopRequested` for a job without a
-    process for which no `StopJob` follows.
+    *When a job ends.* See `punctual.core.lifecycle.ended_by`: a failure that may be retried ends nothing, and the job
+    waits until it is launched again, or a `RejectJob` follows.
     """
 
     def __init__(self, *, segments: bool = False, n_points: int = 1000) -> None:
@@ -129,15 +128,12 @@ class ClusterRecord:
             ProgressReported: self._progress_reported,
             JobFinished: self._job_finished,
             JobFailed: self._job_failed,
-            StopRequested: self._stop_requested,
+            SteeringResumed: self._steering_resumed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
             PlanProposed: self._plan_proposed,
-            LaunchJob: self._launch_asked,
-            StopJob: self._stop_asked,
             RejectJob: self._job_rejected,
             RequestPlan: self._plan_requested,
-            SetTimer: self._timer_set,
             WarnUser: self._user_warned,
         }
 
@@ -205,6 +201,9 @@ class ClusterRecord:
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         spec = event.spec
+        known = self._jobs.get(spec.id)
+        if known is not None and known.ended_at is None:
+            return  # a second job of the name is turned away
         job = JobCourse(
             id=spec.id,
             submitted_at=event.at,
@@ -224,8 +223,8 @@ class ClusterRecord:
             job.declare(event.at, event.spec)
 
     def _job_started(self, event: JobStarted) -> None:
-        job = self._going_on(event.job)
-        if job is None:
+        job = self._jobs.get(event.job)
+        if job is None or job.ended_at is not None or event.request < job.request:
             return
         if job.started_at is None:
             job.started_at = event.at
@@ -271,12 +270,10 @@ class ClusterRecord:
         job = self._jobs.get(event.job)
         if job is not None and job.ended_at is None:
             job.n_failures += not job.lost
-            self._end(job, "failed", event.at)
-
-    def _stop_requested(self, event: StopRequested) -> None:
-        job = self._jobs.get(event.job)
-        if job is not None and job.ended_at is None and not job.alive and not job.stopping:
-            self._end(job, "failed", event.at)
+            if event.retryable:
+                self._lose_process(job)
+            else:
+                self._end(job, "failed", event.at)
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._nodes[event.node] = event.capacity
@@ -289,7 +286,16 @@ class ClusterRecord:
             self._hold(job, {node: amount for node, amount in job.granted.items() if node != event.node})
             if not job.granted:
                 job.n_failures += 1
-                job.alive, job.lost = False, True
+                self._lose_process(job)
+                job.lost = True
+
+    def _steering_resumed(self, event: SteeringResumed) -> None:
+        """A job that is not named has no process any more."""
+        for job in [job for job in self._jobs.values() if job.alive]:
+            if job.id in event.granted:
+                self._hold(job, event.granted[job.id])
+            else:
+                self._lose_process(job)
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         if self._requested_at is None:
@@ -302,22 +308,11 @@ class ClusterRecord:
 
     # Folds of commands: only those that say what no event does.
 
-    def _launch_asked(self, command: LaunchJob) -> None:
-        self._going_on(command.job)
-
-    def _timer_set(self, command: SetTimer) -> None:
-        if command.timer.kind == "retry":
-            self._going_on(command.timer.job)
-
-    def _stop_asked(self, command: StopJob) -> None:
-        job = self._going_on(command.job)
-        if job is not None:
-            job.stopping = True
-
     def _job_rejected(self, command: RejectJob) -> None:
         job = self._jobs.get(command.job)
         if job is not None and job.ended_at is None:
-            self._end(job, "rejected" if job.started_at is None else "failed", command.at)
+            never_ran = job.started_at is None and command.reason.code != "stopped"
+            self._end(job, "rejected" if never_ran else "failed", command.at)
 
     def _plan_requested(self, command: RequestPlan) -> None:
         self._n_rounds += 1
@@ -328,15 +323,11 @@ class ClusterRecord:
 
     # What follows for jobs and levels.
 
-    def _going_on(self, id: JobId) -> JobCourse | None:
-        """The job, which turns out not to have ended if it had failed; None if it is over, or was not submitted."""
-        job = self._jobs.get(id)
-        if job is None or job.status in ("finished", "rejected"):
-            return None
-        if job.ended_at is not None:
-            job.status, job.ended_at = "unfinished", None
-            self._enter(job)
-        return job
+    def _lose_process(self, job: JobCourse) -> None:
+        """The job waits for another process; answers about this one count no more."""
+        self._hold(job, {})
+        job.alive = False
+        job.request += 1
 
     def _enter(self, job: JobCourse) -> None:
         self._n_present.set(self._now, self._n_present.value + 1)
@@ -348,7 +339,7 @@ class ClusterRecord:
         self._n_present.set(self._now, self._n_present.value - 1)
         self._count_queued()
         job.present_s = self._n_present.integral(self._now) - job.present_before_s
-        job.status, job.ended_at, job.alive, job.stopping = status, at, False, False
+        job.status, job.ended_at, job.alive = status, at, False
         self._closed = self._mark()
 
     def _hold(self, job: JobCourse, granted: Allocation) -> None:

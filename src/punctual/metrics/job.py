@@ -112,7 +112,6 @@ class JobCourse:
     alive: bool = False
     #: Its process went with its node, and its failure is counted already.
     lost: bool = False
-    stopping: bool = False
     #: Number of the last answer; a late one has a lower number.
     request: int = 0
     granted: Allocation = field(default_factory=dict)

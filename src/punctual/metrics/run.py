@@ -173,6 +173,8 @@ class _Course:
     started_at: float | None = None
     ended: JobFinished | JobFailed | None = None
     landing: ProgressReported | None = None
+    #: Of the process that failed last.
+    exit_code: int | None = None
     deadlines: list[DeadlineSet] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
     #: What the job holds, and when that changed to how many cores.
@@ -185,7 +187,8 @@ class _Course:
     def take(self, message: Message) -> None:
         match message:
             case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
-                self._declare(message)
+                if self.spec is None or isinstance(message, SpecChanged):  # a second job of the name is turned away
+                    self._declare(message)
             case NodeLost():
                 self._lose(message)
             case SteeringResumed():
@@ -201,7 +204,6 @@ class _Course:
         match message:
             case JobStarted():
                 self.started_at = message.at if self.started_at is None else self.started_at
-                self.ended = None
                 self._hold(message.at, message.granted)
             case GrantApplied() | GrantFailed():
                 self._hold(message.at, message.granted)
@@ -209,10 +211,18 @@ class _Course:
                 self._progress(message)
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
+            case JobFailed(retryable=True):
+                self._lose_process(message.at)
+                self.exit_code = message.exit_code
             case JobFinished() | JobFailed():
                 self._end(message)
-            case RejectJob():
-                self._end(JobFailed(at=message.at, job=self.job, cause=message.reason.text))
+            case RejectJob(at=at, reason=reason) if self.ended is None:
+                self._end(JobFailed(at=at, job=self.job, cause=reason.text, exit_code=self.exit_code))
+
+    def _lose_process(self, at: float) -> None:
+        """The next process may have to do again what this one had done."""
+        self.landing = None
+        self._hold(at, {})
 
     def _end(self, event: JobFinished | JobFailed) -> None:
         self.ended = event
@@ -231,7 +241,10 @@ class _Course:
 
     def _resume(self, event: SteeringResumed) -> None:
         self.unsteered_s += event.at - event.lost_at
-        self._hold(event.lost_at, event.granted.get(self.job, self.granted))
+        if self.job in event.granted:
+            self._hold(event.lost_at, event.granted[self.job])
+        else:
+            self._lose_process(event.lost_at)
 
     def _hold(self, at: float, granted: Allocation) -> None:
         self.granted = granted

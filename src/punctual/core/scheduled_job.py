@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.control import Demand, PacingLine, PhaseProgress
-from punctual.core.events import ProgressReported
+from punctual.core.events import JobSubmitted, ProgressReported
 from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
@@ -77,7 +77,7 @@ class Mark:
 
 
 @dataclass(slots=True)
-class JobRecord:
+class ScheduledJob:
     """What the scheduler knows of a job.
 
     Attributes
@@ -86,6 +86,8 @@ class JobRecord:
         Revision in force when it was submitted: only plans of a later one know the job.
     controller, controller_state
         None: no controller steers it, because none was asked for or because it failed (`is_quarantined`).
+    n_retries
+        How many failures in a row it may have and still be launched again.
     n_failures
         Launches that failed and processes that failed in a row, without a new step between.
     n_requests
@@ -132,6 +134,7 @@ class JobRecord:
     curve: RateCurve | None = None
     losses: LossCurve | None = None
     status: JobState = "queued"
+    n_retries: int = 0
     n_failures: int = 0
     n_requests: int = 0
     demand: Demand | None = None
@@ -163,6 +166,15 @@ class JobRecord:
     feasible: bool = True
     told: frozenset[str] = frozenset()
     story: Story | None = field(default_factory=Story)
+
+    @classmethod
+    def of(cls, event: JobSubmitted, revision: int, n_retries: int) -> "ScheduledJob":
+        """The record of a job that was submitted under plan `revision`; it has `n_retries` if it does not say itself."""
+        spec = event.spec
+        job = cls(spec, event.at, revision, event.program, planned_demand=spec.ceiling, accrued_at=event.at)
+        job.n_retries = n_retries if spec.n_retries is None else spec.n_retries
+        job.tell(event)
+        return job
 
     @property
     def ended(self) -> bool:
@@ -254,5 +266,5 @@ class JobRecord:
 
 
 _PLAIN_FIELDS = tuple(
-    field.name for field in fields(JobRecord) if field.name not in ("controller", "curve", "losses", "story")
+    field.name for field in fields(ScheduledJob) if field.name not in ("controller", "curve", "losses", "story")
 )
