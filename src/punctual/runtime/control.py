@@ -64,8 +64,11 @@ class ControlHandler:
         deadline_at = status.submitted_at + deadline_s
         wall = now.wall_of(deadline_at)
         return {
-            "job": status.id, "deadline_s": deadline_s, "deadline_wall": wall.isoformat(), "left_s": deadline_at - now.at,
-        }  # fmt: skip
+            "job": status.id,
+            "deadline_s": deadline_s,
+            "deadline_wall": wall.isoformat(),
+            "left_s": deadline_at - now.at,
+        }
 
 
 def standing(status: JobStatus) -> dict[str, Any]:

@@ -49,10 +49,11 @@ def move_deadline(job: KnownJob, when: str) -> dict[str, Any]:
     """Ask the job's host to change its deadline; raises `InvalidSpec` when it is refused or nobody answers."""
     if job.steering != "steered":
         raise InvalidSpec(
-            "the deadline can be changed only while the job is steered", f"a job that is {job.steering}",
+            "the deadline can be changed only while the job is steered",
+            f"a job that is {job.steering}",
             f"job '{job.title}'",
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
-        )  # fmt: skip
+        )
     return _asked(job, {"verb": "deadline", "job": job.job, "when": when})
 
 

@@ -100,8 +100,9 @@ class Host:
             raise InvalidSpec(
                 "the deadline can be changed only while the job works",
                 "a job that has landed" if status.landed else f"a job that is {status.state}",
-                f"job '{job}'", "Let it end.",
-            )  # fmt: skip
+                f"job '{job}'",
+                "Let it end.",
+            )
         self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
 
     def status(self, job: JobId) -> JobStatus:
@@ -145,8 +146,11 @@ class Host:
         with self._lock:
             if job in self._coming or self._is_known(job):
                 raise InvalidSpec(
-                    "`name` must be new", f"'{job}', which another job has", f"job '{job}'", "Choose another name (`--name`)."
-                )  # fmt: skip
+                    "`name` must be new",
+                    f"'{job}', which another job has",
+                    f"job '{job}'",
+                    "Choose another name (`--name`).",
+                )
             self._coming.add(job)
         return job
 

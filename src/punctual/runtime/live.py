@@ -34,9 +34,13 @@ class LiveEngine(Engine):
         time: TimeSource | None = None,
     ) -> None:
         super().__init__(
-            scheduler, executor, planner, time or Mailbox(), journal=journal,
+            scheduler,
+            executor,
+            planner,
+            time or Mailbox(),
+            journal=journal,
             listeners=[_logged(listener) for listener in listeners],
-        )  # fmt: skip
+        )
 
 
 def _logged(listener: Listener) -> Listener:

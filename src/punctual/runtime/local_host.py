@@ -118,9 +118,14 @@ class LocalHost(Host):
     def __init__(self, state: HostState, executor: LocalExecutor, planner: Planner) -> None:
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(
-            state.scheduler, state.board, state.time.in_journal_time(executor), planner, state.journal, state.time,
+            state.scheduler,
+            state.board,
+            state.time.in_journal_time(executor),
+            planner,
+            state.journal,
+            state.time,
             afterwards=self._upkeep,
-        )  # fmt: skip
+        )
         self.run_folder, self.executor = state.run, executor
         self._journal, self._timers = state.journal, state.time
         state.time.pulse(executor.renew)
@@ -235,17 +240,27 @@ def _check_name_is_free(job: JobId, run: Run) -> None:
     for other in open_jobs():
         if other.title == job and other.run != run:
             raise InvalidSpec(
-                "`name` must be that of no job that has not ended", f"'{job}', which a job of '{other.run.name}' has",
-                f"job '{job}'", "Choose another name (`--name`).",
-            )  # fmt: skip
+                "`name` must be that of no job that has not ended",
+                f"'{job}', which a job of '{other.run.name}' has",
+                f"job '{job}'",
+                "Choose another name (`--name`).",
+            )
 
 
 def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
     """Who runs the jobs of `run`."""
     return LocalExecutor(
-        node=HERE, actuator=actuator, runtime_dir=run.runtime_dir, clock=MonotonicClock(), lease_s=LEASE_S,
-        on_kept=run.record_keeper, environment_of=run.inherited, output_of=output_of, end_file_of=run.end_file, log_of=run.log,
-    )  # fmt: skip
+        node=HERE,
+        actuator=actuator,
+        runtime_dir=run.runtime_dir,
+        clock=MonotonicClock(),
+        lease_s=LEASE_S,
+        on_kept=run.record_keeper,
+        environment_of=run.inherited,
+        output_of=output_of,
+        end_file_of=run.end_file,
+        log_of=run.log,
+    )
 
 
 @contextmanager

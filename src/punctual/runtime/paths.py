@@ -59,15 +59,19 @@ def refused_if_unwritable(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InvalidSpec(
-            "the folder must be one where files can be made", f"'{error.filename}': {error.strerror}", f"'{folder}'",
+            "the folder must be one where files can be made",
+            f"'{error.filename}': {error.strerror}",
+            f"'{folder}'",
             f"Make room or give the right to, or set {HOME_VARIABLE} to another folder.",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _check_owner(folder: Path, *users: int) -> None:
     for status in (folder.lstat(), folder.stat()):  # a link, and what it leads to
         if status.st_uid not in users:
             raise InvalidSpec(
-                "the folder must belong to this user", f"one of user {status.st_uid}", f"'{folder}'",
+                "the folder must belong to this user",
+                f"one of user {status.st_uid}",
+                f"'{folder}'",
                 f"Remove it, or set {HOME_VARIABLE} to a folder of your own.",
-            )  # fmt: skip
+            )

@@ -186,12 +186,21 @@ class _Worker:
             # A session of its own: what a terminal sends to all its processes is not meant for it.
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-P", "-m", "punctual.runtime.policy_worker",
-                    str(worker_end.fileno()), str(os.getpid()), policy, parameters,
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "punctual.runtime.policy_worker",
+                    str(worker_end.fileno()),
+                    str(os.getpid()),
+                    policy,
+                    parameters,
                 ],
-                pass_fds=[worker_end.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                pass_fds=[worker_end.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
 
     def plan(self, snapshot: Snapshot, until_at: float) -> Plan:
         """The policy's plan, by instant `until_at`; raises `_NoPlanError`."""

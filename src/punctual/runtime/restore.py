@@ -65,9 +65,11 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
     """
     if not run.journal.is_file():
         raise InvalidSpec(
-            "the run's journal must be there", "no such file", f"'{run.journal}'",
+            "the run's journal must be there",
+            "no such file",
+            f"'{run.journal}'",
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
-        )  # fmt: skip
+        )
     with ExitStack() as ending:
         journal = ending.enter_context(SqliteJournal(run.journal, take=take))
         state, last_at = restored_state(run, journal)
@@ -76,9 +78,11 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
         ends = unheard_ends(run)
         if not jobs:
             raise InvalidSpec(
-                "only a job that has not ended can be steered", "one that has ended", f"job '{run.name}'",
+                "only a job that has not ended can be steered",
+                "one that has ended",
+                f"job '{run.name}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
-            )  # fmt: skip
+            )
         options = HostOptions(**run.record().get("options", {}))
         with ExitStack() as claims:
             kept = _claimed(run, [status.id for status in jobs if status.id not in ends], claims, take=take)
@@ -142,9 +146,11 @@ def _claimed(run: Run, jobs: list[JobId], claims: ExitStack, *, take: bool) -> d
             claims.callback(claim.close)
         elif run.keeper_pid(job) is not None:
             raise InvalidSpec(
-                "only a job that nobody steers can be taken over", "one that another command has just taken over",
-                f"job '{job}'", "See `punctual ps` for what runs, and whether it is steered.",
-            )  # fmt: skip
+                "only a job that nobody steers can be taken over",
+                "one that another command has just taken over",
+                f"job '{job}'",
+                "See `punctual ps` for what runs, and whether it is steered.",
+            )
     return kept
 
 
@@ -177,18 +183,26 @@ def _adopted(state: HostState, executor: LocalExecutor, kept: dict[JobId, Kept])
             )
         except (OSError, PageError) as error:
             raise InvalidSpec(
-                "the job's page and control groups must be there for this user", str(error), f"job '{job}'",
+                "the job's page and control groups must be there for this user",
+                str(error),
+                f"job '{job}'",
                 "Take it over as the user who started it; it goes on meanwhile.",
-            ) from error  # fmt: skip
+            ) from error
     return granted
 
 
 def _launch_of(status: JobStatus) -> LaunchJob:
     """The command that would start the job as it is; commands that follow have higher numbers."""
     return LaunchJob(
-        at=status.submitted_at, job=status.id, request=0, spec=status.spec, grant=status.granted,
-        reason=status.reason or _ADOPTED, program=status.program, submitted_at=status.submitted_at,
-    )  # fmt: skip
+        at=status.submitted_at,
+        job=status.id,
+        request=0,
+        spec=status.spec,
+        grant=status.granted,
+        reason=status.reason or _ADOPTED,
+        program=status.program,
+        submitted_at=status.submitted_at,
+    )
 
 
 def _latest_of(status: JobStatus) -> ProgressReported | None:
@@ -196,9 +210,14 @@ def _latest_of(status: JobStatus) -> ProgressReported | None:
     if status.unit_at is None:
         return None
     return ProgressReported(
-        at=status.unit_at, job=status.id, steps_done=status.steps_done, steps_total=status.steps_total,
-        unit_at=status.unit_at, used_core_s=status.used_core_s, landed=status.landed,
-    )  # fmt: skip
+        at=status.unit_at,
+        job=status.id,
+        steps_done=status.steps_done,
+        steps_total=status.steps_total,
+        unit_at=status.unit_at,
+        used_core_s=status.used_core_s,
+        landed=status.landed,
+    )
 
 
 def _capacity_changed(state: HostState) -> list[NodeJoined]:

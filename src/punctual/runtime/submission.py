@@ -143,9 +143,11 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
     if request.progress_pattern is not None:
         ProgressText(request.progress_pattern)
     program = Program(
-        argv=request.argv, cwd=None if request.cwd is None else str(request.cwd), environment=_environment(request),
+        argv=request.argv,
+        cwd=None if request.cwd is None else str(request.cwd),
+        environment=_environment(request),
         progress_pattern=request.progress_pattern,
-    )  # fmt: skip
+    )
     return Submission(submitted_at=request.submitted_at, spec=spec, program=program, inherited=request.inherited)
 
 
@@ -153,9 +155,11 @@ def check_name(job: JobId) -> None:
     """Raise `InvalidSpec` unless `job` can be the name of a file."""
     if not _NAME.fullmatch(job):
         raise InvalidSpec(
-            "`name` must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit", repr(job),
-            f"job '{job}'", "Choose another name (`--name`).",
-        )  # fmt: skip
+            "`name` must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit",
+            repr(job),
+            f"job '{job}'",
+            "Choose another name (`--name`).",
+        )
 
 
 def check_plug_ins(spec: JobSpec) -> None:
@@ -191,19 +195,21 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
     if workers.n_gpus_each * workers.n_most > capacity.gpus:
         n_gpus = int(capacity.gpus)
         raise InvalidSpec(
-            "`--gpus` must not ask for more than there are", f"{workers.n_most} GPUs",
+            "`--gpus` must not ask for more than there are",
+            f"{workers.n_most} GPUs",
             f"this machine, of which this process may use {n_gpus}",
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
-        )  # fmt: skip
+        )
     with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
     cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most / with_server)
     worker = Resources(cores_each, workers.n_gpus_each)
     if not Resources(cores_each * with_server * workers.n_most).fits_in(capacity):
         raise InvalidSpec(
-            "the most workers must fit in what there is", f"{workers.n_most} workers of {cores_each:g} cores",
+            "the most workers must fit in what there is",
+            f"{workers.n_most} workers of {cores_each:g} cores",
             f"this machine, of which this process may use {capacity.cores:g} cores",
             "Lower their number, or `--cores-per-worker`.",
-        )  # fmt: skip
+        )
     return worker
 
 
@@ -255,15 +261,18 @@ def _n_retries(request: JobRequest) -> int | None:
 def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> None:
     if ceiling_cores > capacity.cores:
         raise InvalidSpec(
-            "`--cores` must not ask for more than there is", f"{ceiling_cores:g} cores",
+            "`--cores` must not ask for more than there is",
+            f"{ceiling_cores:g} cores",
             f"this machine, of which this process may use {capacity.cores:g}",
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
-        )  # fmt: skip
+        )
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
-            "a part of a GPU needs one", f"{gpu_frac:g} of a GPU",
-            "this machine, of which this process may use none", "Train on cores: leave `--gpus` out.",
-        )  # fmt: skip
+            "a part of a GPU needs one",
+            f"{gpu_frac:g} of a GPU",
+            "this machine, of which this process may use none",
+            "Train on cores: leave `--gpus` out.",
+        )
 
 
 def _environment(request: JobRequest) -> dict[str, str]:

@@ -72,9 +72,11 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     when = _parsed(text)
     if isinstance(when, Extend):
         raise InvalidSpec(
-            "`deadline` must be a duration or a time", f"the change {text}", "a job that has not started",
+            "`deadline` must be a duration or a time",
+            f"the change {text}",
+            "a job that has not started",
             f"Leave the sign out (`--deadline {text.lstrip('+-')}`).",
-        )  # fmt: skip
+        )
     at = started_at + when.seconds if isinstance(when, After) else _clock_at(when, now)
     return _in_future(at, text, now, "the new job") - started_at
 
@@ -101,9 +103,11 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
         at = _clock_at(when, now)
     elif present_s is None:
         raise InvalidSpec(
-            "a change needs a deadline to start from", text, f"job '{job}', which has no deadline",
+            "a change needs a deadline to start from",
+            text,
+            f"job '{job}', which has no deadline",
             "Give a duration from now (`90s`) or a time (`18:00`).",
-        )  # fmt: skip
+        )
     else:
         at = started_at + present_s + when.seconds
     return _in_future(at, text, now, f"job '{job}'") - started_at
@@ -112,9 +116,11 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
 def _parsed(text: str) -> When:
     if len(text) > _TEXT_LENGTH_MAX:
         raise InvalidSpec(
-            f"a deadline must be written in at most {_TEXT_LENGTH_MAX} characters", f"{len(text)} characters",
-            "a deadline", "Write a duration (`90m`) or a time (`18:00`).",
-        )  # fmt: skip
+            f"a deadline must be written in at most {_TEXT_LENGTH_MAX} characters",
+            f"{len(text)} characters",
+            "a deadline",
+            "Write a duration (`90m`) or a time (`18:00`).",
+        )
     return parse_when(text)
 
 
@@ -142,18 +148,22 @@ def _wall_of(local: datetime, now: Now) -> datetime:
     moments = [local.replace(fold=fold).astimezone() for fold in (0, 1)]
     if moments[0].replace(tzinfo=None, fold=0) != local:
         raise InvalidSpec(
-            "a time must be one that clocks show", f"{local:%Y-%m-%d %H:%M:%S}, over which they are set forward",
-            "a deadline", f"Give a time before or after, as `{max(moments):%Y-%m-%d %H:%M}`.",
-        )  # fmt: skip
+            "a time must be one that clocks show",
+            f"{local:%Y-%m-%d %H:%M:%S}, over which they are set forward",
+            "a deadline",
+            f"Give a time before or after, as `{max(moments):%Y-%m-%d %H:%M}`.",
+        )
     return next((moment for moment in moments if moment > now.wall), moments[-1])
 
 
 def _in_future(at: float, text: str, now: Now, where: str) -> float:
     if at - now.at > _HORIZON_S:
         raise InvalidSpec(
-            "`deadline` must lie within ten years", f"{text}, which is {format_duration(at - now.at)} from now", where,
+            "`deadline` must lie within ten years",
+            f"{text}, which is {format_duration(at - now.at)} from now",
+            where,
             "Give a shorter duration (`90m`) or an earlier time (`18:00`).",
-        )  # fmt: skip
+        )
     if at <= now.at:
         ago = f"{format_duration(now.at - at)} ago"
         said = f"{now.wall_of(at):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago

@@ -81,9 +81,15 @@ class ExecutorStage:
     def launch_command(self, fate: Fate = "trains", cores: float = 0.5, request: int | None = None) -> LaunchJob:
         at = self.now()
         return LaunchJob(
-            at=at, job=JOB, request=self._next(request), spec=spec_of(fate), grant={self.node: Resources(cores)},
-            reason=_WHY, program=self.program(fate), submitted_at=at,
-        )  # fmt: skip
+            at=at,
+            job=JOB,
+            request=self._next(request),
+            spec=spec_of(fate),
+            grant={self.node: Resources(cores)},
+            reason=_WHY,
+            program=self.program(fate),
+            submitted_at=at,
+        )
 
     def launch(self, fate: Fate = "trains", cores: float = 0.5) -> JobStarted:
         """Launch a job that was never launched before."""

@@ -34,7 +34,7 @@ def _workers(n_gpus: int) -> Snapshot:
     """A job of one to four workers, and a node."""
     spec = JobSpec(
         id=JobId("only"), ceiling=Resources(gpus=4), floor=Resources(gpus=1), worker=Resources(gpus=1), controller=None
-    )  # fmt: skip
+    )
     job = JobView(spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={})
     return Snapshot.of(0.0, [Node(_NODE, Resources(gpus=n_gpus))], [job])
 

@@ -125,9 +125,11 @@ def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
             continue
         return Choice(actuator, _reason(actuator, name, obstacles))
     raise InvalidSpec(
-        f"`actuator` '{name}' must be usable", "; ".join(obstacles), "this machine",
+        f"`actuator` '{name}' must be usable",
+        "; ".join(obstacles),
+        "this machine",
         "Allow writing there, or use `--actuator auto`, which falls back on pacing.",
-    )  # fmt: skip
+    )
 
 
 def _reason(actuator: Actuator, name: str, obstacles: Sequence[str]) -> str:

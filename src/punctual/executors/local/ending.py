@@ -54,9 +54,13 @@ def faults_of(events: JobEvents, process: JobProcess) -> list[InvalidSpec]:
     """What a job that ended with success had said of its steps and did not do."""
     sample = process.sample()
     return found_faults(
-        events.job, faults=process.progress.faults, reported=sample.unit_at is not None,
-        steps_done=sample.steps_done, steps_total=sample.steps_total, is_read=not process.can_pace,
-    )  # fmt: skip
+        events.job,
+        faults=process.progress.faults,
+        reported=sample.unit_at is not None,
+        steps_done=sample.steps_done,
+        steps_total=sample.steps_total,
+        is_read=not process.can_pace,
+    )
 
 
 def stopped_by(cause: str) -> str:

@@ -31,9 +31,13 @@ class JobEvents:
 
     def started(self, request: int, held: Resources, *, can_pace: bool, can_cap: bool) -> JobStarted:
         return JobStarted(
-            at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held),
-            can_pace=can_pace, can_cap=can_cap,
-        )  # fmt: skip
+            at=self.clock.now(),
+            job=self.job,
+            request=request,
+            granted=self.allocation(held),
+            can_pace=can_pace,
+            can_cap=can_cap,
+        )
 
     def applied(self, request: int, held: Resources) -> GrantApplied:
         return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))

@@ -286,9 +286,11 @@ class Keeper:
         code, at_ns = self._ended or (_EXIT_NOT_STARTED, time.monotonic_ns())
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         last: dict[str, Any] = {
-            "ended": code, "at_ns": at_ns, "usage": _read(self._request.usage_file),
+            "ended": code,
+            "at_ns": at_ns,
+            "usage": _read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
-        }  # fmt: skip
+        }
         _write_whole(self._request.end_file, json.dumps({**last, "boot": _read(_BOOT_ID).strip()}))
         _clear_up(self._request.remove_dirs, self._request.remove_files)
         self._tell(**last)

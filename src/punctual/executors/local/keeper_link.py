@@ -156,7 +156,7 @@ def start_keeper(
             # A session of its own: what the terminal sends (Ctrl-C, hanging up) is for us alone.
             process = subprocess.Popen(
                 command, pass_fds=[other_end.fileno(), *fds], stdout=stdout_fd, stderr=stderr_fd, start_new_session=True
-            )  # fmt: skip
+            )
         except OSError:
             connection.close()
             raise

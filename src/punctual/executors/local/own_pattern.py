@@ -98,8 +98,9 @@ class OwnPattern:
         self._process = None
         _LOG.warning(
             "the progress pattern %r took too long for a line%s",
-            self._pattern, ": progress is not read any more" if self.gave_up else "",
-        )  # fmt: skip
+            self._pattern,
+            ": progress is not read any more" if self.gave_up else "",
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

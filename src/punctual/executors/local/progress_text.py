@@ -125,6 +125,8 @@ def _number(text: str | None) -> int | None:
 
 def _invalid(got: str) -> InvalidSpec:
     return InvalidSpec(
-        "the progress pattern must be a regular expression with a group for the step", got, "`--progress-regex`",
+        "the progress pattern must be a regular expression with a group for the step",
+        got,
+        "`--progress-regex`",
         r"Write for example 'step (?P<step>\d+)/(?P<total>\d+)', or `auto`.",
-    )  # fmt: skip
+    )
