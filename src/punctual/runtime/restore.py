@@ -86,6 +86,8 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
         options = HostOptions(**run.record().get("options", {}))
         with ExitStack() as claims:
             kept = _claimed(run, [status.id for status in jobs if status.id not in ends], claims, take=take)
+            # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
+            run.socket.unlink(missing_ok=True)
             run.record_steering()
             executor = local_executor(run, _actuator(kept, options), output_of)
             granted = _adopted(state, executor, kept)
