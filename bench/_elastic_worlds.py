@@ -11,7 +11,7 @@ from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
 from punctual.models.all_reduce import AllReduce
 from punctual.testing.plant import STEADY, Contention, Noise, World
-from punctual.testing.worker_plant import Crew, CrewRun, Scaling, run_crew
+from punctual.testing.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 OURS, WITH_MODEL, DECOR = "two-level", "two-level, with a model", "decor-pi"
 CONTROLLERS: dict[str, Callable[[], Controller[Any]]] = {OURS: TwoLevel, WITH_MODEL: TwoLevel, DECOR: DecorPi}
@@ -29,7 +29,7 @@ COUNTS = ((1, 2, 3), (1, 2, 3, 4), (1, 2, 4, 8))
 class Case:
     """One training and its world."""
 
-    crew: Crew
+    training: ElasticTraining
     world: World
     deadline_s: float
     final_deadline_s: float
@@ -61,8 +61,8 @@ def drawn(kind: str, seed: int) -> Case:
     undivided = rng.uniform(0.02, 0.4)
     size_s = rng.uniform(0.03, 0.2) / (undivided + 1.0)
     scaling = Scaling(undivided_s=undivided * size_s, divided_s=size_s, per_peer_s=rng.uniform(0.0, 0.02) * size_s)
-    crew = Crew(scaling=scaling, counts=rng.choice(COUNTS), startup_s=rng.uniform(1.0, 4.0))
-    gain = scaling.step_s(1) / min(map(scaling.step_s, crew.counts))
+    training = ElasticTraining(scaling=scaling, counts=rng.choice(COUNTS), startup_s=rng.uniform(1.0, 4.0))
+    gain = scaling.step_s(1) / min(map(scaling.step_s, training.counts))
     ratio = rng.uniform(1.15, 0.9 * gain)
     world = World(noise=noise, can_pace=True)
     if kind == "contention":
@@ -70,14 +70,14 @@ def drawn(kind: str, seed: int) -> Case:
         ratio = max(ratio, 1.25)
     if factor != 1.0:
         world = replace(world, deadline_changes=((0.3 * deadline_s, final_s),))
-    return Case(_sized(crew, noise, min(deadline_s, final_s) / ratio), world, deadline_s, final_s)
+    return Case(_sized(training, noise, min(deadline_s, final_s) / ratio), world, deadline_s, final_s)
 
 
-def _sized(crew: Crew, noise: Noise, fastest_s: float) -> Crew:
+def _sized(training: ElasticTraining, noise: Noise, fastest_s: float) -> ElasticTraining:
     """So many steps that the fastest landing to be expected is at `fastest_s`."""
-    bare, one = replace(crew, epoch_steps=0), replace(crew, epoch_steps=1)
+    bare, one = replace(training, epoch_steps=0), replace(training, epoch_steps=1)
     per_step_s = one.fastest_s(noise) - bare.fastest_s(noise)
-    return replace(crew, epoch_steps=max(10, round((fastest_s - bare.fastest_s(noise)) / per_step_s)))
+    return replace(training, epoch_steps=max(10, round((fastest_s - bare.fastest_s(noise)) / per_step_s)))
 
 
 def row(kind: str, controller: str, n_runs: int) -> Row:
@@ -86,8 +86,13 @@ def row(kind: str, controller: str, n_runs: int) -> Row:
     cases = [drawn(kind, seed) for seed in seeds]
     models = {"all-reduce": AllReduce()} if controller == WITH_MODEL else None
     runs = [
-        run_crew(
-            CONTROLLERS[controller](), case.crew, deadline_s=case.deadline_s, world=case.world, seed=seed, models=models
+        run_elastic(
+            CONTROLLERS[controller](),
+            case.training,
+            deadline_s=case.deadline_s,
+            world=case.world,
+            seed=seed,
+            models=models,
         )
         for seed, case in zip(seeds, cases, strict=True)
     ]
@@ -108,10 +113,10 @@ def row(kind: str, controller: str, n_runs: int) -> Row:
 
 def _least(case: Case) -> float:
     """Worker-seconds of the best mix for the last deadline, as if it had been known from the start."""
-    return case.crew.least_worker_s(case.final_deadline_s, case.world.noise)
+    return case.training.least_worker_s(case.final_deadline_s, case.world.noise)
 
 
-def _share(runs: Sequence[CrewRun], holds: Callable[[CrewRun], bool]) -> float:
+def _share(runs: Sequence[ElasticRun], holds: Callable[[ElasticRun], bool]) -> float:
     return sum(map(holds, runs)) / len(runs)
 
 

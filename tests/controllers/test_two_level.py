@@ -18,19 +18,21 @@ from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.models.all_reduce import AllReduce
 from punctual.testing.plant import STEADY, Contention, Noise, World
-from punctual.testing.worker_plant import Crew, CrewRun, Scaling, run_crew
+from punctual.testing.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 MILD = Noise(neighbour_factor=1.1)
-CREW = Crew()
+TRAINING = ElasticTraining()
 
 
-def deadline_s(ratio: float, crew: Crew = CREW, noise: Noise = MILD) -> float:
-    return ratio * crew.fastest_s(noise)
+def deadline_s(ratio: float, training: ElasticTraining = TRAINING, noise: Noise = MILD) -> float:
+    return ratio * training.fastest_s(noise)
 
 
-def runs(ratio: float, world: World, n: int = 6, crew: Crew = CREW, **options: Any) -> list[CrewRun]:
-    due_s = deadline_s(ratio, crew, world.noise)
-    return [run_crew(TwoLevel(), crew, deadline_s=due_s, world=world, seed=seed, **options) for seed in range(n)]
+def runs(
+    ratio: float, world: World, n: int = 6, training: ElasticTraining = TRAINING, **options: Any
+) -> list[ElasticRun]:
+    due_s = deadline_s(ratio, training, world.noise)
+    return [run_elastic(TwoLevel(), training, deadline_s=due_s, world=world, seed=seed, **options) for seed in range(n)]
 
 
 @pytest.mark.parametrize("ratio", [1.2, 1.5, 2.0, 2.6])
@@ -38,7 +40,7 @@ def test_lands_on_time_within_two_thousandths_at_little_more_than_the_least_cost
     for run in runs(ratio, World(noise=MILD, can_pace=True)):
         assert run.on_time
         assert abs(run.deviation_frac) < 0.002
-        assert run.worker_s < 1.15 * CREW.least_worker_s(run.deadline_s, MILD)
+        assert run.worker_s < 1.15 * TRAINING.least_worker_s(run.deadline_s, MILD)
         assert not run.warnings
 
 
@@ -67,12 +69,12 @@ def test_a_model_of_the_speed_is_of_no_harm() -> None:
     world = World(noise=MILD, can_pace=True)
     for run in runs(1.7, world, 3, models={"all-reduce": AllReduce()}):
         assert run.on_time
-        assert run.worker_s < 1.15 * CREW.least_worker_s(run.deadline_s, MILD)
+        assert run.worker_s < 1.15 * TRAINING.least_worker_s(run.deadline_s, MILD)
 
 
 def test_with_one_worker_and_time_to_spare_it_is_paced() -> None:
-    crew = replace(CREW, epoch_steps=60)
-    for run in runs(5.0, World(noise=MILD, can_pace=True), 3, crew):
+    training = replace(TRAINING, epoch_steps=60)
+    for run in runs(5.0, World(noise=MILD, can_pace=True), 3, training):
         assert run.numbers[-1][1] == 1
         assert run.on_time
         assert abs(run.deviation_frac) < 0.002
@@ -88,8 +90,8 @@ def test_an_impossible_deadline_is_told_once_with_the_true_finish() -> None:
 
 def test_a_resize_that_costs_much_is_not_made_for_little() -> None:
     """Eight workers at most; each change stops training for six seconds of seventy."""
-    dear = replace(CREW, stop_s=6.0)
-    run = run_crew(
+    dear = replace(TRAINING, stop_s=6.0)
+    run = run_elastic(
         TwoLevel(stop_s=6.0), dear, deadline_s=deadline_s(1.4, noise=STEADY), world=World(noise=STEADY, can_pace=True)
     )
     assert run.on_time
@@ -363,11 +365,11 @@ def test_a_job_of_devices_gets_whole_devices() -> None:
 
 
 def test_the_plant_knows_its_least_cost() -> None:
-    crew = Crew(
+    training = ElasticTraining(
         scaling=Scaling(undivided_s=0.0, divided_s=0.1, per_peer_s=0.0),
         evaluation_units=0,
         checkpoint_s=0.0,
         n_rehearsals=0,
     )
-    assert crew.least_worker_s(63.0, STEADY) == pytest.approx(3.0 * 4 + 100.0)
-    assert crew.least_worker_s(27.0, STEADY) == inf
+    assert training.least_worker_s(63.0, STEADY) == pytest.approx(3.0 * 4 + 100.0)
+    assert training.least_worker_s(27.0, STEADY) == inf

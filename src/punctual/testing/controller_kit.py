@@ -16,7 +16,7 @@ from punctual.core.protocols import Controller
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.testing.plant import STEADY, Run, Training, World, run_closed_loop
 from punctual.testing.readings import job_specs, reading_sequences
-from punctual.testing.worker_plant import Crew, CrewRun, run_crew
+from punctual.testing.worker_plant import ElasticRun, ElasticTraining, run_elastic
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(
@@ -44,7 +44,7 @@ _HALFWAY = Reading(
 #: A steady job of 37 core-seconds, so that a minute asks for a little more than half of its core.
 _BENIGN = Training(epoch_steps=500)
 #: The same made of workers: a minute asks for between one and two of its four.
-_BENIGN_CREW = Crew(epoch_steps=120)
+_BENIGN_ELASTIC = ElasticTraining(epoch_steps=120)
 _CALM = World(noise=STEADY)
 
 
@@ -141,14 +141,14 @@ class ControllerConformance:
     def test_runs_at_its_ceiling_when_the_deadline_cannot_be_met(self) -> None:
         run = self._run(15.0 if self.of_workers else 25.0, _CALM)
         assert not run.on_time
-        if isinstance(run, CrewRun):
-            assert run.worker_s > 0.9 * run.landed_s * _BENIGN_CREW.counts[-1]
+        if isinstance(run, ElasticRun):
+            assert run.worker_s > 0.9 * run.landed_s * _BENIGN_ELASTIC.counts[-1]
         else:
             assert run.used_core_s > 0.9 * run.landed_s
 
-    def _run(self, deadline_s: float, world: World) -> Run | CrewRun:
+    def _run(self, deadline_s: float, world: World) -> Run | ElasticRun:
         if self.of_workers:
-            return run_crew(self.make(), _BENIGN_CREW, deadline_s=deadline_s, world=replace(world, can_pace=True))
+            return run_elastic(self.make(), _BENIGN_ELASTIC, deadline_s=deadline_s, world=replace(world, can_pace=True))
         return run_closed_loop(self.make(), _BENIGN, deadline_s=deadline_s, world=world)
 
     def _after(self, *readings: Reading) -> Demand:

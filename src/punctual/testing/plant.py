@@ -13,19 +13,18 @@ from random import Random
 from typing import Any
 
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
-from punctual.core.control import Demand, PacingLine, PhaseProgress, Reading
+from punctual.core.control import Demand, Reading
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
     JobStarted,
-    PhaseReported,
-    ProgressReported,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Sink
 from punctual.core.resources import Resources, total
 from punctual.testing.closed_loop import Plant, RecordingController, steer
+from punctual.testing.simulated_progress import SimulatedProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,30 +197,8 @@ class Run(Landing):
         return len(self.grants) - 1
 
 
-@dataclass(slots=True)
-class _Phase:
-    """Counters of one kind of phase."""
-
-    load: PhaseLoad
-    units_planned: int
-    n_units_done: int = 0
-    n_units_measured: int = 0
-    core_s: float = 0.0
-    wall_s: float = 0.0
-
-    def progress(self) -> PhaseProgress:
-        return PhaseProgress(
-            name=self.load.name,
-            units_planned=self.units_planned,
-            units_done=self.n_units_done,
-            units_measured=self.n_units_measured,
-            core_s=self.core_s,
-            wall_s=self.wall_s,
-        )
-
-
-#: A unit of work: CPU seconds before noise; the phase it is of (None: start-up or a step); whether it counts as done.
-_Unit = tuple[float, _Phase | None, bool]
+#: A unit of work: CPU seconds before noise; the phase it is of (empty: start-up or a step); whether it counts as done.
+_Unit = tuple[float, str, bool]
 
 
 class CostFactors:
@@ -250,25 +227,18 @@ class SimulatedProcess:
     def __init__(self, training: Training, world: World, seed: int, cores: float) -> None:
         self.at_s = 0.0
         self.cores = cores
-        self.line: PacingLine | None = None
-        self.landed_s: float | None = None
         self.used_core_s = 0.0
         self.in_flight_core_s = 0.0
-        self.unit_at_s = 0.0
-        self.n_steps_done = 0
-        self.declared = False
+        planned = {phase.name: phase.n_units * training.n_epochs for phase in training.phases}
+        self.progress = SimulatedProgress(training.n_steps, planned)
         self._training = training
         self._world = world
         self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
-        self._phases = [_Phase(load, load.n_units * training.n_epochs) for load in training.phases]
         self._units = self._program()
         self._period_end_s = 0.0
         self._bucket_core_s = 0.0
         self._speed_cores = 0.0
         self._begin(next(self._units))
-
-    def phases(self) -> tuple[PhaseProgress, ...]:
-        return tuple(phase.progress() for phase in self._phases) if self.declared else ()
 
     def grant(self, cores: float) -> None:
         """Write the quota, which refills what is left of the period."""
@@ -277,10 +247,13 @@ class SimulatedProcess:
 
     def advance(self, until_s: float) -> None:
         """Work until `until_s` or until everything is done."""
-        while self.at_s < until_s and self.landed_s is None:
+        while self.at_s < until_s and self.progress.landed_s is None:
             if self._need_core_s > 0:
                 self._compute(until_s)
-            elif (may_end_s := self._may_end_s()) <= until_s:
+                continue
+            _, phase, counted = self._unit
+            may_end_s = self.progress.may_end_s(phase, self.at_s, counted=counted)
+            if may_end_s <= until_s:
                 self.at_s = max(self.at_s, may_end_s)
                 self._complete()
             else:
@@ -288,15 +261,14 @@ class SimulatedProcess:
 
     def _program(self) -> Iterator[_Unit]:
         training = self._training
-        yield training.startup_core_s, None, False
-        for _ in range(training.n_rehearsals if self._phases else 0):
-            yield self._phases[0].load.unit_core_s, self._phases[0], False
+        yield training.startup_core_s, "", False
+        for phase in training.phases[:1]:
+            yield from [(phase.unit_core_s, phase.name, False)] * training.n_rehearsals
         for i_step in range(training.n_steps):
-            yield training.step_cost(i_step), None, True
+            yield training.step_cost(i_step), "", True
             if (i_step + 1) % training.epoch_steps == 0:
-                for phase in self._phases:
-                    for _ in range(phase.load.n_units):
-                        yield phase.load.unit_core_s, phase, True
+                for phase in training.phases:
+                    yield from [(phase.unit_core_s, phase.name, True)] * phase.n_units
 
     def _begin(self, unit: _Unit) -> None:
         self._unit = unit
@@ -328,33 +300,13 @@ class SimulatedProcess:
         self._speed_cores = self._training.cores_max * share
         self._bucket_core_s = self.cores * self._world.quota_period_s * share if self._world.can_cap else inf
 
-    def _may_end_s(self) -> float:
-        """Instant before which the unit in flight, all of whose work is done, may not be reported."""
-        if self.line is None or not self.declared:
-            return self.at_s
-        _, phase, counted = self._unit
-        worth = self.line.phase_cost_steps.get(phase.load.name, 0.0) if phase else 1.0
-        after = self._done_work(self.line) + (worth if counted else 0.0)
-        return self.line.end_s - (self.line.end_work - after) * self.line.s_per_step
-
-    def _done_work(self, line: PacingLine) -> float:
-        phases = (phase.n_units_done * line.phase_cost_steps.get(phase.load.name, 0.0) for phase in self._phases)
-        return self.n_steps_done + sum(phases)
-
     def _complete(self) -> None:
         _, phase, counted = self._unit
-        if phase is not None:
-            phase.n_units_measured += 1
-            phase.n_units_done += counted
-            phase.core_s += self.in_flight_core_s
-            phase.wall_s += self.at_s - self._begun_at_s
-        elif counted:
-            self.n_steps_done += 1
-        self.declared = True
-        self.unit_at_s = self.at_s
+        wall_s = self.at_s - self._begun_at_s
+        self.progress.complete(phase, self.at_s, counted=counted, wall_s=wall_s, core_s=self.in_flight_core_s)
         following = next(self._units, None)
         if following is None:
-            self.landed_s = self.at_s
+            self.progress.landed_s = self.at_s
             self.in_flight_core_s = 0.0
         else:
             self._begin(following)
@@ -393,7 +345,7 @@ def run_closed_loop(
     steer(recording, spec, plant, deadline_changes=world.deadline_changes, first_tick_s=0.0, patience=_PATIENCE)
     process = plant.process
     return Run(
-        landed_s=inf if process.landed_s is None else process.landed_s,
+        landed_s=inf if process.progress.landed_s is None else process.progress.landed_s,
         deadline_s=world.deadline_s(process.at_s, deadline_s),
         used_core_s=process.used_core_s,
         granted_core_s=plant.granted_core_s_at(process.at_s),
@@ -428,14 +380,13 @@ class _QuotaPlant(Plant):
         self._granted_at_s = 0.0
         self._granted_core_s = 0.0
         self.grants = [(0.0, spec.ceiling.cores)]
-        self._phases: tuple[PhaseProgress, ...] = ()
 
     def work(self, until_at: float) -> float:
         self.process.advance(until_at)
         return until_at
 
     def has_landed(self) -> bool:
-        return self.process.landed_s is not None
+        return self.process.progress.landed_s is not None
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
         match command:
@@ -447,7 +398,7 @@ class _QuotaPlant(Plant):
                 sink(started)
             case ResizeJob():
                 if self._world.can_pace:
-                    self.process.line = command.pacing
+                    self.process.progress.line = command.pacing
                 self.clock.call_at(command.at + self._world.actuator_delay_s, partial(self._apply, command, sink))
             case StopJob():
                 raise AssertionError("nobody stops it")
@@ -470,16 +421,6 @@ class _QuotaPlant(Plant):
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         process = self.process
-        if process.phases() != self._phases:
-            self._phases = process.phases()
-            sink(PhaseReported(at=at, job=job, phases=self._phases))
-        progress = ProgressReported(
-            at=at,
-            job=job,
-            steps_done=process.n_steps_done,
-            steps_total=self._training.n_steps if process.declared else None,
-            unit_at=process.unit_at_s,
-            used_core_s=process.used_core_s,
-            in_flight_core_s=process.in_flight_core_s,
+        process.progress.report(
+            job, at, sink, used_core_s=process.used_core_s, in_flight_core_s=process.in_flight_core_s
         )
-        sink(progress)

@@ -12,14 +12,15 @@ from random import Random
 from typing import Any, NamedTuple
 
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Demand, PacingLine, PhaseProgress
-from punctual.core.events import GrantApplied, JobStarted, PhaseReported, ProgressReported
+from punctual.core.control import Demand
+from punctual.core.events import GrantApplied, JobStarted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
 from punctual.testing.closed_loop import NODE, Plant, RecordingController, steer
 from punctual.testing.plant import CostFactors, Landing, Noise, World
+from punctual.testing.simulated_progress import SimulatedProgress
 
 #: What one worker of the simulated job holds.
 WORKER = Resources(cores=1.0)
@@ -43,7 +44,7 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crew:
+class ElasticTraining:
     """The training in the plant.
 
     Attributes
@@ -117,7 +118,7 @@ class Crew:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrewRun(Landing):
+class ElasticRun(Landing):
     """What happened.
 
     Attributes
@@ -167,40 +168,32 @@ class _Answer(NamedTuple):
     n_workers: int
 
 
-class SimulatedCrew:
+class SimulatedWorkers:
     """The training; time moves only in `advance`."""
 
-    def __init__(self, crew: Crew, world: World, seed: int, n_workers: int) -> None:
+    def __init__(self, training: ElasticTraining, world: World, seed: int, n_workers: int) -> None:
         self.at_s = 0.0
         self.n_workers = n_workers
-        self.line: PacingLine | None = None
-        self.landed_s: float | None = None
-        self.unit_at_s = 0.0
-        self.n_steps_done = 0
-        self.declared = False
+        planned = {"evaluate": training.n_epochs * training.evaluation_units, "checkpoint": training.n_epochs}
+        self.progress = SimulatedProgress(training.n_steps, planned)
         self.worker_s = 0.0
         self.numbers = [(0.0, n_workers)]
-        self._crew, self._world = crew, world
+        self._training, self._world = training, world
         self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
-        planned = {"evaluate": crew.n_epochs * crew.evaluation_units, "checkpoint": crew.n_epochs}
-        self._phases = {name: PhaseProgress(name=name, units_planned=n, units_done=0) for name, n in planned.items()}
         self._change: _Change | None = None
         #: Share of the unit in flight that is left to be done.
         self._left_frac = 1.0
         self._units = self._program()
         self._begin(next(self._units))
 
-    def phases(self) -> tuple[PhaseProgress, ...]:
-        return tuple(self._phases.values()) if self.declared else ()
-
     def change(self, n_workers: int, request: int) -> None:
         """Ask for another number; the newest wish counts."""
-        ready_s = self._crew.newcomer_s if n_workers > self.n_workers else 0.0
+        ready_s = self._training.newcomer_s if n_workers > self.n_workers else 0.0
         self._change = _Change(n_workers, request, self.at_s + ready_s)
 
     def advance(self, until_s: float) -> _Answer | None:
         """Train until `until_s`, the landing, or the end of a change, which is returned."""
-        while self.at_s < until_s and self.landed_s is None:
+        while self.at_s < until_s and self.progress.landed_s is None:
             if self._change is not None and self._change.until_s < inf:
                 if self._change.until_s > until_s:
                     self._spend(until_s)
@@ -219,7 +212,7 @@ class SimulatedCrew:
             return
         self._left_frac = 0.0
         self._spend(max(ends_s, self.at_s))
-        may_end_s = self._may_end_s()
+        may_end_s = self.progress.may_end_s(self._unit.phase, self.at_s, counted=self._unit.counted)
         if may_end_s > until_s:
             self._spend(until_s)
         else:
@@ -228,7 +221,7 @@ class SimulatedCrew:
 
     def _unit_s(self) -> float:
         """Seconds that the unit in flight takes with the workers there are."""
-        return (self._unit.steps * self._crew.scaling.step_s(self.n_workers) + self._unit.extra_s) * self._factor
+        return (self._unit.steps * self._training.scaling.step_s(self.n_workers) + self._unit.extra_s) * self._factor
 
     def _spend(self, until_s: float) -> None:
         asked = self._change.n_workers if self._change else 0
@@ -244,16 +237,16 @@ class SimulatedCrew:
         return _Answer(self.at_s, change.request, self.n_workers)
 
     def _program(self) -> Iterator[_Unit]:
-        crew = self._crew
-        evaluation = _Unit(crew.evaluation_unit_steps, 0.0, "evaluate", counted=True)
-        yield _Unit(0.0, crew.startup_s, "", counted=False)
-        for _ in range(crew.n_rehearsals):
+        training = self._training
+        evaluation = _Unit(training.evaluation_unit_steps, 0.0, "evaluate", counted=True)
+        yield _Unit(0.0, training.startup_s, "", counted=False)
+        for _ in range(training.n_rehearsals):
             yield evaluation._replace(counted=False)
-        for i_step in range(crew.n_steps):
+        for i_step in range(training.n_steps):
             yield _Unit(1.0, 0.0, "", counted=True)
-            if (i_step + 1) % crew.epoch_steps == 0:
-                yield from [evaluation] * crew.evaluation_units
-                yield _Unit(0.0, crew.checkpoint_s, "checkpoint", counted=True)
+            if (i_step + 1) % training.epoch_steps == 0:
+                yield from [evaluation] * training.evaluation_units
+                yield _Unit(0.0, training.checkpoint_s, "checkpoint", counted=True)
 
     def _begin(self, unit: _Unit) -> None:
         self._unit = unit
@@ -262,50 +255,28 @@ class SimulatedCrew:
         self._factor = self._factors.draw(self.at_s)
         if self._change is not None and self.at_s >= self._change.ready_at_s:
             same = self._change.n_workers == self.n_workers
-            self._change.until_s = self.at_s + (0.0 if same else self._crew.stop_s)
-
-    def _may_end_s(self) -> float:
-        """Instant before which the unit in flight may not be reported."""
-        if self.line is None or not self.declared:
-            return self.at_s
-        costs = self.line.phase_cost_steps
-        worth = costs.get(self._unit.phase, 0.0) if self._unit.phase else 1.0
-        done = self.n_steps_done + sum(each.units_done * costs.get(each.name, 0.0) for each in self._phases.values())
-        after = done + (worth if self._unit.counted else 0.0)
-        return self.line.end_s - (self.line.end_work - after) * self.line.s_per_step
+            self._change.until_s = self.at_s + (0.0 if same else self._training.stop_s)
 
     def _complete(self) -> None:
-        name = self._unit.phase
-        if name:
-            before = self._phases[name]
-            self._phases[name] = PhaseProgress(
-                name=name,
-                units_planned=before.units_planned,
-                units_done=before.units_done + self._unit.counted,
-                units_measured=before.units_measured + 1,
-                wall_s=before.wall_s + self.at_s - self._begun_at_s,
-            )
-        elif self._unit.counted:
-            self.n_steps_done += 1
-        self.declared = True
-        self.unit_at_s = self.at_s
+        wall_s = self.at_s - self._begun_at_s
+        self.progress.complete(self._unit.phase, self.at_s, counted=self._unit.counted, wall_s=wall_s)
         following = next(self._units, None)
         if following is None:
-            self.landed_s = self.at_s
+            self.progress.landed_s = self.at_s
         else:
             self._begin(following)
 
 
-def run_crew(
+def run_elastic(
     controller: Controller[Any],
-    crew: Crew | None = None,
+    training: ElasticTraining | None = None,
     *,
     deadline_s: float,
     world: World | None = None,
     seed: int = 0,
     models: Mapping[str, PerfModel[Any]] | None = None,
     margin_frac: float | None = None,
-) -> CrewRun:
+) -> ElasticRun:
     """Let `controller` steer the simulated training to its end, through the scheduler.
 
     Parameters
@@ -319,18 +290,18 @@ def run_crew(
     models
         By name; the first of them learns the job's speed.
     """
-    crew, world = crew or Crew(), world or World(can_pace=True)
+    training, world = training or ElasticTraining(), world or World(can_pace=True)
     spec = JobSpec(
         id=_JOB,
-        ceiling=WORKER * crew.counts[-1],
-        floor=WORKER * crew.counts[0],
+        ceiling=WORKER * training.counts[-1],
+        floor=WORKER * training.counts[0],
         worker=WORKER,
-        counts=crew.counts,
+        counts=training.counts,
         deadline_s=deadline_s,
         model=next(iter(models), None) if models else None,
         margin_frac=margin_frac,
     )
-    plant, recording = _WorkerPlant(crew, world, seed), RecordingController(controller)
+    plant, recording = _WorkerPlant(training, world, seed), RecordingController(controller)
     warnings: list[str] = []
 
     def listen(message: Message) -> None:
@@ -341,12 +312,12 @@ def run_crew(
         recording, spec, plant, deadline_changes=world.deadline_changes, models=models, patience=_PATIENCE,
         listeners=[listen],
     )  # fmt: skip
-    assert plant.training is not None
-    return CrewRun(
-        landed_s=inf if plant.training.landed_s is None else plant.training.landed_s,
-        deadline_s=world.deadline_s(plant.training.at_s, deadline_s),
-        worker_s=plant.training.worker_s,
-        numbers=tuple(plant.training.numbers),
+    assert plant.workers is not None
+    return ElasticRun(
+        landed_s=inf if plant.workers.progress.landed_s is None else plant.workers.progress.landed_s,
+        deadline_s=world.deadline_s(plant.workers.at_s, deadline_s),
+        worker_s=plant.workers.worker_s,
+        numbers=tuple(plant.workers.numbers),
         demands=tuple((reading.elapsed_s, demand) for reading, demand in recording.ticks),
         warnings=tuple(warnings),
     )
@@ -355,14 +326,13 @@ def run_crew(
 class _WorkerPlant(Plant):
     """The training as an executor: a new pacing line holds at once, a new number when the training is ready for it."""
 
-    def __init__(self, crew: Crew, world: World, seed: int) -> None:
-        self._crew, self._world, self._seed = crew, world, seed
-        self.training: SimulatedCrew | None = None
-        self._phases: tuple[PhaseProgress, ...] = ()
+    def __init__(self, training: ElasticTraining, world: World, seed: int) -> None:
+        self._training, self._world, self._seed = training, world, seed
+        self.workers: SimulatedWorkers | None = None
 
     def work(self, until_at: float) -> float:
-        training = self.training
-        answer = None if training is None else training.advance(until_at)
+        workers = self.workers
+        answer = None if workers is None else workers.advance(until_at)
         if answer is None:
             return until_at
         granted = {NODE: WORKER * answer.n_workers}
@@ -370,13 +340,13 @@ class _WorkerPlant(Plant):
         return answer.at_s
 
     def has_landed(self) -> bool:
-        return self.training is not None and self.training.landed_s is not None
+        return self.workers is not None and self.workers.progress.landed_s is not None
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
         match command:
             case LaunchJob():
                 n_workers = round(total(command.grant.values()).cores)
-                self.training = SimulatedCrew(self._crew, self._world, self._seed, n_workers)
+                self.workers = SimulatedWorkers(self._training, self._world, self._seed, n_workers)
                 started = JobStarted(
                     at=command.at, job=_JOB, request=command.request, granted=command.grant,
                     can_pace=self._world.can_pace,
@@ -388,27 +358,15 @@ class _WorkerPlant(Plant):
                 raise AssertionError("nobody stops it")
 
     def _resize(self, command: ResizeJob, sink: Sink) -> None:
-        training = self.training
-        assert training is not None
-        training.line = command.pacing if self._world.can_pace else None
+        workers = self.workers
+        assert workers is not None
+        workers.progress.line = command.pacing if self._world.can_pace else None
         n_workers = round(total(command.grant.values()).cores)
-        if n_workers == training.n_workers:
+        if n_workers == workers.n_workers:
             sink(GrantApplied(at=command.at, job=_JOB, request=command.request, granted=command.grant))
         else:
-            training.change(n_workers, command.request)
+            workers.change(n_workers, command.request)
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        training = self.training
-        assert training is not None
-        if training.phases() != self._phases:
-            self._phases = training.phases()
-            sink(PhaseReported(at=at, job=job, phases=self._phases))
-        progress = ProgressReported(
-            at=at,
-            job=job,
-            steps_done=training.n_steps_done,
-            steps_total=self._crew.n_steps if training.declared else None,
-            unit_at=training.unit_at_s,
-            used_core_s=training.worker_s,
-        )
-        sink(progress)
+        assert self.workers is not None
+        self.workers.progress.report(job, at, sink, used_core_s=self.workers.worker_s)
