@@ -183,6 +183,26 @@ def shell_code(code: int) -> int:
     return 128 - code if code < 0 else code or 1
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A member that has been silent for too long, as one look has seen it.
+
+    Attributes
+    ----------
+    is_waiting
+        It waits for others: in a collective, or for the next generation.
+    is_excused
+        It keeps the others waiting on purpose.
+    is_stopped
+        A signal has stopped its process.
+    """
+
+    worker: Worker
+    is_waiting: bool
+    is_excused: bool
+    is_stopped: bool
+
+
 def hung(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns: int) -> list[Worker]:
     """The members to be killed because the training stands still. Only those count that were silent for `hang_ns`.
 
@@ -197,23 +217,40 @@ def hung(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns:
     anything else                                           nobody
     ======================================================= ==========================================
     """
-    silent = [one for one in members if now_ns - max(board.heartbeat(one.i_slot).stamp_ns, one.since_ns) > hang_ns]
-    in_step = [one for one in silent if one.state == "training"]
-    stopped = [one for one in in_step if _is_stopped(one.pid)]
-    if stopped:
-        return stopped
-    waiting = [one for one in silent if one.state == "ready" or board.heartbeat(one.i_slot).waiting]
-    busy = [one for one in in_step if one not in waiting]
-    if busy:
-        return [one for one in busy if waiting and not board.heartbeat(one.i_slot).excused]
-    return in_step[-1:] if len(silent) == len(members) > 1 else []
+    silent = _silent(members, board, now_ns, hang_ns)
+    others_wait = any(silence.is_waiting for silence in silent)
+    in_step = [silence for silence in silent if silence.worker.state == "training"]
+    stopped = [silence for silence in in_step if silence.is_stopped]
+    busy = [silence for silence in in_step if not silence.is_waiting]
+    rows = (
+        (bool(stopped), stopped),
+        (bool(busy), [silence for silence in busy if others_wait and not silence.is_excused]),
+        (len(silent) == len(members) > 1, in_step[-1:]),
+    )
+    return [silence.worker for silence in next((killed for holds, killed in rows if holds), [])]
 
 
 def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: int) -> list[Worker]:
     """The newcomers that have had their time to become ready; one that a signal has stopped has no more than a member."""
-    starting = [one for one in newcomers if one.state == "starting"]
-    limits_s = [hang_ns / 1e9 if _is_stopped(one.pid) else start_s_max for one in starting]
-    return [one for one, limit_s in zip(starting, limits_s, strict=True) if one.has_been(limit_s, now_ns)]
+    return [
+        newcomer
+        for newcomer in newcomers
+        if newcomer.state == "starting"
+        and (
+            newcomer.has_been(start_s_max, now_ns)
+            or (newcomer.has_been(hang_ns / 1e9, now_ns) and _is_stopped(newcomer.pid))
+        )
+    ]
+
+
+def _silent(members: Sequence[Worker], board: HeartbeatBoard, now_ns: int, hang_ns: int) -> list[Silence]:
+    """Those of the members that have not said anything for `hang_ns`; only their processes are looked at."""
+    seen = [(worker, board.heartbeat(worker.i_slot)) for worker in members]
+    return [
+        Silence(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, _is_stopped(worker.pid))
+        for worker, heartbeat in seen
+        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
+    ]
 
 
 def is_excused(worker: Worker, board: HeartbeatBoard) -> bool:
