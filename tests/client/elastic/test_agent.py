@@ -2,11 +2,16 @@
 
 import os
 import signal
+import time
 from operator import sub
 from pathlib import Path
 
 from tests.client.elastic.agent_stage import Stage
 from tests.waiting import wait_until
+
+from punctual.executors.local.freezer import SignalFreezer
+from punctual.executors.local.keeper import descendants
+from punctual.executors.local.process_tree import cpu_clock_ns
 
 SCRIPT = Path(__file__).parent / "link_training.py"
 
@@ -88,6 +93,25 @@ def test_a_worker_that_dawdles_on_purpose_is_let_be(stage: Stage) -> None:
     assert stage.exit_code() == 0
     assert stage.output() == "all done\n"
     assert stage.page.worker_status().n_workers_lost == 0
+
+
+def test_nobody_is_taken_to_hang_because_the_job_was_frozen(stage: Stage) -> None:
+    hang_s = 3.0
+    stage.start(str(SCRIPT), "for_ever", "torch", n_workers=2, HANG_S=str(hang_s), LAST_STEP_S="0.2")
+    stage.await_status(lambda status: status.n_workers == 2)
+    freezer = SignalFreezer(lambda: [stage.agent_pid, *descendants(stage.agent_pid)])
+    freezer.freeze()
+    wait_until(freezer.is_frozen)
+    frozen_at = time.monotonic()
+    wait_until(lambda: time.monotonic() > frozen_at + 1.5 * hang_s)
+    # A control group goes on in any order; this one is the worst.
+    frozen_clock_ns = cpu_clock_ns(stage.agent_pid)
+    os.kill(stage.agent_pid, signal.SIGCONT)
+    wait_until(lambda: cpu_clock_ns(stage.agent_pid) != frozen_clock_ns, pause_s=0.1)
+    freezer.thaw()
+    assert stage.resize(3).n_workers_lost == 0
+    os.kill(stage.workers()[1], signal.SIGSTOP)  # who really hangs is noticed as before
+    stage.await_status(lambda status: status.n_workers_lost == 1 and status.n_workers == 3)
 
 
 def test_members_see_that_one_is_lost_and_that_a_change_is_none(stage: Stage) -> None:

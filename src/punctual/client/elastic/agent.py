@@ -39,6 +39,11 @@ HANG_VARIABLE = "PUNCTUAL_HANG_S"
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
+#: Between two looks for workers that hang, which read the state of their processes.
+_CHECK_S_MAX = 1.0
+#: The same as a share of `HANG_S`, if that is shorter; and the share above which this process itself has stood still.
+_CHECK_FRAC = 0.05
+_PAUSE_FRAC = 0.25
 
 #: How long a newcomer may take to build its model; it may have to fetch something.
 _START_S_MAX = 600.0
@@ -168,6 +173,8 @@ class Agent:
         self._given_up: tuple[int, str] = (-1, "")
         self._exit_code: int | None = None
         self._ends_ns = 0
+        #: When it was last looked for workers that hang.
+        self._checked_ns = monotonic_ns()
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +190,7 @@ class Agent:
         while self._exit_code is None or self._pool.workers:
             for fd, _ in self._poll.poll(_LOOK_S * 1e3):
                 self._receive(fd)
-            self._reconcile()
+            self._reconcile(monotonic_ns())
         self._stats.leave()
         return self._exit_code
 
@@ -339,10 +346,12 @@ class Agent:
 
     # What is to be done.
 
-    def _reconcile(self) -> None:
+    def _reconcile(self, now_ns: int) -> None:
         """Compare what there is with what is wanted."""
+        self._allow_for_pause(now_ns)
+        self._end_hung(now_ns)
         if self._exit_code is not None:
-            self._release_workers()
+            self._release_workers(now_ns)
             return
         target = self._page.worker_target()
         if target.n_servers:
@@ -350,11 +359,10 @@ class Agent:
             target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
         if target != self._target:
             self._target, self._n_deaths = target, 0
-        if self._state_lost_ns and monotonic_ns() - self._state_lost_ns > _EXIT_S_MAX * 1e9:
+        if self._state_lost_ns and now_ns - self._state_lost_ns > _EXIT_S_MAX * 1e9:
             self._restart()
         if self._spawner.is_ready:
             self._adjust_workers()
-        self._end_hung()
         if self._should_announce():
             self._announce()
         if self._is_announced() and all(member.state == "ready" for member in self._pool.members):
@@ -397,8 +405,19 @@ class Agent:
             return  # it is just being forked; the next look finds it
         worker.become("leaving", monotonic_ns())
 
-    def _end_hung(self) -> None:
-        now_ns = monotonic_ns()
+    def _allow_for_pause(self, now_ns: int) -> None:
+        """Where the job was paused, and this process with it, the time that workers have counts from its end."""
+        paused_ns = now_ns - self._checked_ns
+        if paused_ns > self._hang_ns * _PAUSE_FRAC:
+            for worker in self._pool.workers:
+                worker.since_ns = now_ns
+            self._ends_ns += paused_ns if self._ends_ns else 0
+            self._checked_ns = now_ns
+
+    def _end_hung(self, now_ns: int) -> None:
+        if now_ns - self._checked_ns < min(self._hang_ns * _CHECK_FRAC, _CHECK_S_MAX * 1e9):
+            return
+        self._checked_ns = now_ns
         slow = late(self._pool.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
         stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
         # A server waits for workers, and they for it: it only hangs if a signal has stopped it.
@@ -481,9 +500,8 @@ class Agent:
         self._exit_code = self._exit_code or code
         self._ends_ns = monotonic_ns() - self._hang_ns
 
-    def _release_workers(self) -> None:
+    def _release_workers(self, now_ns: int) -> None:
         """Let go of all that wait; and of those that train when they have had their time, unless they are excused."""
-        now_ns = monotonic_ns()
         at_once = now_ns - self._ends_ns >= self._hang_ns
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
@@ -491,7 +509,6 @@ class Agent:
             must = at_once and (bool(self._exit_code) or not is_excused(worker, self._board))
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 self._dismiss(worker)
-        self._end_hung()
 
 
 def _parts(members: Sequence[Worker]) -> tuple[int, int]:
