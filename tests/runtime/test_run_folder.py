@@ -12,8 +12,9 @@ import pytest
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths, run_folder
-from punctual.runtime.process_record import process_record, start_ticks
+from punctual.runtime.process_record import process_record
 from punctual.runtime.run_folder import Run, create_run
+from punctual.store.owner import start_ticks
 
 A = JobId("train-3f2a")
 #: Of a process that is gone.

@@ -13,10 +13,10 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.runtime import paths
-from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_jobs
 from punctual.runtime.sweeping import give_up, sweep
+from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
 
 A = JobId("train-3f2a")

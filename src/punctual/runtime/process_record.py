@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
+
+from punctual.store.boot import boot_id
+from punctual.store.owner import start_ticks
 
 
 def process_record(pid: int) -> dict[str, Any]:
@@ -24,22 +25,3 @@ def is_alive(record: Mapping[str, Any]) -> bool:
 def is_of_this_boot(record: Mapping[str, Any]) -> bool:
     """Whether what is written there is of this machine, and of the time since it was started."""
     return bool(record.get("boot", boot_id()) == boot_id())
-
-
-@cache
-def boot_id() -> str:
-    """What this machine is called from its start to its end, and no other ever; empty where that is not known."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def start_ticks(pid: int) -> int | None:
-    """Clock ticks from boot to the process's start, which tell it from a later one with the same number."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    state, *fields = status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
-    return None if state in "ZX" else int(fields[18])

@@ -7,9 +7,9 @@ from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
 from punctual.executors.local.ending import cause_of
 from punctual.executors.local.orphans import end_orphans
-from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders
+from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
 
 
