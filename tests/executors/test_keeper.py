@@ -379,6 +379,17 @@ def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, t
 # The lease.
 
 
+def test_a_renewal_before_the_request_is_no_part_of_it() -> None:
+    """A host renews all its leases at once, also while a keeper has not got its request yet."""
+    link = start_keeper(())
+    assert link.read() is not None
+    link.renew()
+    link.send(LaunchRequest(argv=["true"], environment=dict(os.environ)))
+    started(link)
+    assert link.read() is not None
+    link.close()
+
+
 def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: Path, tmp_path: Path) -> None:
     quota = tmp_path / "quota"
     link = keep_with_socket(keep, address, GOES_ON, lift=[[str(quota), "max"]], lease_s=0.2)

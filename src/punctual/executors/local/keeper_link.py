@@ -46,13 +46,18 @@ class KeeperLink:
         self._lines = connection.makefile("r", encoding="utf-8")
         #: The keeper's process id; 0 until it has told it.
         self.pid = 0
+        #: Whether the keeper has its request: what is said before would be taken for a part of it.
+        self._has_request = process is None
 
     def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
         self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
+        self._has_request = True
 
     def renew(self) -> None:
-        """Tell the keeper that the job is still steered; never blocks."""
+        """Tell the keeper that the job is still steered, if it has a job; never blocks."""
+        if not self._has_request:
+            return
         with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
             self._connection.send(b"\n", socket.MSG_DONTWAIT)
 
