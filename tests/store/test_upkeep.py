@@ -4,6 +4,8 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from punctual.store.upkeep import Upkeep, UpkeepLimits
 from punctual.testing.journal_kit import ticks
 
 STATE = b"state " * 700
+FOLD = Upkeep._fold_beside
 #: Everything happens often.
 BUSY = UpkeepLimits(snapshot_messages=100, snapshot_s=1.0, thin_messages=30)
 
@@ -74,6 +77,36 @@ def test_the_write_ahead_file_is_folded_into_the_database(path: Path) -> None:
         assert path.stat().st_size > 1_000_000
         journal.append(ticks(1))
         assert wal.stat().st_size <= 1 << 20
+
+
+def test_a_file_that_was_folded_is_folded_again_only_when_it_has_grown(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_folds = []
+    monkeypatch.setattr(Upkeep, "_fold_beside", lambda upkeep: n_folds.append(FOLD(upkeep)))
+    with SqliteJournal(path) as journal:
+        upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=0.0))
+        for i in range(40):
+            journal.append(ticks(2000, first=2000 * i))
+            upkeep(ticks(1)[0])
+            upkeep.close()
+    assert 2 <= len(n_folds) <= 10
+
+
+def test_a_file_that_cannot_be_folded_is_not_tried_again_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_folds: list[None] = []
+    monkeypatch.setattr(Upkeep, "_fold_beside", lambda _: n_folds.append(None))
+    with SqliteJournal(path) as journal:
+        upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=10.0))
+        for i in range(20):
+            journal.append(ticks(2000, first=2000 * i))
+        for message in (*ticks(50), *ticks(50)):
+            upkeep(replace(message, at=0.0))
+            upkeep.close()
+        assert len(n_folds) == 1
+        upkeep(replace(ticks(1)[0], at=11.0))
+        upkeep.close()
+        assert len(n_folds) == 2
 
 
 def test_a_start_reads_a_snapshot_and_what_came_after_it(path: Path) -> None:

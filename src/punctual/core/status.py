@@ -239,6 +239,11 @@ class StatusBoard:
         """All jobs that are remembered, in order of submission."""
         return tuple(entry.status for entry in list(self._entries.values()))
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether no job that was submitted goes on; costs the same for any number of them."""
+        return len(self._ended) == len(self._entries)
+
     def nodes(self) -> tuple[Node, ...]:
         """The nodes there are, in order of their ids."""
         return tuple(sorted(self._nodes.values(), key=lambda node: node.id))

@@ -124,7 +124,7 @@ class Host:
 
     def all_ended(self) -> bool:
         """Whether every job that was submitted has ended."""
-        return not self._coming and all(status.ended for status in self.jobs())
+        return not self._coming and self._board.all_ended
 
     # The engine.
 

@@ -51,7 +51,7 @@ _N_ROWS = 500
 #: disk. `punctual.store.upkeep` does it earlier, and from another thread.
 _N_PAGES_AHEAD = 4000
 #: What the write-ahead file is cut down to when it is begun anew.
-_WAL_BYTES_MAX = 1 << 20
+WAL_BYTES_MAX = 1 << 20
 #: How long a statement waits for another process's write, in seconds.
 _BUSY_S = 10.0
 
@@ -93,7 +93,7 @@ class SqliteJournal:
     ) -> None:
         self._path = path
         self._lock = RLock()
-        self._owner = this_process()
+        self._owner = json.dumps(asdict(this_process()))
         self._now = now
         self._read_only = read_only
         self._connection = self._open(read_only)
@@ -114,8 +114,10 @@ class SqliteJournal:
         """Write `messages`, all or none; the sequence number of the last one. Raises `JournalTaken`."""
         rows = [(kind_of(message), encode(message)) for message in messages]
         with self.writing() as connection:
-            connection.executemany(_APPEND, rows)
-            return self._last()
+            number = 0
+            for row in rows:
+                number = connection.execute(_APPEND, row).lastrowid or 0
+            return number or self._last()
 
     def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
         """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out."""
@@ -245,9 +247,8 @@ class SqliteJournal:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
         with self._lock, self._transaction():
-            owner = self.owner
-            if owner is None or owner.token != self._owner.token:
-                raise self._taken(owner)
+            if self._fact("owner") != self._owner:
+                raise self._taken(self.owner)
             yield self._connection
 
     @contextmanager
@@ -266,7 +267,7 @@ class SqliteJournal:
             owner = self.owner
             if owner is not None and owner.may_live() and not take:
                 raise self._taken(owner)
-            self._connection.execute(_SET_FACT, ("owner", json.dumps(asdict(self._owner))))
+            self._connection.execute(_SET_FACT, ("owner", self._owner))
             self._record_clock()
 
     def _taken(self, owner: Owner | None) -> JournalTaken:
@@ -333,7 +334,7 @@ class SqliteJournal:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
 
     def _check(self, connection: sqlite3.Connection) -> None:
         if _pragma(connection, "application_id") != _APPLICATION_ID:

@@ -10,7 +10,7 @@ from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
-from punctual.store.sqlite import JournalTaken, SqliteJournal, connect
+from punctual.store.sqlite import WAL_BYTES_MAX, JournalTaken, SqliteJournal, connect
 from punctual.store.thinning import Thinning
 
 _LOG = logging.getLogger(__name__)
@@ -27,7 +27,9 @@ class UpkeepLimits:
     thin_messages
         Messages looked through at a time.
     wal_bytes
-        Size of the write-ahead file from which on it is folded into the database.
+        Size of the write-ahead file from which on it is folded into the database; more than it is cut down to then.
+    fold_s
+        Seconds between two attempts at that: one that a reader holds up would be made again with every message.
     free_pages, vacuum_pages
         From so many unused pages on, if they are a quarter of all, pages are given back to the file system, so many at
         a time.
@@ -36,7 +38,8 @@ class UpkeepLimits:
     snapshot_messages: int = 2000
     snapshot_s: float = 60.0
     thin_messages: int = 250
-    wal_bytes: int = 1 << 20
+    wal_bytes: int = 2 * WAL_BYTES_MAX
+    fold_s: float = 1.0
     free_pages: int = 512
     vacuum_pages: int = 64
 
@@ -69,10 +72,11 @@ class Upkeep:
         self._saved_at = -inf
         self._is_vacuuming = False
         self._folding: threading.Thread | None = None
+        self._fold_at = -inf
 
     def __call__(self, message: Message) -> None:
         self._n_messages += 1
-        _ = self._snapshot(message.at) or self._thin() or self._fold() or self._vacuum()
+        _ = self._snapshot(message.at) or self._thin() or self._fold(message.at) or self._vacuum()
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
@@ -112,14 +116,17 @@ class Upkeep:
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
         return True
 
-    def _fold(self) -> bool:
+    def _fold(self, at: float) -> bool:
         """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
+        if at < self._fold_at:
+            return False
         try:
             n_bytes = self._wal_path.stat().st_size
         except FileNotFoundError:
             return False
         if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
             return False
+        self._fold_at = at + self._limits.fold_s
         self._folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
         self._folding.start()
         return True
