@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -82,7 +82,7 @@ def test_the_write_ahead_file_is_folded_into_the_database(path: Path) -> None:
 def test_a_file_that_was_folded_is_folded_again_only_when_it_has_grown(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    n_folds = []
+    n_folds: list[None] = []
     monkeypatch.setattr(Upkeep, "_fold_beside", lambda upkeep: n_folds.append(FOLD(upkeep)))
     with SqliteJournal(path) as journal:
         upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=0.0))
