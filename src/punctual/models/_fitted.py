@@ -1,13 +1,14 @@
-"""What the fitted models share: a state of points and their fit, and the four functions of the protocol over it."""
+"""What the fitted models share: a state of points and their fit, and the methods of a performance model over it."""
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, exp, inf, isfinite
-from typing import Protocol
+from math import ceil, dist, exp, inf, isfinite
+from typing import ClassVar
 
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, Point, possible, with_seen
+from punctual.models._base import FitStatus, Point, check_above_zero, possible, with_seen
 from punctual.models._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
@@ -32,76 +33,110 @@ class FittedState:
     fit: Regression | None = field(default=None, compare=False, repr=False)
 
 
-class Form(Protocol):
-    """How a model says that a step's time is made up."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedModel(ABC):
+    """A model that says how a step's time is made up, and whose coefficients are fitted to what is seen.
 
-    @property
-    def noise_frac(self) -> float:
-        """Standard deviation of one report of a rate, relative."""
-        ...
+    Parameters
+    ----------
+    noise_frac
+        Standard deviation of one report of a rate, relative.
+    smooth_frac, own_frac
+        How far speeds lie from the terms, relative: in a way that neighbouring shapes share, and in each shape by
+        itself. Measured shapes are corrected by it.
+    memory_s
+        For how long a measurement counts against a later one of the same shape, in seconds.
+    """
 
-    @property
-    def memory_s(self) -> float:
-        """For how long a measurement counts against a later one of the same shape."""
-        ...
+    registered_name: ClassVar[str]
 
+    noise_frac: float = 0.03
+    smooth_frac: float = 0.1
+    own_frac: float = 0.06
+    memory_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            self.registered_name,
+            noise_frac=self.noise_frac,
+            smooth_frac=self.smooth_frac,
+            own_frac=self.own_frac,
+            memory_s=self.memory_s,
+        )
+
+    @abstractmethod
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
         """What the coefficients are multiplied with, each above zero somewhere."""
-        ...
 
+    @abstractmethod
     def prior(self, basis: Basis, points: tuple[Point, ...]) -> Prior:
         """What is believed of the coefficients, in the scale of the points."""
-        ...
 
+    @abstractmethod
     def place(self, shape: Shape) -> Place:
-        """Where a shape lies among others."""
-        ...
+        """Where a shape lies among others: its kind of device, and coordinates in doublings."""
 
-    def misfit(self, one: Place, other: Place) -> float:
-        """Covariance of what the terms leave unexplained in two shapes, relative."""
-        ...
+    def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
+        """How far two shapes on the same kind of device are from each other, in doublings; 0 for the same shape."""
+        return dist(coordinates, others)
 
+    def misfit(self, place: Place, other: Place) -> float:
+        """Covariance of what the terms leave unexplained in two shapes, relative.
 
-def start(form: Form, spec: JobSpec) -> FittedState:
-    """The state that the job's profile gives: of a large one, shapes taken evenly from its whole length."""
-    every = ceil(len({one.shape for one in spec.profile}) / N_POINTS_MAX) or 1
-    shapes = set(list(dict.fromkeys(one.shape for one in spec.profile))[::every])
-    seen = [one for one in spec.profile if one.shape in shapes]
-    return fold(form, FittedState(Basis(by_workers=spec.worker is not None)), seen)
+        One part is alike in shapes near each other, one part is of each shape's own; shapes on different kinds of
+        device have nothing in common.
+        """
+        if place[0] != other[0]:
+            return 0.0
+        distance = self.distance(place[1], other[1])
+        own = self.own_frac**2 if distance == 0 else 0.0
+        return own + self.smooth_frac**2 * exp(-0.5 * distance**2)
 
+    def init(self, spec: JobSpec) -> FittedState:
+        """The fit of the job's profile: of a large one, of shapes taken evenly from its whole length."""
+        every = ceil(len({seen.shape for seen in spec.profile}) / N_POINTS_MAX) or 1
+        shapes = set(list(dict.fromkeys(seen.shape for seen in spec.profile))[::every])
+        chosen = [seen for seen in spec.profile if seen.shape in shapes]
+        return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
 
-def fold(form: Form, state: FittedState, seen: Iterable[SeenRate]) -> FittedState:
-    """The state after some more measurements."""
-    points = with_seen(state.points, seen, memory_s=form.memory_s, n_points_max=N_POINTS_MAX)
-    if points == state.points:
-        return state
-    basis = replace(state.basis, kinds=tuple(sorted({point.shape.device for point in points})))
-    terms = [form.terms(basis, point.shape) for point in points]
-    places = [form.place(point.shape) for point in points]
-    found = fit(terms, places, points, form.prior(basis, points), form.misfit, noise_frac=form.noise_frac)
-    return FittedState(basis, points, "ok" if found else "failed", found)
+    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
+        """Fit again with one more measurement."""
+        return self._with(state, (seen,))
 
+    def rate_sps(self, state: FittedState, shape: Shape) -> float:
+        """Expected steps per second; of several kinds of device the slowest one's; 0 where a kind was never seen."""
+        return min((self._rate_sps(state, on_kind) for on_kind in _known(state, shape)), default=0.0)
 
-def rate_sps(form: Form, state: FittedState, shape: Shape) -> float:
-    """Expected rate; of several kinds of device the slowest one's, because all wait for it; 0 where none is known."""
-    return min((_rate_sps(form, state, one) for one in _known(state, shape)), default=0.0)
+    def std_sps(self, state: FittedState, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly.
 
+        Never more than the rate itself, since no rate is negative; infinite where nothing is known.
+        """
+        known = [(self._rate_sps(state, on_kind), on_kind) for on_kind in _known(state, shape)]
+        if state.fit is None or not known:
+            return inf
+        rate, slowest = min(known, key=lambda pair: pair[0])
+        if rate <= 0:
+            return inf
+        share = state.fit.std_frac(self.terms(state.basis, slowest), self.place(slowest), self.misfit)
+        return rate * min(1.0, share) if isfinite(share) else inf
 
-def std_sps(form: Form, state: FittedState, shape: Shape) -> float:
-    """Standard deviation of the rate: never more than the rate itself, since no rate is negative; infinite if none."""
-    known = [(_rate_sps(form, state, one), one) for one in _known(state, shape)]
-    if state.fit is None or not known or min(known, key=lambda pair: pair[0])[0] <= 0:
-        return inf
-    rate, slowest = min(known, key=lambda pair: pair[0])
-    share = state.fit.std_frac(form.terms(state.basis, slowest), form.place(slowest), form.misfit)
-    return rate * min(1.0, share) if isfinite(share) else inf
+    def _with(self, state: FittedState, seen: Iterable[SeenRate]) -> FittedState:
+        """The state after some more measurements."""
+        points = with_seen(state.points, seen, memory_s=self.memory_s, n_points_max=N_POINTS_MAX)
+        if points == state.points:
+            return state
+        basis = replace(state.basis, kinds=tuple(sorted({point.shape.device for point in points})))
+        terms = [self.terms(basis, point.shape) for point in points]
+        places = [self.place(point.shape) for point in points]
+        fitted = fit(terms, places, points, self.prior(basis, points), self.misfit, noise_frac=self.noise_frac)
+        return FittedState(basis, points, "ok" if fitted else "failed", fitted)
 
-
-def _rate_sps(form: Form, state: FittedState, shape: Shape) -> float:
-    if state.fit is None:
-        return 0.0
-    time_s = state.fit.time_s(form.terms(state.basis, shape), form.place(shape), form.misfit)
-    return 1.0 / time_s if isfinite(time_s) and time_s > 0 else 0.0
+    def _rate_sps(self, state: FittedState, shape: Shape) -> float:
+        if state.fit is None:
+            return 0.0
+        time_s = state.fit.time_s(self.terms(state.basis, shape), self.place(shape), self.misfit)
+        return 1.0 / time_s if isfinite(time_s) and time_s > 0 else 0.0
 
 
 def _known(state: FittedState, shape: Shape) -> list[Shape]:
@@ -120,15 +155,3 @@ def known_kinds(state: FittedState, device: str) -> list[str]:
         return [device]
     kinds = device.split("+")
     return kinds if set(kinds) <= set(state.basis.kinds) else []
-
-
-def near(distance: float, *, smooth_frac: float, own_frac: float) -> float:
-    """Covariance of two shapes' misfit: one part alike in shapes near each other, one part of each shape's own.
-
-    Parameters
-    ----------
-    distance
-        Of the shapes, in doublings; 0 for the same shape.
-    """
-    own = own_frac**2 if distance == 0 else 0.0
-    return own + smooth_frac**2 * exp(-0.5 * distance**2)

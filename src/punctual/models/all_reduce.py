@@ -1,15 +1,15 @@
 """Synchronous data-parallel training: compute, and an all-reduce inside a node and across nodes."""
 
 from dataclasses import dataclass
-from math import dist, log2
+from math import log2
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 
-from punctual.core.job import JobSpec
-from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import Point, check_above_zero
-from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
+from punctual.core.speed import Shape
+from punctual.models._base import Point
+from punctual.models._fitted import Basis, FittedModel
 from punctual.models._regression import Place, Prior
 
 #: Prior size of the terms of a kind of device: work that is divided (over the least worker-seconds a step seen), work
@@ -22,7 +22,7 @@ _COMPUTE_LEAST_FRAC = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduce:
+class AllReduce(FittedModel):
     """Speed of a job whose workers compute side by side and then exchange gradients with each other.
 
     Use it for data-parallel training without parameter servers, whether the global batch or the batch of a worker
@@ -31,13 +31,8 @@ class AllReduce:
 
     Parameters
     ----------
-    noise_frac
-        Standard deviation of one report of a rate, relative.
-    smooth_frac, own_frac
-        How far a table of speeds lies from the terms, relative: in a way that neighbouring shapes share, and in each
-        shape by itself. Measured shapes are corrected by it.
-    memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+    noise_frac, smooth_frac, own_frac, memory_s
+        See `FittedModel`.
 
     Notes
     -----
@@ -60,32 +55,7 @@ class AllReduce:
     nodes is uneven: a shape does not say how uneven.
     """
 
-    noise_frac: float = 0.03
-    smooth_frac: float = 0.1
-    own_frac: float = 0.06
-    memory_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        check_above_zero(
-            "all-reduce", noise_frac=self.noise_frac, smooth_frac=self.smooth_frac, own_frac=self.own_frac,
-            memory_s=self.memory_s,
-        )  # fmt: skip
-
-    def init(self, spec: JobSpec) -> FittedState:
-        """The fit of the job's profile."""
-        return start(self, spec)
-
-    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement."""
-        return fold(self, state, (seen,))
-
-    def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; 0 on a kind of device that was never seen."""
-        return rate_sps(self, state, shape)
-
-    def std_sps(self, state: FittedState, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
-        return std_sps(self, state, shape)
+    registered_name: ClassVar[str] = "all-reduce"
 
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
         """The formula's terms: divided and undivided work of each kind of device, then the communication."""
@@ -111,9 +81,3 @@ class AllReduce:
     def place(self, shape: Shape) -> Place:
         """Shapes are near if their numbers of workers and of nodes are."""
         return shape.device, (log2(shape.n_workers), log2(shape.n_nodes))
-
-    def misfit(self, one: Place, other: Place) -> float:
-        """Only shapes on the same kind of device have anything in common."""
-        if one[0] != other[0]:
-            return 0.0
-        return near(dist(one[1], other[1]), smooth_frac=self.smooth_frac, own_frac=self.own_frac)

@@ -1,14 +1,15 @@
 """Amdahl's law over CPU cores, fractions of one included, or over workers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log2
+from typing import ClassVar
 
 import numpy as np
 
-from punctual.core.job import JobSpec
-from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import Point, check_above_zero
-from punctual.models._fitted import Basis, FittedState, fold, near, rate_sps, start, std_sps
+from punctual.core.speed import Shape
+from punctual.models._base import Point
+from punctual.models._fitted import Basis, FittedModel
 from punctual.models._regression import Place, Prior
 
 #: Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
@@ -18,7 +19,7 @@ _PARALLEL_LEAST_FRAC = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Amdahl:
+class Amdahl(FittedModel):
     """Speed of a job of which one part is divided among cores or workers and the other is not.
 
     Use it for training on CPUs under quotas and core counts, and for workers where communication hardly costs. More
@@ -26,12 +27,8 @@ class Amdahl:
 
     Parameters
     ----------
-    noise_frac
-        Standard deviation of one report of a rate, relative.
-    smooth_frac, own_frac
-        How far speeds lie from the law, relative: in a way that neighbouring amounts share, and in each by itself.
-    memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+    noise_frac, smooth_frac, own_frac, memory_s
+        See `FittedModel`.
 
     Notes
     -----
@@ -46,32 +43,9 @@ class Amdahl:
     *Fails when* memory bandwidth or a queue in front of the accelerator is what saturates: the bend is sharper then.
     """
 
-    noise_frac: float = 0.03
-    smooth_frac: float = 0.1
+    registered_name: ClassVar[str] = "amdahl"
+
     own_frac: float = 0.04
-    memory_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        check_above_zero(
-            "amdahl", noise_frac=self.noise_frac, smooth_frac=self.smooth_frac, own_frac=self.own_frac,
-            memory_s=self.memory_s,
-        )  # fmt: skip
-
-    def init(self, spec: JobSpec) -> FittedState:
-        """The fit of the job's profile."""
-        return start(self, spec)
-
-    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement."""
-        return fold(self, state, (seen,))
-
-    def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; 0 on a kind of device that was never seen."""
-        return rate_sps(self, state, shape)
-
-    def std_sps(self, state: FittedState, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
-        return std_sps(self, state, shape)
 
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
         """The serial part, then the parallel part of each kind of device."""
@@ -98,12 +72,9 @@ class Amdahl:
         """Shapes are near if both their cores and their workers are."""
         return shape.device, (log2(_cores(shape)), log2(shape.n_workers))
 
-    def misfit(self, one: Place, other: Place) -> float:
-        """Only shapes on the same kind of device have anything in common."""
-        if one[0] != other[0]:
-            return 0.0
-        distance = max(abs(mine - its) for mine, its in zip(one[1], other[1], strict=True))
-        return near(distance, smooth_frac=self.smooth_frac, own_frac=self.own_frac)
+    def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
+        """Shapes are as far apart as their cores, or their workers, whichever is more."""
+        return max(abs(own - other) for own, other in zip(coordinates, others, strict=True))
 
 
 def _amount(shape: Shape, *, by_workers: bool) -> float:

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import dist, log2
-from typing import Any
+from math import log2
+from typing import Any, ClassVar
 
 import numpy as np
 
-from punctual.core.job import JobSpec
-from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import Point, check_above_zero
-from punctual.models._fitted import Basis, FittedState, fold, known_kinds, near, rate_sps, start, std_sps
+from punctual.core.speed import Shape
+from punctual.models._base import Point
+from punctual.models._fitted import Basis, FittedModel, FittedState, known_kinds
 from punctual.models._regression import Array, Place, Prior
 
 #: Prior size of each term where it is largest among the points, over the time of a step there: compute, what stays the
@@ -21,7 +20,7 @@ _OTHER_SIZES_ASYNCHRONOUS = (0.5, 0.2, 0.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterServer:
+class ParameterServer(FittedModel):
     """Speed of a job whose workers push gradients to servers and pull parameters from them.
 
     Use it for the parameter-server architecture. A shape without servers is taken to have one beside each worker.
@@ -30,13 +29,8 @@ class ParameterServer:
     ----------
     synchronous
         Whether all workers wait for each other at every step.
-    noise_frac
-        Standard deviation of one report of a rate, relative.
-    smooth_frac, own_frac
-        How far a table of speeds lies from the terms, relative: in a way that neighbouring shapes share, and in each
-        shape by itself.
-    memory_s
-        For how long a measurement counts against a later one of the same shape, in seconds.
+    noise_frac, smooth_frac, own_frac, memory_s
+        See `FittedModel`.
 
     Notes
     -----
@@ -55,38 +49,15 @@ class ParameterServer:
     """
 
     synchronous: bool = True
-    noise_frac: float = 0.03
-    smooth_frac: float = 0.1
+    registered_name: ClassVar[str] = "parameter-server"
+
     own_frac: float = 0.05
-    memory_s: float = 3600.0
-
-    def __post_init__(self) -> None:
-        check_above_zero(
-            "parameter-server", noise_frac=self.noise_frac, smooth_frac=self.smooth_frac, own_frac=self.own_frac,
-            memory_s=self.memory_s,
-        )  # fmt: skip
-
-    def init(self, spec: JobSpec) -> FittedState:
-        """The fit of the job's profile."""
-        return start(self, spec)
-
-    def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement."""
-        return fold(self, state, (seen,))
-
-    def rate_sps(self, state: FittedState, shape: Shape) -> float:
-        """Expected steps per second; 0 on a kind of device that was never seen."""
-        return rate_sps(self, state, shape)
 
     def served_sps(self, state: FittedState, n_workers: Sequence[int], n_servers: Sequence[int], device: str) -> Array:
         """`rate_sps` with each of these numbers of workers (rows) and of servers, shape (n_workers, n_servers)."""
         w, p = np.array(n_workers, dtype=np.float64)[:, None], np.array(n_servers, dtype=np.float64)
         rates = [self._served_on(state, w, p, kind) for kind in known_kinds(state, device)]
         return np.min(rates, axis=0) if rates else np.zeros((len(n_workers), len(n_servers)))
-
-    def std_sps(self, state: FittedState, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly."""
-        return std_sps(self, state, shape)
 
     def terms(self, basis: Basis, shape: Shape) -> list[float]:
         """The formula's terms; the first one, compute, for each kind of device by itself."""
@@ -126,12 +97,6 @@ class ParameterServer:
     def place(self, shape: Shape) -> Place:
         """Shapes are near if their numbers of workers and of servers are."""
         return shape.device, (log2(shape.n_workers), log2(_n_servers(shape)))
-
-    def misfit(self, one: Place, other: Place) -> float:
-        """Only shapes on the same kind of device have anything in common."""
-        if one[0] != other[0]:
-            return 0.0
-        return near(dist(one[1], other[1]), smooth_frac=self.smooth_frac, own_frac=self.own_frac)
 
 
 def _n_servers(shape: Shape) -> int:
