@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, page_files
+from punctual.executors.local import executor, page_files, progress_text
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.page_files import new_page, pages_of, remove_pages
 
 TRAIN = (
@@ -359,6 +361,18 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: p
     assert ended.landed_at >= seen.at
     assert stage.executor.faults(JOB) == []
     assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
+
+
+def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_text, "OwnPattern", partial(OwnPattern, cpu_s_max=0.1))
+    code = SPIN + (
+        "import os\nprint('ab 7', flush=True)\nwhile not os.path.exists('go'): spin(0.01)\n"
+        "while True: print('a' * 1000, flush=True); spin(0.01)"
+    )
+    stage.run(code, progress_pattern=r"(?:a+)+b (\d+)", cwd=str(tmp_path))
+    assert not stage.look_until(lambda report: report.steps_done == 7).is_unreadable
+    (tmp_path / "go").touch()
+    assert stage.look_until(lambda report: report.is_unreadable).steps_done == 7
 
 
 # Faults.

@@ -159,18 +159,17 @@ def test_a_pattern_of_the_user_s_own_is_searched_in_any_output() -> None:
 EXPONENTIAL = r"(?:a+)+b (\d+)"
 
 
-def test_a_pattern_that_takes_for_ever_is_ended_and_hurts_nothing_but_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pattern_that_takes_for_ever_is_ended_and_hurts_nothing_but_itself() -> None:
     own = OwnPattern(EXPONENTIAL, [1], cpu_s_max=0.2)
     bad: Line = (b"a" * 1000, True)
     assert own.search([(b"ab 3", True)]) == [("3",)]
     assert own.search([bad]) == [None]
     assert own.search([(b"ab 4", True)]) == [("4",)], "it is begun anew"
+    assert not own.gave_up
     for _ in range(5):
         assert own.search([bad, (b"ab 5", True)]) == [None, None]
     assert own.gave_up
     assert own.search([(b"ab 6", True)]) == [None]
-    assert caplog.text.count("took too long") == 3
-    assert caplog.text.count("is not read any more") == 1
 
 
 def test_its_process_ends_with_it() -> None:

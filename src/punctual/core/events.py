@@ -50,6 +50,8 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
+    is_unreadable
+        The job's output is not searched for progress any more, and the count stays as it is.
     """
 
     at: float
@@ -60,6 +62,7 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
+    is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,6 +69,7 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
+            is_unreadable=sample.is_unreadable,
         )
 
     def allocation(self, held: Resources) -> Allocation:

@@ -96,11 +96,7 @@ class OwnPattern:
         if self._end is not None:
             self._end()
         self._process = None
-        _LOG.warning(
-            "the progress pattern %r took too long for a line%s",
-            self._pattern,
-            ": progress is not read any more" if self.gave_up else "",
-        )
+        _LOG.info("the progress pattern %r took too long for a line, in attempt %d", self._pattern, self._n_starts)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

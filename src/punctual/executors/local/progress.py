@@ -21,6 +21,7 @@ class ProgressSample:
     unit_at: float | None = None
     in_flight_core_s: float = 0.0
     landed: bool = False
+    is_unreadable: bool = False
 
     @property
     def all_steps_done(self) -> bool:
@@ -183,7 +184,8 @@ class OutputProgress:
 
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
-            return replace(self._latest, in_flight_core_s=max(0.0, used_core_s - self._unit_core_s))
+            in_flight_core_s = max(0.0, used_core_s - self._unit_core_s)
+            return replace(self._latest, in_flight_core_s=in_flight_core_s, is_unreadable=self._text.gave_up)
 
     def landed_at(self) -> float | None:
         """The output does not say whether there is anything left to do after the last step."""

@@ -58,6 +58,11 @@ class ProgressText:
         self._earlier_steps = 0
         self._last = Count(0, None)
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether a pattern of the user's own took too long so often that nothing is searched any more."""
+        return self._own is not None and self._own.gave_up
+
     def feed(self, output: bytes) -> Count | None:
         """Take in a piece of output, whatever it is; the latest count if there was one in it."""
         *complete, self._line = _LINE_END.split(self._line + output)
