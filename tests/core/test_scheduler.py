@@ -17,6 +17,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    JobWarned,
     NodeJoined,
     NodeLost,
     PhaseReported,
@@ -319,17 +320,12 @@ def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:
     assert none(desk.tick(A, at=61.0), WarnUser)
 
 
-def test_output_that_is_not_searched_any_more_is_pointed_out_once(desk: Desk) -> None:
+def test_what_the_executor_warns_of_is_told_once(desk: Desk) -> None:
     desk.run(A, 2.0)
-    desk.progress(A, at=1.0, steps=20)
-    assert none(desk.tick(A, at=1.0), WarnUser)
-    report = ProgressReported(
-        at=2.0, job=A, steps_done=20, steps_total=100, unit_at=1.0, used_core_s=2.0, is_unreadable=True
-    )
-    desk.tell(report)
-    assert only(desk.tick(A, at=2.0), WarnUser).reason.code == "unreadable-progress"
-    desk.tell(replace(report, at=3.0))
-    assert none(desk.tick(A, at=3.0), WarnUser)
+    warned = JobWarned(at=2.0, job=A, reason=Reason("unreadable-progress", "it took too long"))
+    assert only(desk.tell(warned), WarnUser).reason == warned.reason
+    assert desk.tell(replace(warned, at=3.0)) == []
+    assert desk.tell(replace(warned, job=B)) == []
 
 
 def test_a_declared_phase_that_nothing_is_known_of_is_pointed_out_once(desk: Desk) -> None:

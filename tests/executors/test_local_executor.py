@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S
 from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, PhaseReported
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, JobWarned, PhaseReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
@@ -370,9 +370,13 @@ def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, mo
         "while True: print('a' * 1000, flush=True); spin(0.01)"
     )
     stage.run(code, progress_pattern=r"(?:a+)+b (\d+)", cwd=str(tmp_path))
-    assert not stage.look_until(lambda report: report.steps_done == 7).is_unreadable
+    stage.look_until(lambda report: report.steps_done == 7)
     (tmp_path / "go").touch()
-    assert stage.look_until(lambda report: report.is_unreadable).steps_done == 7
+    stage.look_until(lambda _: any(isinstance(event, JobWarned) for event in stage.events))
+    stage.look()
+    (warned,) = [event.reason for event in stage.events if isinstance(event, JobWarned)]
+    assert warned.code == "unreadable-progress"
+    assert "at step 7;" in warned.text
 
 
 # Faults.

@@ -9,6 +9,7 @@ from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 
@@ -50,8 +51,6 @@ class ProgressReported:
         Declared by the training process; None: not yet.
     landed
         Every declared step and phase is done.
-    is_unreadable
-        The job's output is not searched for progress any more, and the count stays as it is.
     """
 
     at: float
@@ -62,7 +61,6 @@ class ProgressReported:
     used_core_s: float
     in_flight_core_s: float = 0.0
     landed: bool = False
-    is_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +79,15 @@ class LossReported:
     at: float
     job: JobId
     losses: tuple[SeenLoss, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobWarned:
+    """The executor has found something about the job that its user is to be told, once for each code of `reason`."""
+
+    at: float
+    job: JobId
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +220,7 @@ Event = (
     | ProgressReported
     | PhaseReported
     | LossReported
+    | JobWarned
     | JobFinished
     | JobFailed
     | GrantApplied

@@ -12,12 +12,7 @@ _UNMEASURED_FRAC = 0.25
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
-    for reason in (
-        _without_progress(job, periods),
-        _unreadable_progress(job),
-        _unmeasured_phases(job),
-        _without_losses(job, periods),
-    ):
+    for reason in (_without_progress(job, periods), _unmeasured_phases(job), _without_losses(job, periods)):
         if reason is not None:
             job.told |= {reason.code}
             yield reason
@@ -32,16 +27,6 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
     if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
     return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
-
-
-def _unreadable_progress(job: ScheduledJob) -> Reason | None:
-    if job.progress is None or not job.progress.is_unreadable or "unreadable-progress" in job.told:
-        return None
-    text = (
-        "the progress pattern took too long for a line, again and again, so the output is not searched any more and "
-        f"the job counts as being at step {job.progress.steps_done:g}; give it a simpler pattern when it is run again"
-    )
-    return Reason("unreadable-progress", text)
 
 
 def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:

@@ -30,6 +30,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    JobWarned,
     LossReported,
     NodeJoined,
     NodeLost,
@@ -120,15 +121,16 @@ class Scheduler:
         self._carry: object = None
         #: What `load` found out and could not tell.
         self._untold: list[tuple[ScheduledJob, Failure]] = []
-        self._folds: dict[type, Callable[[Any], None]] = {
+        self._folds: dict[type, Callable[[Any], object]] = {
             JobSubmitted: self._job_submitted,
             JobStarted: self._job_started,
             ProgressReported: self._progress_reported,
             PhaseReported: self._phase_reported,
             LossReported: self._loss_reported,
+            JobWarned: self._job_warned,
             JobFinished: self._job_finished,
             JobFailed: self._job_failed,
-            GrantApplied: self._grant_applied,
+            GrantApplied: self._settle,
             GrantFailed: self._grant_failed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
@@ -320,9 +322,6 @@ class Scheduler:
         if job.started_at is None:
             job.started_at = event.at
 
-    def _grant_applied(self, event: GrantApplied) -> None:
-        self._settle(event)
-
     def _grant_failed(self, event: GrantFailed) -> None:
         was_starting = event.job in self._active and self._active[event.job].status == "starting"
         job = self._settle(event)
@@ -385,6 +384,12 @@ class Scheduler:
             job.losses.steps_total(None)
         except Exception as error:  # noqa: BLE001 -- rule 4
             self._quarantine(job, event.at, ("model-failed", error))
+
+    def _job_warned(self, event: JobWarned) -> None:
+        job = self._active.get(event.job)
+        if job is not None and event.reason.code not in job.told:
+            job.told |= {event.reason.code}
+            self._outbox.warn(event.at, job, event.reason)
 
     def _quarantine(self, job: ScheduledJob, at: float, failure: Failure) -> None:
         """The job does without a plug-in that failed."""

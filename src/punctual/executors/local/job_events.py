@@ -9,6 +9,7 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    JobWarned,
     LossReported,
     PhaseReported,
     ProgressReported,
@@ -18,6 +19,7 @@ from punctual.core.job import Allocation
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Clock
 from punctual.core.resources import Resources
+from punctual.core.story import Reason
 from punctual.executors.local.progress import ProgressSample
 
 
@@ -59,6 +61,13 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
+    def unreadable(self, at: float, sample: ProgressSample) -> JobWarned:
+        text = (
+            "the progress pattern took too long for a line, again and again, so the output is not searched any more "
+            f"and the job counts as being at step {sample.steps_done:g}; give it a simpler pattern when it is run again"
+        )
+        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", text))
+
     def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
         return ProgressReported(
             at=at,
@@ -69,7 +78,6 @@ class JobEvents:
             used_core_s=used_core_s,
             in_flight_core_s=sample.in_flight_core_s,
             landed=sample.landed,
-            is_unreadable=sample.is_unreadable,
         )
 
     def allocation(self, held: Resources) -> Allocation:
