@@ -228,3 +228,10 @@ def test_ticks_are_rarer_where_hours_are_left(deadline_s: float, tick_s: float) 
     for elapsed_s, steps in ((3.8, 0), (4.0, 10), (5.0, 60)):
         demand, state = controller.step(SPEC, state, reading(elapsed_s, steps, elapsed_s, deadline_s=deadline_s))
     assert demand.next_tick_s == pytest.approx(tick_s, rel=0.15)
+
+
+@pytest.mark.parametrize(("elapsed_s", "tick_s"), [(5.0, 0.2), (50.0, 1.0), (3600.0, 2.0)])
+def test_ticks_are_rarer_the_longer_there_is_nothing_to_steer_by(elapsed_s: float, tick_s: float) -> None:
+    controller = RemainingCost()
+    demand, _ = controller.step(SPEC, controller.init(SPEC), reading(elapsed_s, 0, 0.0))
+    assert demand.next_tick_s == pytest.approx(tick_s)

@@ -83,7 +83,12 @@ def test_a_file_that_was_folded_is_folded_again_only_when_it_has_grown(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_folds: list[None] = []
-    monkeypatch.setattr(Upkeep, "_fold_beside", lambda upkeep: n_folds.append(FOLD(upkeep)))
+
+    def counted(upkeep: Upkeep) -> None:
+        n_folds.append(None)
+        FOLD(upkeep)
+
+    monkeypatch.setattr(Upkeep, "_fold_beside", counted)
     with SqliteJournal(path) as journal:
         upkeep = Upkeep(journal, lambda: STATE, limits=UpkeepLimits(snapshot_s=inf, fold_s=0.0))
         for i in range(40):

@@ -11,6 +11,8 @@ from punctual.core.story import Reason
 
 #: A demand of nothing would suspend the job, so a controller of a running job never goes below this.
 LEAST_CORES = 0.01
+#: Before there is anything to steer by, ticks are as far apart as this share of the time that the process has run.
+_WAIT_FRAC = 0.02
 
 
 def clamp(amount: float, low: float, high: float) -> float:
@@ -69,6 +71,14 @@ def reason_to_run_free(reading: Reading) -> Reason | None:
     if reading.steps_total is None or reading.steps_done <= 0:
         return Reason("start-up", "Full allocation until the first step is reported.", {"elapsed_s": reading.elapsed_s})
     return None
+
+
+def waiting_tick_s(reading: Reading, least_s: float, long_s: float) -> float:
+    """Seconds to the next tick of a job that says nothing to steer by yet: more, the longer its process has run.
+
+    A program may load its data for an hour, or compute so little that its cost is not known for as long.
+    """
+    return clamp(_WAIT_FRAC * (reading.elapsed_s - reading.held_since_s), least_s, long_s)
 
 
 def check_above_zero(where: str, **amounts: float) -> None:

@@ -3,7 +3,14 @@
 from dataclasses import dataclass, field, replace
 
 from punctual.controllers import _cost
-from punctual.controllers._base import LEAST_CORES, check_above_zero, check_fraction, core_bounds, wanted
+from punctual.controllers._base import (
+    LEAST_CORES,
+    check_above_zero,
+    check_fraction,
+    core_bounds,
+    waiting_tick_s,
+    wanted,
+)
 from punctual.controllers._cost import Cost
 from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
@@ -197,7 +204,8 @@ class RemainingCost:
         else:
             reason = Reason("warm-up", "the first steps are timed at the ceiling")
         resources = wanted(spec, reading, reading.ceiling.cores)
-        demand = Demand(resources=resources, next_tick_s=self.tick_least_s * 2.0, reason=reason)
+        next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
+        demand = Demand(resources=resources, next_tick_s=next_tick_s, reason=reason)
         return demand, replace(state, demanded_cores=resources.cores)
 
     def _margin_s(self, spec: JobSpec, reading: Reading) -> float:

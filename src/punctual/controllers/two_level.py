@@ -11,6 +11,7 @@ from punctual.controllers._base import (
     count_held,
     counts_within,
     reason_to_run_free,
+    waiting_tick_s,
     workers,
 )
 from punctual.controllers._step_time import Model, StepTime
@@ -218,7 +219,8 @@ class TwoLevel:
         """Before there is anything to steer by the job has its ceiling; once it has landed nothing is changed."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
-        demand = Demand(resources=workers(spec, reading, n_workers), next_tick_s=2.0 * self.tick_least_s, reason=reason)
+        next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
+        demand = Demand(resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason)
         return demand, self._demanded(replace(state, line=None), reading, n_workers)
 
     def _demanded(self, state: State, reading: Reading, n_workers: int) -> State:
