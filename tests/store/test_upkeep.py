@@ -165,6 +165,18 @@ def test_no_snapshot_is_made_too_often(path: Path) -> None:
     assert len(made) == 10
 
 
+def test_a_snapshot_is_made_sooner_where_many_messages_come(path: Path) -> None:
+    made = []
+
+    def dump() -> bytes:
+        made.append(1)
+        return STATE
+
+    with kept(path, UpkeepLimits(snapshot_messages=10, snapshot_s=inf, snapshot_messages_most=100), dump) as write:
+        write(ticks(1001))
+    assert len(made) == 10
+
+
 def test_one_call_does_one_thing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision waits for one call, and so for one piece of work of bounded size."""
     n_writes = []

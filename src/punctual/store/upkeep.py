@@ -22,8 +22,9 @@ class UpkeepLimits:
 
     Attributes
     ----------
-    snapshot_messages, snapshot_s
-        A snapshot is due after so many messages, and not before so many seconds: a start has to read what came after it.
+    snapshot_messages, snapshot_s, snapshot_messages_most
+        A snapshot is due after so many messages, and not before so many seconds unless there are as many messages as the
+        last: a start has to read what came after it, and of many jobs a minute's messages are tens of thousands.
     thin_messages
         Messages looked through at a time.
     wal_bytes
@@ -37,11 +38,18 @@ class UpkeepLimits:
 
     snapshot_messages: int = 2000
     snapshot_s: float = 60.0
+    snapshot_messages_most: int = 5000
     thin_messages: int = 250
     wal_bytes: int = 2 * WAL_BYTES_MAX
     fold_s: float = 1.0
     free_pages: int = 512
     vacuum_pages: int = 64
+
+    def snapshot_is_due(self, n_messages: int, passed_s: float) -> bool:
+        """Whether it is, so many messages and seconds after the last."""
+        if passed_s < self.snapshot_s:
+            return n_messages >= self.snapshot_messages_most
+        return n_messages >= self.snapshot_messages
 
 
 class Upkeep:
@@ -91,7 +99,7 @@ class Upkeep:
     def _snapshot(self, at: float) -> bool:
         if self._saved_at == -inf:  # the first message: time is counted from here
             self._saved_at = at
-        if self._n_messages < self._limits.snapshot_messages or at - self._saved_at < self._limits.snapshot_s:
+        if not self._limits.snapshot_is_due(self._n_messages, at - self._saved_at):
             return False
         # Noted before, so that what fails is tried again a while later and not with the next message.
         self._n_messages, self._saved_at = 0, at
