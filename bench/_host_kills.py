@@ -7,8 +7,8 @@ When a message of a given kind comes for the n-th time, the host stands still: b
 get SIGKILL: the host, a keeper, a guard, the policy's process, a job, or several of them in any order. A host that was
 killed is resumed from its journal, which may be killed again; its users say again what they had said.
 
-The kinds are all events and commands that there are. The host posts the loss of its node itself in rounds of that kind, and
-finds no room for the first page in those about grants that fail: neither can be had otherwise.
+The kinds are all events and commands that there are. In rounds about the loss of a node the host posts it itself (its jobs
+then count as lost), and in those about grants that fail it finds no room for the first page: neither can be had otherwise.
 
 When all is over it must hold that
 
@@ -184,7 +184,8 @@ class Place:
     def check(self) -> None:
         faults = self._round.faults
         messages = messages_of(self.run) if self.run.journal.exists() else []
-        for job in JOBS:
+        accepted = self.folder / "submitted"
+        for job in accepted.read_text().split() if accepted.exists() else ():
             faults += [f"job '{job}': {fault}" for fault in self._faults_of(job, messages)]
         faults += self._left()
 
@@ -210,10 +211,11 @@ class Place:
             yield "two processes at once"
         file = self.folder / job / "steps"
         lines = file.read_text().splitlines() if file.exists() else []
-        starts = [i for i, line in enumerate(lines) if line.startswith("start ")]
-        if len(starts) > 1 + self.n_taken[job]:
-            yield f"started {len(starts)} times, {self.n_taken[job]} of its processes were killed"
-        if lines.count("end") > 1:
+        n_starts = sum(line.startswith("start ") for line in lines)
+        is_node_lost = (self.folder / "node-lost").exists()
+        if n_starts > 1 + self.n_taken[job] + is_node_lost:
+            yield f"started {n_starts} times, {self.n_taken[job]} of its processes were killed"
+        if lines.count("end") > 1 + (is_node_lost and not has_finished):
             yield "done twice"
         next_step = 0
         for line in lines:
@@ -267,7 +269,9 @@ def children(pid: int) -> list[int]:
     """The processes that this one has started."""
     with suppress(OSError):
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] or [
-            int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and parent_of(int(entry.name)) == pid
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and parent_of(int(entry.name)) == pid
         ]
     return []
 
@@ -308,16 +312,19 @@ def played(round_: Round) -> Round:
 def drawn(seed: int, n_rounds: int | None = None) -> list[Round]:
     """Rounds of every kind of message with every victim, before and after; None: all of them, once."""
     rng = random.Random(seed)
-    made = []
-    for kind in KINDS:
-        for victims in VICTIMS:
-            for moments in (("unwritten", "written"), ("performed",)):
-                made.append(
-                    Round(
-                        kind=kind, nth=rng.randint(1, 3) if kind in FREQUENT else 1, moment=rng.choice(moments),
-                        victims=victims, actuator=rng.choice(("auto", "pacing")), seed=rng.randrange(1 << 30),
-                    )  # fmt: skip
-                )
+    chosen = [
+        (kind, victims, rng.choice(moments))
+        for kind in KINDS
+        for victims in VICTIMS
+        for moments in (("unwritten", "written"), ("performed",))
+    ]
+    made = [
+        Round(
+            kind=kind, nth=rng.randint(1, 3) if kind in FREQUENT else 1, moment=moment, victims=victims,
+            actuator=rng.choice(("auto", "pacing")), seed=rng.randrange(1 << 30),
+        )
+        for kind, victims, moment in chosen
+    ]  # fmt: skip
     rng.shuffle(made)
     if n_rounds is None:
         return made
@@ -352,7 +359,15 @@ def rows_of(rounds: Sequence[Round]) -> list[dict[str, Any]]:
     return rows
 
 
-HEADS = ("message", "rounds", "processes killed", "hosts resumed", "rounds without a kill", "rounds with a fault", "s/round")
+HEADS = (
+    "message",
+    "rounds",
+    "processes killed",
+    "hosts resumed",
+    "rounds without a kill",
+    "rounds with a fault",
+    "s/round",
+)
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ from punctual.executors.local import executor as local
 from punctual.executors.local.launch import JobProcess
 from punctual.runtime import local_host as composed
 from punctual.runtime import restore
-from punctual.runtime.local_host import HERE, HostOptions, LocalHost, capacity_here, local_host
+from punctual.runtime.local_host import HERE, HostOptions, LocalHost, OnOutput, capacity_here, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
@@ -99,6 +99,7 @@ class Driver:
             self._n_started += 1
             if self._loses_node and self._n_started == len(JOBS) - 1:
                 self._loses_node = False
+                (self._folder / "node-lost").touch()
                 self._host.post(NodeLost(at=self._host.now(), node=HERE))
         if isinstance(message, NodeLost):
             self._host.post(composed.NodeJoined(at=self._host.now(), node=HERE, capacity=capacity_here()))
@@ -110,7 +111,12 @@ class Driver:
     def _go_on(self, status: JobStatus) -> None:
         if status.id == "stopped" and status.state == "running":
             self._host.stop(status.id, "by the user")
-        if status.id == "tracked" and status.spec.deadline_s == JOBS["tracked"][4] and status.state == "running":
+        if (
+            status.id == "tracked"
+            and status.spec.deadline_s == JOBS["tracked"][4]
+            and not status.landed
+            and status.state == "running"
+        ):
             self._host.move_deadline(status.id, 2.0)
         if status.id == "goal":
             self.submit(LATE)
@@ -150,7 +156,7 @@ def main(text: str) -> int:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]
     if not told["resumes"]:
         options = HostOptions(actuator=told["actuator"], policy=told["policy"])
-        with local_host(RUN, options, output_of=lambda _: lambda output: None) as host:
+        with local_host(RUN, options, output_of=_unheard) as host:
             driver = Driver(host, kill, folder)
             for job in JOBS:
                 if job != LATE:
@@ -163,7 +169,7 @@ def main(text: str) -> int:
         sweep()
         return 0
     try:
-        with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        with resumed_host(run, output_of=_unheard) as host:
             Driver(host, kill, folder)
             host.run(host.all_ended)
     except InvalidSpec as error:
@@ -171,6 +177,11 @@ def main(text: str) -> int:
             raise
         sweep()
     return 0
+
+
+def _unheard(_: JobId) -> OnOutput:
+    """What jobs write is of no interest."""
+    return lambda _: None
 
 
 def _job_of(message: Message) -> str | None:

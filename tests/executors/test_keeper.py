@@ -37,7 +37,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
         fds += [request["takeover_fd"]] if "takeover_fd" in request else []
         link = start_keeper((), fds, request.pop("output_fd", None))
         links.append(link)
-        assert link.read() == {"ready": True, "keeper": link.pid}
+        assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
         argv = request.pop("argv", [sys.executable, "-c", code])
         link.send(LaunchRequest(argv=argv, environment=dict(os.environ), cwd=str(tmp_path), **request))
         return link
@@ -208,7 +208,7 @@ def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
 
 def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
     link = start_keeper(())
-    assert link.read() == {"ready": True, "keeper": link.pid}
+    assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
     link.terminate()
     link.send(LaunchRequest(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
     started(link)
@@ -233,7 +233,7 @@ def test_a_second_sigterm_kills(keep: Keep, tmp_path: Path) -> None:
 
 def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "descendants", lambda _: [])
-    kept = keeper.Keeper(LaunchRequest(argv=[]), -1, -1)
+    kept = keeper.Keeper(LaunchRequest(argv=[]), -1, -1, 0)
     kept._kill_at = 0.0  # SIGTERM came twice
     kept._end_descendants()
     assert kept._kill_at == 0.0
@@ -291,7 +291,7 @@ def test_descendants_are_found() -> None:
 
 def test_a_keeper_without_a_request_ends(keep: Keep) -> None:
     link = start_keeper(())
-    assert link.read() == {"ready": True, "keeper": link.pid}
+    assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
     link.close()
     assert not is_alive(link.pid)
 

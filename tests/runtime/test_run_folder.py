@@ -92,7 +92,7 @@ def test_the_name_of_a_dead_run_is_free_and_its_journal_is_kept() -> None:
 def test_a_kept_job_outlives_its_host_and_keeps_its_name() -> None:
     run = leave_behind(A, **GONE)
     run.record_job(A, "queued")
-    run.record_keeper(A, os.getpid())
+    run.record_keeper(A, os.getpid(), os.getpid())
     assert (run.is_live(), run.keeper_pid(A), run.kept_jobs()) == (False, os.getpid(), [A])
     with pytest.raises(InvalidSpec, match="live run"):
         create_run(A)

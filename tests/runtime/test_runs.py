@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
+from punctual.core.story import Reason
 from punctual.runtime import paths
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_jobs
@@ -28,11 +30,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def submitted(run: Run, *jobs: str) -> None:
+def submitted(run: Run, *jobs: str, n_retries: int | None = None) -> None:
     """Have jobs in the run's record and journal."""
-    specs = [JobSpec(id=JobId(job), ceiling=Resources(1)) for job in jobs]
+    specs = [JobSpec(id=JobId(job), ceiling=Resources(1), n_retries=n_retries) for job in jobs]
     with SqliteJournal(run.journal) as journal:
         journal.append([JobSubmitted(at=5.0, spec=spec) for spec in specs])
+        journal.append([
+            LaunchJob(at=6.0, job=spec.id, request=1, spec=spec, grant={}, reason=Reason("test", "")) for spec in specs
+        ])  # fmt: skip
     for spec in specs:
         run.record_job(spec.id, "queued")
 
@@ -63,12 +68,16 @@ def test_a_job_is_steered_as_long_as_its_host_is_there() -> None:
 
 def test_no_job_of_a_killed_host_is_dropped() -> None:
     run = create_run("host")
-    submitted(run, "kept", "gone", "finished", "failed")
-    run.record_keeper(JobId("kept"), os.getpid())
+    submitted(run, "kept", "gone", "finished", "failed", "stopped")
+    run.record_keeper(JobId("kept"), os.getpid(), os.getpid())
     ended_unheard(run, "finished", 0)
     ended_unheard(run, "failed", 137)
+    ended_unheard(run, "stopped", 143)
+    run.record_job(JobId("stopped"), "stopping")
     killed(run)
-    assert steering() == {"kept": "unsteered", "gone": "interrupted", "finished": "ended", "failed": "ended"}
+    assert steering() == {
+        "kept": "unsteered", "gone": "interrupted", "finished": "ended", "failed": "interrupted", "stopped": "ended"
+    }  # fmt: skip
 
 
 def test_after_a_restart_of_the_machine_all_jobs_are_interrupted() -> None:
@@ -91,7 +100,7 @@ def test_jobs_of_another_machine_are_told_as_such() -> None:
 
 def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
     run = create_run("host")
-    submitted(run, "a", "b")
+    submitted(run, "a", "b", n_retries=0)
     ended_unheard(run, "a", 0)
     ended_unheard(run, "b", 137)
     killed(run)
@@ -100,8 +109,43 @@ def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
     assert not run.runtime_dir.exists()
     assert ends_of(run) == [
         JobFinished(at=9.0, job=JobId("a"), landed_at=9.0),
-        JobFailed(at=9.0, job=JobId("b"), cause="its process was ended by SIGKILL", exit_code=137),
+        JobFailed(at=9.0, job=JobId("b"), cause="its process was ended by SIGKILL", exit_code=137, retryable=True),
     ]
+
+
+def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    ended_unheard(run, "a", 137)
+    killed(run)
+    sweep()
+    assert steering() == {"a": "interrupted"}
+    assert ends_of(run) == []
+
+
+def test_a_job_that_was_stopped_while_nobody_steered_it_is_not_started_again() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    run.record_job(JobId("a"), "stopping")
+    ended_unheard(run, "a", 143)
+    killed(run)
+    sweep()
+    assert run.jobs() == {"a": "failed"}
+    (end,) = ends_of(run)
+    assert isinstance(end, JobFailed)
+    assert not end.retryable
+
+
+def test_what_a_process_left_whose_end_is_in_the_journal_is_no_end_of_the_next() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    with SqliteJournal(run.journal) as journal:
+        journal.append([JobFailed(at=9.0, job=JobId("a"), cause="killed", exit_code=137, retryable=True)])
+    ended_unheard(run, "a", 137)
+    killed(run)
+    sweep()
+    assert run.unheard_end(JobId("a")) is None
+    assert len(ends_of(run)) == 1
 
 
 def test_a_job_that_is_given_up_is_not_resumed() -> None:
@@ -111,7 +155,7 @@ def test_a_job_that_is_given_up_is_not_resumed() -> None:
     killed(run)
     give_up(run, [A], "given up")
     assert steering() == {A: "ended"}
-    assert ends_of(run) == [JobFailed(at=5.0, job=A, cause="given up")]
+    assert ends_of(run) == [JobFailed(at=6.0, job=A, cause="given up")]
     assert run.inherited(A) == {}
 
 
@@ -119,7 +163,7 @@ def test_what_is_needed_is_not_swept_away() -> None:
     unsteered, interrupted, live, dead = (create_run(name) for name in ("unsteered", "interrupted", "live", "dead"))
     for run in (unsteered, interrupted, live):
         submitted(run, run.name)
-    unsteered.record_keeper(JobId("unsteered"), os.getpid())
+    unsteered.record_keeper(JobId("unsteered"), os.getpid(), os.getpid())
     for run in (unsteered, interrupted, dead):
         killed(run)
     sweep()
@@ -141,7 +185,7 @@ def test_a_job_of_an_earlier_run_has_a_number() -> None:
 
 
 def ends_of(run: Run) -> list[Message]:
-    return [message for message in messages_of(run) if not isinstance(message, JobSubmitted)]
+    return [message for message in messages_of(run) if not isinstance(message, JobSubmitted | LaunchJob)]
 
 
 def jobs(*names: str) -> list[KnownJob]:

@@ -72,6 +72,7 @@ def _stopped_by_keeper(job: KnownJob) -> str:
     keeper_pid = job.run.keeper_pid(job.job)
     if keeper_pid is None:
         raise _unanswered(job, "nobody steers it, and it has no process")
+    job.run.record_job(job.job, "stopping")  # else whoever resumes the run would take it for a process that was killed
     os.kill(keeper_pid, signal.SIGTERM)
     return "nobody steers it: its processes are being ended, without a checkpoint"
 

@@ -83,6 +83,11 @@ class Host:
         self._announce(submission)
         return job
 
+    def resubmit(self, event: JobSubmitted) -> None:
+        """Have a job run that an earlier host had accepted."""
+        self._coming.add(event.spec.id)
+        self.post(event)
+
     def stop(self, job: JobId, cause: str) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
         self.post(StopRequested(at=self.now(), job=job, cause=cause))
@@ -161,7 +166,7 @@ class Host:
 
     def _announce(self, submission: Submission) -> None:
         """Tell the engine of a job whose name is reserved."""
-        self.post(JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program))
+        self.post(submitted(submission))
 
     def _listen(self, message: Message) -> None:
         self._board.fold(message)
@@ -176,3 +181,8 @@ class Host:
         except KeyError:
             return False
         return True
+
+
+def submitted(submission: Submission) -> JobSubmitted:
+    """What the engine is told of a job that is to run."""
+    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)

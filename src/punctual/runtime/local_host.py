@@ -8,7 +8,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import NodeJoined
+from punctual.core.events import JobFailed, JobSubmitted, NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
@@ -22,13 +22,14 @@ from punctual.executors.local.keeper_link import LEASE_S
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlSocket
-from punctual.runtime.host import Host
+from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.planner import InlinePlanner, Planner, ProcessPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
+from punctual.store.codec import encode
 from punctual.store.sqlite import JournalTaken, SqliteJournal
 from punctual.store.state import dumps, loads
 from punctual.store.upkeep import Upkeep
@@ -131,7 +132,7 @@ class LocalHost(Host):
         state.time.pulse(executor.renew)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
-        self.subscribe(self._record_end)
+        self.subscribe(self._record)
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -147,6 +148,7 @@ class LocalHost(Host):
         try:
             with self._record_lock:
                 self.run_folder.keep_inherited(job, submission.inherited)
+                self.run_folder.keep_submitted(job, encode(submitted(submission)))
                 self.run_folder.record_job(job, "queued")
         except BaseException:
             self._release(job)
@@ -180,11 +182,16 @@ class LocalHost(Host):
         self._run_on(lambda: self.all_ended() or self.now() >= give_up_at)
         self._upkeep.close()
 
-    def _record_end(self, message: Message) -> None:
+    def _record(self, message: Message) -> None:
+        """Bring the run's folder up to the journal."""
         job = ended_by(message)
         if job is not None and self.has_ended(job):
             with self._record_lock:
                 self.run_folder.record_end(job, self.status(job).state)
+        elif isinstance(message, JobFailed):
+            self.run_folder.forget_end(message.job)
+        elif isinstance(message, JobSubmitted):
+            self.run_folder.forget_submitted(message.spec.id)
 
 
 @contextmanager

@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringResumed
+from punctual.core.events import NodeJoined, ProgressReported, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.status import JobStatus
@@ -17,9 +16,8 @@ from punctual.core.story import Reason
 from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import in_force
-from punctual.executors.local.keeper import GRACE_S
-from punctual.executors.local.keeper_link import LEASE_S, Kept, take_over, takeover_socket_of
-from punctual.runtime.journal_time import JournalTime
+from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
+from punctual.executors.local.orphans import end_orphans, end_processes_of
 from punctual.runtime.local_host import (
     HERE,
     HostOptions,
@@ -28,13 +26,11 @@ from punctual.runtime.local_host import (
     OutputOf,
     capacity_here,
     local_executor,
-    new_state,
     opened,
     tidying,
 )
+from punctual.runtime.restored_state import record_ended, restored_state, unheard_events, unheard_submissions
 from punctual.runtime.run_folder import Run
-from punctual.runtime.sweeping import end_event, unheard_ends
-from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import PageError
 
@@ -42,8 +38,8 @@ T = TypeVar("T")
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 _LOOK_S = 0.1
-#: How long the end of a job may take whose keeper was killed, if the keeper's guard is there to see to it.
-_ENDING_S_MAX = GRACE_S + 5.0
+#: How long a keeper that has begun to clear up may take to end.
+_CLEARING_S_MAX = 5.0
 
 
 @contextmanager
@@ -73,10 +69,10 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
     with ExitStack() as ending:
         journal = ending.enter_context(SqliteJournal(run.journal, take=take))
         state, last_at = restored_state(run, journal)
-        _note_ended(state)
-        jobs = [status for status in state.board.jobs() if not status.ended]
-        ends = unheard_ends(run)
-        if not jobs:
+        record_ended(state)
+        jobs = [status.id for status in state.board.jobs() if not status.ended]
+        submissions = unheard_submissions(state)
+        if not jobs and not submissions:
             raise InvalidSpec(
                 "only a job that has not ended can be steered",
                 "one that has ended",
@@ -85,51 +81,33 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
             )
         options = HostOptions(**run.record().get("options", {}))
         with ExitStack() as claims:
-            kept = _claimed(run, [status.id for status in jobs if status.id not in ends], claims, take=take)
             # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
             run.socket.unlink(missing_ok=True)
+            kept = _claimed(run, jobs, claims)
+            end_orphans()
             run.record_steering()
             executor = local_executor(run, _actuator(kept, options), output_of)
             granted = _adopted(state, executor, kept)
             claims.pop_all()  # they are the executor's now
             executor.follow()
-        events = [end_event(job, words, shift_s=state.time.shift_s, at_least=last_at) for job, words in ends.items()]
+            for job in kept.keys() - granted.keys():
+                kept[job].close()
+        # Only now: until it was claimed a job may still have ended.
+        events = list(unheard_events(state, last_at, granted))
         ending.push(tidying(run))
         host = ending.enter_context(opened(state, executor, options.policy, take=take))
         for event in (*events, *_capacity_changed(state)):
             host.post(event)
         host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=granted))
+        for submission in submissions:
+            host.resubmit(submission)
         yield host
 
 
-def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
-    """The state that the journal leads to, and the instant of its last message."""
-    state = new_state(run, journal, JournalTime(clock_shift(journal)))
-    sequence, last_at = 0, 0.0
-    snapshot = journal.latest_snapshot()
-    if snapshot is not None:
-        sequence = snapshot[0]
-        state.load(snapshot[1])
-    for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
-        last_at = max(last_at, message.at)
-        if number > sequence:
-            if isinstance(message, Event):
-                state.scheduler.handle(message)
-            state.board.fold(message)
-    return state, last_at
-
-
-def _note_ended(state: HostState) -> None:
-    """Bring the run's record up to what the journal says: its host may have been killed between the two."""
-    standing = {status.id: status.state for status in state.board.jobs()}
-    for job in state.run.open_jobs():
-        job_state = standing.get(job, "failed")  # it was never submitted
-        if job_state in ("finished", "failed"):
-            state.run.record_end(job, job_state)
-
-
-def _claimed(run: Run, jobs: list[JobId], claims: ExitStack, *, take: bool) -> dict[JobId, Kept]:
+def _claimed(run: Run, jobs: list[JobId], claims: ExitStack) -> dict[JobId, Kept]:
     """The jobs that run on, which nobody else steers from now on; they are as they were when `claims` closes.
+
+    Nothing is left of the others.
 
     Raises
     ------
@@ -138,26 +116,34 @@ def _claimed(run: Run, jobs: list[JobId], claims: ExitStack, *, take: bool) -> d
     """
     kept: dict[JobId, Kept] = {}
     for job in jobs:
-        address = takeover_socket_of(run.runtime_dir, job)
-        if run.keeper_pid(job) is None:
-            _await(partial(_is_gone, address), _ENDING_S_MAX)  # what was left of it is being ended
-            continue
-        claim = _await(partial(take_over, address), LEASE_S + 1.0 if take else 0.0)
+        claim = _claim(run, job)
         if claim is not None:
             kept[job] = claim
             claims.callback(claim.close)
-        elif run.keeper_pid(job) is not None:
-            raise InvalidSpec(
-                "only a job that nobody steers can be taken over",
-                "one that another command has just taken over",
-                f"job '{job}'",
-                "See `punctual ps` for what runs, and whether it is steered.",
-            )
     return kept
 
 
-def _is_gone(file: Path) -> bool:
-    return not file.exists()
+def _claim(run: Run, job: JobId) -> Kept | None:
+    """None: the job has no process any more."""
+    address = run.takeover_socket(job)
+    give_up_at = time.monotonic() + LEASE_S + 1.0
+    while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
+        claim = take_over(address)
+        if claim is not None:
+            return claim
+        if time.monotonic() > give_up_at:
+            raise InvalidSpec(
+                "only a job that nobody steers can be taken over", "one that another command has just taken over",
+                f"job '{job}'", "See `punctual ps` for what runs, and whether it is steered.",
+            )  # fmt: skip
+        time.sleep(_LOOK_S)
+    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
+    end_processes_of(address)
+    return None
+
+
+def _is_unkept(run: Run, job: JobId) -> bool:
+    return run.keeper_pid(job) is None
 
 
 def _await(look: Callable[[], T], most_s: float) -> T:
@@ -184,6 +170,8 @@ def _adopted(state: HostState, executor: LocalExecutor, kept: dict[JobId, Kept])
                 claim, launch, None if latest is None else state.time.to_machine(latest), state.time.from_machine
             )
         except (OSError, PageError) as error:
+            if _await(partial(_is_unkept, state.run, job), _CLEARING_S_MAX):
+                continue  # its process has just ended
             raise InvalidSpec(
                 "the job's page and control groups must be there for this user",
                 str(error),

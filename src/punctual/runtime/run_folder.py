@@ -13,7 +13,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
-from punctual.executors.local.keeper_link import read_end
+from punctual.executors.local.keeper_link import read_end, takeover_socket_of
 from punctual.executors.local.page_files import remove_pages
 from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
@@ -80,13 +80,22 @@ class Run:
         record = _read_json(self._keeper_record(job))
         return record["pid"] if is_alive(record) else None
 
-    def record_keeper(self, job: JobId, pid: int) -> None:
+    def is_looked_after(self, job: JobId) -> bool:
+        """Whether its keeper is there, or else the keeper's guard, which then ends the job and clears up."""
+        record = _read_json(self._keeper_record(job))
+        return is_alive(record) or is_alive(record.get("guard", {}))
+
+    def record_keeper(self, job: JobId, pid: int, guard_pid: int) -> None:
         """Write down who keeps the job, for the case that the host is killed."""
-        _write_json(self._keeper_record(job), process_record(pid))
+        _write_json(self._keeper_record(job), {**process_record(pid), "guard": process_record(guard_pid)})
 
     def kept_jobs(self) -> list[JobId]:
         """The jobs that run on, steered or not."""
         return [job for job in self.jobs() if self.keeper_pid(job) is not None]
+
+    def takeover_socket(self, job: JobId) -> Path:
+        """Where the job's keeper can be talked to."""
+        return takeover_socket_of(self.runtime_dir, job)
 
     def end_file(self, job: JobId) -> Path:
         """Where the job's keeper leaves its last words."""
@@ -95,6 +104,10 @@ class Run:
     def unheard_end(self, job: JobId) -> dict[str, Any] | None:
         """The last words of the keeper of an open job that is gone; None: it has none."""
         return read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
+
+    def forget_end(self, job: JobId) -> None:
+        """Remove the last words of a keeper: they were heard, or say nothing about how the job stands."""
+        self.end_file(job).unlink(missing_ok=True)
 
     def _keeper_record(self, job: JobId) -> Path:
         return self.runtime_dir / f"{job}.keeper.json"
@@ -114,11 +127,31 @@ class Run:
         """The variables that were kept for the job; empty if it has ended."""
         return _read_json(self._inherited_file(job))
 
+    def keep_submitted(self, job: JobId, message: str) -> None:
+        """Keep the text of the job's submission, which its host has accepted, until that is in the journal."""
+        _write_json(self._submitted_file(job), {"message": message})
+
+    def kept_submission(self, job: JobId) -> str | None:
+        """What was kept; None: it is in the journal."""
+        return _read_json(self._submitted_file(job)).get("message")
+
+    def forget_submitted(self, job: JobId) -> None:
+        """The submission is in the journal."""
+        self._submitted_file(job).unlink(missing_ok=True)
+
     def record_end(self, job: JobId, state: JobState) -> None:
-        """Write down that the job has ended, and remove what only an open job needs."""
-        self.record_job(job, state)
-        for file in (self._inherited_file(job), self._keeper_record(job), self.end_file(job)):
+        """Remove what only an open job needs, and write down that the job has ended: this last, in case of a kill."""
+        for file in (
+            self._inherited_file(job),
+            self._submitted_file(job),
+            self._keeper_record(job),
+            self.end_file(job),
+        ):
             file.unlink(missing_ok=True)
+        self.record_job(job, state)
+
+    def _submitted_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.submitted.json"
 
     def _inherited_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.environment.json"

@@ -93,7 +93,8 @@ def _steering(run: Run, job: JobId, is_open: bool) -> Steering:
         return "steered"
     if run.keeper_pid(job) is not None:
         return "unsteered"
-    if run.unheard_end(job) is not None:
+    end = run.unheard_end(job)
+    if end is not None and (end.get("ended") == 0 or run.jobs().get(job) == "stopping"):
         return "ended"
     return "interrupted" if run.machine() is None else "elsewhere"
 

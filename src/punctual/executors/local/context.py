@@ -25,7 +25,7 @@ class ExecutorContext:
     stop_grace_s: float
     poller: Poller
     devices: DevicePool
-    on_kept: Callable[[JobId, int], None]
+    on_kept: Callable[[JobId, int, int], None]
     lease_s: float | None
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]

@@ -65,7 +65,7 @@ class LocalExecutor:
     candidates
         Actuators to choose from; None: all there are.
     on_kept
-        Is told the process that keeps a job, which outlives this one, before the job is started.
+        Is told the two processes that keep a job and outlive this one, keeper and guard, before the job is started.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     end_file_of
@@ -94,7 +94,7 @@ class LocalExecutor:
         actuator: str | Choice = "auto",
         stop_grace_s: float = STOP_GRACE_S,
         candidates: Sequence[Actuator] | None = None,
-        on_kept: Callable[[JobId, int], None] = lambda *_: None,
+        on_kept: Callable[[JobId, int, int], None] = lambda *_: None,
         lease_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,

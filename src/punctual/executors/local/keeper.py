@@ -8,7 +8,7 @@ the process that steers the job. On it, one JSON object a line:
 =========== ================================================================================================
 direction   meaning
 =========== ================================================================================================
-out         ``{"ready": true, "keeper": pid}``: signals are dealt with from here on
+out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code}`` as the last line
 in          anything, at least every `LaunchRequest.lease_s` seconds: the job is still steered
@@ -94,7 +94,8 @@ class LaunchRequest:
         At which size a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
         A listening socket, by which another process can take the job over. That process gets a blank line, with
-        a pipe for each log in place of the one it had; then ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
+        a pipe for each log in place of the one it had; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp,
+        "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     actuator, page, progress_pattern
         Not for the keeper, but for the process that takes the job over.
@@ -121,8 +122,9 @@ class LaunchRequest:
 class Keeper:
     """Sees one job through."""
 
-    def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int) -> None:
+    def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int, guard_pid: int) -> None:
         self._request = request
+        self._guard_pid = guard_pid
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
         self._wake_fd = wake_fd
@@ -224,7 +226,8 @@ class Keeper:
         self._connection_fd, self._heard_at = connection_fd, time.monotonic()
         self._poll.register(connection_fd, select.POLLIN)
         request = {**vars(self._request), "environment": {}}
-        self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
+        pids = {"keeper": os.getpid(), "guard": self._guard_pid, "started": self._job_pid}
+        self._tell(**pids, at_ns=self._started_at_ns, request=request)
 
     def _new_bell(self, log: JobLog) -> int:
         """The end of a new pipe, at which the bell of `log` can be heard."""
@@ -548,7 +551,8 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    say(connection_fd, ready=True, keeper=os.getpid())
+    guard_pid = os.getppid()
+    say(connection_fd, ready=True, keeper=os.getpid(), guard=guard_pid)
     request = _read_request(connection_fd)
     if request is None:
         return _EXIT_NOT_STARTED
@@ -556,7 +560,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     for fd in (connection_fd, request.takeover_fd, *[fd for log in request.logs for fd in log[1:]]):
         if fd is not None:
             os.set_inheritable(fd, False)
-    return Keeper(request, connection_fd, wake_fd).run()
+    return Keeper(request, connection_fd, wake_fd, guard_pid).run()
 
 
 def _close(fd: int) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
-from punctual.executors.local.keeper import LaunchRequest
+from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
@@ -25,6 +26,9 @@ _N_LOGS_MAX = 2
 
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
+
+#: How long a guard may take to end a job and to clear up, in seconds.
+GUARD_S_MAX = GRACE_S + 5.0
 
 #: How long a keeper may take to answer who comes to its takeover socket, in seconds.
 _ANSWER_S_MAX = 10.0
@@ -44,10 +48,10 @@ class KeeperLink:
         self._connection = connection
         self._process = process
         self._lines = connection.makefile("r", encoding="utf-8")
-        #: The keeper's process id; 0 until it has told it.
-        self.pid = 0
         #: Whether the keeper has its request: what is said before would be taken for a part of it.
         self._has_request = process is None
+        #: The process ids of the keeper and of its guard; 0 until it has told them.
+        self.pid = self.guard_pid = 0
 
     def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
@@ -68,11 +72,11 @@ class KeeperLink:
         except (OSError, ValueError):
             return None
         if words is not None:
-            self.pid = words.get("keeper", self.pid)
+            self.pid, self.guard_pid = words.get("keeper", self.pid), words.get("guard", self.guard_pid)
         return words
 
     def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
-        """The keeper's last line, however long the job runs; None: the keeper was killed.
+        """The keeper's last line, however long the job runs; None: the keeper was killed before it had one.
 
         Parameters
         ----------
@@ -80,7 +84,7 @@ class KeeperLink:
             Of the keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
             the connection, and it is made again there.
         end_file
-            Where the last line is found if the job has ended meanwhile.
+            Where the last line is found if the job has ended meanwhile, or the keeper was killed when it had.
         on_regained
             Called when the connection has been made again: the keeper has lifted the quota.
 
@@ -91,12 +95,12 @@ class KeeperLink:
         """
         while (words := self.read()) is not None and "expired" in words:
             if not self._reconnect(address):
-                last = None if end_file is None else read_end(end_file)
+                last = read_end(end_file)
                 if last is None and address.exists():
                     raise SteeringLostError
                 return last
             on_regained()
-        return words
+        return read_end(end_file) if words is None else words
 
     def _reconnect(self, address: Path) -> bool:
         kept = take_over(address)
@@ -124,6 +128,17 @@ class KeeperLink:
         self._connection.close()
         if self._process is not None:
             self._process.wait()
+
+    def await_guard(self) -> None:
+        """Return when the guard of a keeper that has ended is gone too, which clears up at places that are used again.
+
+        That of a keeper that this process has started has been waited for by `close`.
+        """
+        if self._process is None and self.guard_pid:
+            with suppress(ProcessLookupError):
+                guard_fd = os.pidfd_open(self.guard_pid)
+                select.select([guard_fd], [], [], GUARD_S_MAX)
+                os.close(guard_fd)
 
     def _signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is not None:
@@ -251,10 +266,10 @@ def _introduced(connection: socket.socket) -> Kept | None:
     )
 
 
-def read_end(path: Path) -> dict[str, Any] | None:
+def read_end(path: Path | None) -> dict[str, Any] | None:
     """The last line of a keeper whose job has ended, with the boot id of that time; None: the job has not ended."""
     try:
-        words: dict[str, Any] = json.loads(path.read_text())
+        words: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
     except (OSError, ValueError):
         return None
     return words

@@ -21,9 +21,9 @@ from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
+from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page
-from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Workers, parts_in
@@ -168,7 +168,7 @@ class JobProcess:
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")
-        self._context.on_kept(self._launch.job, link.pid)
+        self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
         self.group = group
         self.first_cores = group.grant(amount.cores)
@@ -220,9 +220,10 @@ class JobProcess:
         spec, job = self._launch.spec, self._launch.job
         most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
         inherited = self._context.environment_of(job)
-        return job_environment(
+        environment = job_environment(
             self._program, job, most.cores, page, inherited, is_read=self.is_read, devices=self.devices.shown
         )
+        return {**environment, KEEPER_VARIABLE: str(self._takeover_socket)}
 
     # Running and ending.
 
@@ -271,15 +272,17 @@ class JobProcess:
         """See to the rest after the keeper's last line."""
         if last is None:
             self._outlive_keeper()
-        self._close_link()
+        self.clear_away()
         if self._output is not None:
             self._output.finish(_OUTPUT_S_MAX)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
     def clear_away(self) -> None:
-        """Remove what the keeper would have removed."""
+        """Remove what the keeper has not removed, nor its guard, because they were killed."""
         self._close_link()
+        if self._link is not None:
+            self._link.await_guard()
         for folder in self.group.files.remove_dirs if self.group is not None else ():
             remove_dir(folder)
         self._takeover_socket.unlink(missing_ok=True)
@@ -299,13 +302,12 @@ class JobProcess:
             time.sleep(_LOOK_S)
         with suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
-        self.clear_away()
 
     def _processes(self) -> list[int]:
         members: list[int] = []
         with suppress(OSError):
             members = self.group.processes() if self.group is not None else []
-        return members if members or cpu_clock_ns(self.pid) is None else [self.pid]
+        return members or processes_of(self._takeover_socket)
 
     def _close_link(self) -> None:
         with self._lock:

@@ -2,12 +2,16 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
 from punctual.executors.local.mounts import hierarchy
+
+#: Tells the processes of one job from those of every other: where the job's keeper can be talked to.
+KEEPER_VARIABLE = "PUNCTUAL_KEEPER"
 
 #: How the path of a keeper ends, of whatever installation.
 _KEEPER = b"/executors/local/keeper.py"
@@ -19,6 +23,9 @@ _LIFTED = (
     ("cgroup.freeze", "0"),
     ("freezer.state", "THAWED"),
 )
+
+#: How long a process may take to end that was killed, in seconds, and between two looks at it.
+_END_S_MAX, _LOOK_S = 5.0, 0.02
 
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
@@ -49,6 +56,23 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
     return sorted(set(ended))
 
 
+def processes_of(*addresses: Path) -> list[int]:
+    """The processes of this user that belong to jobs whose keepers are to be found at `addresses`, or were."""
+    wanted = {os.fsencode(f"{KEEPER_VARIABLE}={address}") for address in addresses}
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()] if wanted else []
+    return [pid for pid in pids if not wanted.isdisjoint(_file_of(pid, "environ").split(b"\0"))]
+
+
+def end_processes_of(*addresses: Path) -> None:
+    """End what is left of jobs that have neither a keeper nor a guard any more; returns when it is gone, or cannot be."""
+    give_up_at = time.monotonic() + _END_S_MAX
+    while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
+        for pid in members:
+            with suppress(OSError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_LOOK_S)
+
+
 def _parents() -> Iterator[Path]:
     trees = [tree for controller in ("", "cpu", "cpuacct", "freezer") if (tree := hierarchy(controller))]
     yield from dict.fromkeys(base / FOLDER for tree in trees for base in (tree.own, tree.mount))
@@ -71,16 +95,17 @@ def _orphans_in(group: Path) -> list[int]:
 
 def _is_kept(pid: int) -> bool:
     while pid > 1:
-        if any(word.endswith(_KEEPER) for word in _words_of(pid)):
+        if any(word.endswith(_KEEPER) for word in _file_of(pid, "cmdline").split(b"\0")):
             return True
         pid = _parent_of(pid)
     return False
 
 
-def _words_of(pid: int) -> list[bytes]:
+def _file_of(pid: int, name: str) -> bytes:
+    """What the kernel tells of a process; empty: it has ended, or is another user's."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return []
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    return b""
 
 
 def _parent_of(pid: int) -> int:

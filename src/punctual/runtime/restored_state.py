@@ -1,0 +1,101 @@
+"""How the jobs of a run stand whose host was killed: what its journal says, and what its keepers have left."""
+
+from collections.abc import Container, Iterator
+from dataclasses import replace
+from typing import Any
+
+from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted
+from punctual.core.ids import JobId
+from punctual.executors.local.ending import cause_of, is_retryable, stopped_by
+from punctual.runtime.journal_time import JournalTime
+from punctual.runtime.local_host import HostState, new_state
+from punctual.runtime.process_record import boot_id
+from punctual.runtime.run_folder import Run
+from punctual.store.boot import clock_shift
+from punctual.store.codec import decode
+from punctual.store.sqlite import SqliteJournal
+from punctual.wire import EXIT_LEFT
+
+
+def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
+    """The state that the journal leads to, and the instant of its last message."""
+    state = new_state(run, journal, JournalTime(clock_shift(journal)))
+    sequence, last_at = 0, 0.0
+    snapshot = journal.latest_snapshot()
+    if snapshot is not None:
+        sequence = snapshot[0]
+        state.load(snapshot[1])
+    for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
+        last_at = max(last_at, message.at)
+        if number > sequence:
+            if isinstance(message, Event):
+                state.scheduler.handle(message)
+            state.board.fold(message)
+    return state, last_at
+
+
+def record_ended(state: HostState) -> None:
+    """Bring the run's record up to what the journal says: its host may have been killed between the two."""
+    standing = {status.id: status.state for status in state.board.jobs()}
+    for job in state.run.open_jobs():
+        if job not in standing and state.run.kept_submission(job) is not None:
+            continue  # it is still to be submitted
+        job_state = standing.get(job, "failed")
+        if job_state in ("finished", "failed"):
+            state.run.record_end(job, job_state)
+
+
+def unheard_submissions(state: HostState) -> list[JobSubmitted]:
+    """The jobs that the host had accepted and that are not in its journal."""
+    known = {status.id for status in state.board.jobs()}
+    kept = [state.run.kept_submission(job) for job in state.run.open_jobs() if job not in known]
+    events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
+    return [event for event in events if isinstance(event, JobSubmitted)]
+
+
+def unheard_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[JobFinished | JobFailed]:
+    """What became of the processes of open jobs while nobody steered them.
+
+    Parameters
+    ----------
+    last_at
+        Instant of the last message.
+    kept
+        Jobs that run on.
+    """
+    run = state.run
+    for job, recorded in run.jobs().items():
+        words = run.unheard_end(job) if job not in kept else None
+        if words is None:
+            continue
+        code = words.get("ended")
+        if code == EXIT_LEFT or (code != 0 and _is_heard(state, job)):
+            run.forget_end(job)
+            continue
+        event = end_event(job, words, shift_s=state.time.shift_s, at_least=last_at)
+        if recorded == "stopping" and isinstance(event, JobFailed):
+            event = replace(event, cause=stopped_by("the user, while nobody steered it"), retryable=False)
+        yield event
+
+
+def _is_heard(state: HostState, job: JobId) -> bool:
+    """Whether the journal tells the end of the job's last process; the next one removes what that has left."""
+    return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())
+
+
+def end_event(job: JobId, words: dict[str, Any], *, shift_s: float = 0.0, at_least: float) -> JobFinished | JobFailed:
+    """What a keeper's last words mean.
+
+    Parameters
+    ----------
+    shift_s
+        What is added to instants of the journal to get the monotonic clock.
+    at_least
+        Instant of the last message about the job.
+    """
+    code = int(words["ended"])
+    is_of_now = words.get("boot") == boot_id() and "at_ns" in words
+    at = max(at_least, words["at_ns"] / 1e9 - shift_s) if is_of_now else at_least
+    if code == 0:
+        return JobFinished(at=at, job=job, landed_at=at)
+    return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
