@@ -6,6 +6,7 @@ perhaps.
 """
 
 import errno
+import faulthandler
 import json
 import os
 import sys
@@ -147,6 +148,7 @@ class NoRoom:
 
 
 def main(text: str) -> int:
+    faulthandler.enable()
     told = json.loads(text)
     kill = Kill(told["kind"], told["nth"], told["moment"])
     KillingJournal.kill = kill

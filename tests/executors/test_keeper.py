@@ -273,6 +273,28 @@ def test_the_job_outlives_its_guard(keep: Keep, tmp_path: Path) -> None:
     assert last["ended"] == 7
 
 
+def test_a_job_without_a_guard_can_still_be_ended(keep: Keep) -> None:
+    link = keep("import time; time.sleep(60)")
+    started(link)
+    assert link._process is not None
+    os.kill(link._process.pid, signal.SIGKILL)
+    link._process.wait()
+    link.terminate()
+    last = link.read()
+    assert last is not None
+    assert last["ended"] == 128 + signal.SIGTERM
+
+
+def test_the_end_of_a_job_is_known_although_its_keeper_was_killed_when_it_had_written_it_down(
+    keep: Keep, address: Path, tmp_path: Path
+) -> None:
+    link = keep("import time; time.sleep(60)")
+    started(link)
+    (tmp_path / "end").write_text('{"ended": 0}')
+    link.kill()
+    assert link.await_end(address, tmp_path / "end", lambda: None) == {"ended": 0}
+
+
 def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -> None:
     link = keep("exit(7)", end_file=str(tmp_path / "end"))
     started(link)

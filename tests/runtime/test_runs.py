@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.core.commands import LaunchJob
+from punctual.core.commands import LaunchJob, RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted
 from punctual.core.ids import JobId
@@ -107,10 +107,12 @@ def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
     sweep()
     assert run.jobs() == {"a": "finished", "b": "failed"}
     assert not run.runtime_dir.exists()
-    assert ends_of(run) == [
+    *ends, rejection = ends_of(run)
+    assert ends == [
         JobFinished(at=9.0, job=JobId("a"), landed_at=9.0),
         JobFailed(at=9.0, job=JobId("b"), cause="its process was ended by SIGKILL", exit_code=137, retryable=True),
     ]
+    assert isinstance(rejection, RejectJob)
 
 
 def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None:

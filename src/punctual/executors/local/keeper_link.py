@@ -52,6 +52,8 @@ class KeeperLink:
         self._has_request = process is None
         #: The process ids of the keeper and of its guard; 0 until it has told them.
         self.pid = self.guard_pid = 0
+        #: What the keeper is signalled by, also when its guard, which alone is a child of ours, was killed.
+        self._keeper_fd: int | None = None
 
     def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
@@ -73,6 +75,9 @@ class KeeperLink:
             return None
         if words is not None:
             self.pid, self.guard_pid = words.get("keeper", self.pid), words.get("guard", self.guard_pid)
+            if "keeper" in words:
+                with suppress(ProcessLookupError):  # it has just been killed
+                    self._keeper_fd = os.pidfd_open(self.pid)
         return words
 
     def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
@@ -112,6 +117,8 @@ class KeeperLink:
         self._lines.close()
         self._connection.close()
         self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
+        if link._keeper_fd is not None:  # noqa: SLF001
+            os.close(link._keeper_fd)  # noqa: SLF001
         return True
 
     def terminate(self) -> None:
@@ -126,6 +133,9 @@ class KeeperLink:
         """Close the connection; wait for the end of a keeper that this process has started, which must be near."""
         self._lines.close()
         self._connection.close()
+        if self._keeper_fd is not None:
+            os.close(self._keeper_fd)
+            self._keeper_fd = None
         if self._process is not None:
             self._process.wait()
 
@@ -141,12 +151,10 @@ class KeeperLink:
                 os.close(guard_fd)
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            return
         with suppress(ProcessLookupError):
-            if self.pid:
-                os.kill(self.pid, number)
-            elif self._process is not None:
+            if self._keeper_fd is not None:
+                signal.pidfd_send_signal(self._keeper_fd, number)
+            elif self._process is not None and not self.pid:
                 self._process.send_signal(number)
 
 
