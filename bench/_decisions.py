@@ -13,8 +13,9 @@ from _large_decisions import optimus
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobSpec, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
+from punctual.core.speed import RateCurve
 from punctual.policies.elastic_mip import ElasticMip
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.workload import Elastic, sim_jobs

@@ -10,9 +10,10 @@ from _deadline_tables import Target
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
-from punctual.core.job import JobSpec, JobView, RateCurve
+from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import total
+from punctual.core.speed import RateCurve
 from punctual.policies.optimus import Optimus
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.workload import ParameterServers, sim_jobs

@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from punctual.core.commands import Command, LaunchJob, ResizeJob
-from punctual.core.control import Demand, PacingLine, Reading
+from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -38,6 +38,8 @@ class Scripted:
     def __init__(self) -> None:
         self.wanted = 1.0
         self.pacing: PacingLine | None = None
+        self.forecast: Forecast | None = None
+        self.work: CoreWork | None = None
         self.readings: list[Reading] = []
 
     def init(self, spec: JobSpec) -> None:
@@ -46,7 +48,10 @@ class Scripted:
     def step(self, spec: JobSpec, state: None, reading: Reading) -> tuple[Demand, None]:
         self.readings.append(reading)
         reason = Reason("scripted", f"the script wants {self.wanted:g}")
-        demand = Demand(resources=Resources(cores=self.wanted), next_tick_s=0.5, reason=reason, pacing=self.pacing)
+        demand = Demand(
+            resources=Resources(cores=self.wanted), next_tick_s=0.5, reason=reason, pacing=self.pacing,
+            forecast=self.forecast, work=self.work,
+        )  # fmt: skip
         return demand, None
 
 

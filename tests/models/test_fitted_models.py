@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.job import JobSpec, RateCurve
+from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.models._base import Point, with_seen
 from punctual.models.all_reduce import AllReduce
 from punctual.models.amdahl import Amdahl

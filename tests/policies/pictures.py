@@ -7,11 +7,11 @@ from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.story import Reason
 from punctual.testing.snapshots import effective
 

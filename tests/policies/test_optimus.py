@@ -16,11 +16,11 @@ from punctual.core.commands import WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.policies.optimus import Optimus
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation

@@ -14,11 +14,11 @@ from tests.policies.pictures import codes, cores, counts, decide, fraction, job,
 from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobView, RateCurve
+from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources, total
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
 from punctual.policies._hardware import Hardware
 from punctual.policies._starting_round import place_pair

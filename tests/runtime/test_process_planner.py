@@ -17,8 +17,9 @@ from tests.waiting import PATIENCE_S, wait_until
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import Event, PlanProposed
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobView, RateCurve
+from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import Resources
+from punctual.core.speed import RateCurve
 from punctual.models.all_reduce import AllReduce
 from punctual.runtime.planner import ProcessPlanner
 

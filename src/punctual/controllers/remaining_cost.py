@@ -13,7 +13,7 @@ from punctual.controllers._base import (
 )
 from punctual.controllers._cost import Cost
 from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
-from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
 
@@ -193,6 +193,7 @@ class RemainingCost:
             reason=replace(reason, facts={**reason.facts, "finish_s": forecast.finish_s}),
             pacing=state.line,
             forecast=forecast,
+            work=self._work_left(spec, state, reading, outlook),
         )
         return demand, replace(state, demanded_cores=cores)
 
@@ -241,6 +242,22 @@ class RemainingCost:
             unit_wall_s=unit_core_s / granted_cores,
         )
 
+    def _work_left(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> CoreWork | None:
+        """What the demand rests on, in core-seconds as granted; None for a job made of workers."""
+        if spec.worker is not None:
+            return None
+        core_s = outlook.safe_core_s / state.delivery
+        return CoreWork(
+            core_s=core_s,
+            std_core_s=outlook.risk_frac * core_s,
+            usable_cores=min(outlook.usable_cores / min(state.delivery, 1.0), core_bounds(spec, reading)[1]),
+            due_s=outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading),
+        )
+
+    def _reserve_s(self, state: State, reading: Reading) -> float:
+        """How much earlier than at the end of its line the job aims while no line holds it back."""
+        return self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
+
     def _front_loading(self, state: State, outlook: _Outlook) -> bool:
         """Whether so little room is left above the demand that the job should run ahead while it can."""
         padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
@@ -288,8 +305,8 @@ class RemainingCost:
 
     def _needed_cores(self, state: State, reading: Reading, outlook: _Outlook) -> float:
         if state.line is None or not reading.can_cap:
-            reserve_s = self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
-            return outlook.safe_core_s / (state.delivery * max(outlook.time_s - reserve_s, 1e-3))
+            time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
+            return outlook.safe_core_s / (state.delivery * time_s)
         # The line does the fine work; the quota only keeps a little above it, and opens for the last units.
         if outlook.time_s < _SLICES_S + outlook.unit_core_s / outlook.usable_cores:
             return reading.ceiling.cores

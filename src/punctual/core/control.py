@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
-from punctual.core.job import RateCurve
 from punctual.core.resources import Resources
-from punctual.core.speed import Shape
+from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason
 
 
@@ -149,6 +148,28 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoreWork:
+    """What is left of a job on a share of cores, for which half of the cores for twice the time are as good.
+
+    Attributes
+    ----------
+    core_s, std_core_s
+        Core-seconds that it must be granted, and their standard deviation. Where a neighbour takes half of what is
+        granted they are twice as many.
+    usable_cores
+        The most cores, as granted, that it can use.
+    due_s
+        When it is to be done with them, seconds since submission: its deadline, less a margin and less the time left
+        that no cores make shorter.
+    """
+
+    core_s: float
+    std_core_s: float
+    usable_cores: float
+    due_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """What a controller wants for its job.
 
@@ -162,6 +183,8 @@ class Demand:
         The line the process is to keep to; None: run freely.
     forecast
         None while nothing is known yet.
+    work
+        What is left, of a job on a share of cores; None: nothing is known.
     """
 
     resources: Resources
@@ -169,3 +192,4 @@ class Demand:
     reason: Reason
     pacing: PacingLine | None = None
     forecast: Forecast | None = None
+    work: CoreWork | None = None

@@ -1,15 +1,16 @@
 """What is declared of a job, and what a policy sees of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
+from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
 
 #: A job without a process is *queued*: it was not launched yet, or its process is gone and it is launched again. It is
@@ -193,31 +194,6 @@ class JobSpec:
             raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class RateCurve:
-    """What is known of a job's speed; hides which model knows it, and its state."""
-
-    model: Any
-    state: Any
-
-    def rate_sps(self, shape: Shape) -> float:
-        """Expected steps per second; 0 where the job cannot run or nothing is known (then `std_sps` is infinite)."""
-        rate: float = self.model.rate_sps(self.state, shape)
-        return rate
-
-    def std_sps(self, shape: Shape) -> float:
-        """Standard deviation of `rate_sps`, in steps per second."""
-        std: float = self.model.std_sps(self.state, shape)
-        return std
-
-    def served_sps(
-        self, n_workers: Sequence[int], n_servers: Sequence[int], device: str
-    ) -> Sequence[Sequence[float]] | None:
-        """Rates with each of these numbers of workers (rows) and of servers, of a model that answers so many at once."""
-        answer = getattr(self.model, "served_sps", None)
-        return None if answer is None else answer(self.state, n_workers, n_servers, device)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """What a policy sees of a job; instants in seconds on the scheduler's clock.
@@ -234,6 +210,15 @@ class JobView:
         When `granted` was last answered.
     done_steps, progress_at
         Steps done at the last report, and its instant.
+    steps_total, steps_total_std
+        Steps in total that the training declared, or that are expected until its goal, and their standard deviation;
+        None: those of the spec are all that is known.
+    phases
+        Work that is not a step, as last reported.
+    forecast
+        When its controller expects it to land; None: nothing is known.
+    work
+        What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
     rate_sps
         Steps per second expected of the job with what it holds now; 0 where nothing is known.
     curve
@@ -257,6 +242,11 @@ class JobView:
     granted_core_s: float = 0.0
     granted_gpu_s: float = 0.0
     accrued_at: float = 0.0
+    steps_total: float | None = None
+    steps_total_std: float = 0.0
+    phases: tuple[PhaseProgress, ...] = ()
+    forecast: Forecast | None = None
+    work: CoreWork | None = None
 
     @property
     def id(self) -> JobId:
@@ -269,9 +259,17 @@ class JobView:
 
     def remaining_steps(self, at: float) -> float | None:
         """Steps expected to be left at instant `at`; None if the job has not said how many there are."""
-        if self.spec.work_steps is None:
+        steps_total = self.spec.work_steps if self.steps_total is None else self.steps_total
+        if steps_total is None:
             return None
-        return max(0.0, self.spec.work_steps - self.done_steps - self.rate_sps * max(0.0, at - self.progress_at))
+        return max(0.0, steps_total - self.done_steps - self.rate_sps * max(0.0, at - self.progress_at))
+
+    def core_s_left(self, at: float) -> float | None:
+        """Core-seconds that it must still be granted from instant `at` on; None if nothing is known of them."""
+        if self.work is None:
+            return None
+        held_cores = total(self.granted.values()).cores
+        return max(0.0, self.work.core_s - held_cores * max(0.0, at - self.accrued_at))
 
 
 def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str]) -> Shape:

@@ -3,9 +3,8 @@
 from math import inf
 
 from punctual.core.events import ProgressReported
-from punctual.core.job import RateCurve
 from punctual.core.scheduled_job import Mark, ScheduledJob
-from punctual.core.speed import SeenRate
+from punctual.core.speed import RateCurve, SeenRate
 
 
 def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:

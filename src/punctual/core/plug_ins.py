@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.job import JobSpec, RateCurve
+from punctual.core.job import JobSpec
 from punctual.core.loss import LossCurve
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.speed import RateCurve
 from punctual.core.story import Reason
 
 P = TypeVar("P")

@@ -5,17 +5,19 @@ from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import Any
 
-from punctual.core.control import Demand, PacingLine, PhaseProgress
+from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, ProgressReported
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve, shape_of
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.speed import Shape
+from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
+#: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
+_WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,9 @@ class ScheduledJob:
         Number of the last command about this job; answers carry it.
     demand, planned_demand
         What its controller wants, and what it wanted when the last plan was requested.
+    demand_core_s, planned_work, planned_core_s
+        `granted_core_s` when the demand was made; the work left that policies were last shown, and `granted_core_s`
+        then.
     target, target_reason
         What the last plan gives the job, and the policy's reason for it.
     asked, asked_at, is_applied
@@ -139,6 +144,9 @@ class ScheduledJob:
     n_requests: int = 0
     demand: Demand | None = None
     planned_demand: Resources = NOTHING
+    demand_core_s: float = 0.0
+    planned_work: CoreWork | None = None
+    planned_core_s: float = 0.0
     target: Allocation = field(default_factory=dict)
     target_reason: Reason | None = None
     asked: tuple[Allocation, PacingLine | None] | None = None
@@ -193,6 +201,35 @@ class ScheduledJob:
         """What its controller wants; its ceiling until that has said something."""
         return self.demand.resources if self.demand else self.spec.ceiling
 
+    def take(self, demand: Demand) -> bool:
+        """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
+        self.demand, self.demand_core_s = demand, self.granted_core_s
+        is_news = self.planned_demand != demand.resources or self._departs(demand.work)
+        if is_news:
+            self.planned_demand, self.planned_work = demand.resources, demand.work
+            self.planned_core_s = self.granted_core_s
+        return is_news
+
+    def _departs(self, work: CoreWork | None) -> bool:
+        """Whether the work left is not what was to be expected after what it has held since policies were shown it."""
+        known = self.planned_work
+        if work is None or known is None:
+            return work is not known
+        expected_core_s = known.core_s - (self.granted_core_s - self.planned_core_s)
+        band_core_s = max(_WORK_BAND_FRAC * known.core_s, known.std_core_s)
+        is_due_otherwise = abs(work.due_s - known.due_s) > _DUE_BAND_FRAC * known.due_s
+        return is_due_otherwise or abs(work.core_s - expected_core_s) > band_core_s
+
+    def steps_total(self) -> tuple[float | None, float]:
+        """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
+        progress = self.progress
+        declared = (progress.steps_total if progress else None) or self.spec.work_steps
+        if self.losses is None or progress is None:
+            return declared, 0.0
+        expected, std = self.losses.steps_total(declared)
+        # Until the job says that it is there, there is at least one more.
+        return (expected if expected is None else max(expected, progress.steps_done + 1.0)), std
+
     def pacing(self) -> PacingLine | None:
         """The line it is to keep to."""
         return self.demand.pacing if self.demand else None
@@ -239,6 +276,7 @@ class ScheduledJob:
 
     def view(self, granted: Allocation) -> JobView:
         """The job as a policy sees it."""
+        steps_total, steps_total_std = self.steps_total()
         return JobView(
             spec=self.spec,
             status=self.status,
@@ -255,7 +293,19 @@ class ScheduledJob:
             granted_core_s=self.granted_core_s,
             granted_gpu_s=self.granted_gpu_s,
             accrued_at=self.accrued_at,
+            steps_total=steps_total,
+            steps_total_std=steps_total_std,
+            phases=self.phases,
+            forecast=self.demand.forecast if self.demand else None,
+            work=self._work_left(),
         )
+
+    def _work_left(self) -> CoreWork | None:
+        """What was left at `accrued_at`: as its controller said, less what the job has held since."""
+        work = self.demand.work if self.demand else None
+        if work is None or self.granted_core_s == self.demand_core_s:
+            return work
+        return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))
 
     def as_plain(self) -> dict[str, Any]:
         """All of it but the story, without plug-ins: of those only what they know."""

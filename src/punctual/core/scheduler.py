@@ -170,7 +170,7 @@ class Scheduler:
 
     def steps_total(self, job: JobId) -> tuple[float | None, float]:
         """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
-        return steering.steps_total(self._jobs[job])
+        return self._jobs[job].steps_total()
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
@@ -559,11 +559,9 @@ class Scheduler:
         for warning in warnings_at_tick(job, self._periods):
             self._outbox.warn(at, job, warning)
         demand = self._next_demand(job, at)
-        if job.planned_demand != demand.resources:
-            job.planned_demand = demand.resources
+        if job.take(demand):
             self._planning.is_due = True
             self._cache.touch(job.spec.id)
-        job.demand = demand
         self._reconciler.unsettle(job)
         change = change_of_feasibility(job, demand.forecast)
         if change is not None:

@@ -1,6 +1,8 @@
 """What the speed of a job depends on, and what is known of it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +37,28 @@ class SeenRate:
     shape: Shape
     rate_sps: float
     over_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateCurve:
+    """What is known of a job's speed; hides which model knows it, and its state."""
+
+    model: Any
+    state: Any
+
+    def rate_sps(self, shape: Shape) -> float:
+        """Expected steps per second; 0 where the job cannot run or nothing is known (then `std_sps` is infinite)."""
+        rate: float = self.model.rate_sps(self.state, shape)
+        return rate
+
+    def std_sps(self, shape: Shape) -> float:
+        """Standard deviation of `rate_sps`, in steps per second."""
+        std: float = self.model.std_sps(self.state, shape)
+        return std
+
+    def served_sps(
+        self, n_workers: Sequence[int], n_servers: Sequence[int], device: str
+    ) -> Sequence[Sequence[float]] | None:
+        """Rates with each of these numbers of workers (rows) and of servers, of a model that answers so many at once."""
+        answer = getattr(self.model, "served_sps", None)
+        return None if answer is None else answer(self.state, n_workers, n_servers, device)

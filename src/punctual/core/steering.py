@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import hypot
 from typing import Any
 
-from punctual.core.control import Demand, Forecast, PacingLine, Reading
+from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduled_job import ScheduledJob
@@ -14,7 +14,10 @@ from punctual.core.story import Reason
 #: What a demand is made of, where a controller may have put something else.
 _KINDS: tuple[tuple[str, Any], ...] = (
     ("resources", Resources), ("reason", Reason), ("pacing", PacingLine | None), ("forecast", Forecast | None),
+    ("work", CoreWork | None),
 )  # fmt: skip
+#: What is assumed where a controller does not say what is left: how well the mean cost is known, and its margin.
+_COST_STD_FRAC, _MARGIN_FRAC = 0.05, 0.003
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
 _LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
 _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
@@ -44,6 +47,8 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, ceiling: Resou
     reading = _reading(job, at, job.spec.deadline_s, ceiling)
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
     demand = _checked(demand, job.spec)
+    if demand.work is None and job.spec.worker is None:
+        demand = replace(demand, work=_work_left(job.spec, reading))
     job.controller_state = state
     return demand if not reading.steps_total_std else _widened(demand, reading)
 
@@ -52,17 +57,6 @@ def at_ceiling(job: ScheduledJob, idle_tick_s: float) -> Demand:
     """The demand of a job that nothing steers."""
     reason = _QUARANTINED if job.is_quarantined else _NO_DEADLINE
     return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=reason)
-
-
-def steps_total(job: ScheduledJob) -> tuple[float | None, float]:
-    """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
-    progress = job.progress
-    declared = (progress.steps_total if progress else None) or job.spec.work_steps
-    if job.losses is None or progress is None:
-        return declared, 0.0
-    expected, std = job.losses.steps_total(declared)
-    # Until the job says that it is there, there is at least one more.
-    return (expected if expected is None else max(expected, progress.steps_done + 1.0)), std
 
 
 def ceiling_of(spec: JobSpec, capacities: Iterable[Resources]) -> Resources:
@@ -79,7 +73,7 @@ def ceiling_of(spec: JobSpec, capacities: Iterable[Resources]) -> Resources:
 
 def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources) -> Reading:
     progress = job.progress
-    steps, steps_std = steps_total(job)
+    steps, steps_std = job.steps_total()
     return Reading(
         elapsed_s=at - job.submitted_at,
         deadline_s=deadline_s,
@@ -99,6 +93,21 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
         can_cap=job.can_cap,
         shape=job.shape,
         curve=job.curve,
+    )
+
+
+def _work_left(spec: JobSpec, reading: Reading) -> CoreWork | None:
+    """What is left of a job on a share of cores if its steps go on to cost what they have cost; its margin taken off."""
+    steps, used_core_s = reading.steps_total, reading.used_core_s - reading.in_flight_core_s
+    if steps is None or reading.steps_done <= 0 or used_core_s <= 0:
+        return None
+    core_s = used_core_s / reading.steps_done * max(0.0, steps - reading.steps_done)
+    margin_frac = _MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
+    return CoreWork(
+        core_s=core_s,
+        std_core_s=core_s * hypot(_COST_STD_FRAC, reading.steps_total_std / max(steps - reading.steps_done, 1.0)),
+        usable_cores=reading.ceiling.cores,
+        due_s=reading.deadline_s * (1.0 - margin_frac),
     )
 
 

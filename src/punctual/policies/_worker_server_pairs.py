@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
-from punctual.core.job import JobSpec, JobView, RateCurve
+from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.speed import Shape
+from punctual.core.speed import RateCurve, Shape
 from punctual.core.utility import Sigmoid
 from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray

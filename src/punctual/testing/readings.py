@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from punctual.core.control import PhaseProgress, Reading
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, RateCurve, shape_of
+from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 
 #: Amounts of time, work and CPU from nothing to far more than any job has.
 _AMOUNTS = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.floats(0.1, 100.0))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, RateCurve
+from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 
 #: Eighths, so that sums of cores are exact.
 _CORES = st.integers(0, 64).map(lambda eighths: eighths / 8)

@@ -1,0 +1,85 @@
+"""What a policy is told of a live job: steps declared while it runs, what is left of it, and when that is news."""
+
+import pytest
+from tests.core.desk import A, B, Desk, cores, none, only
+
+from punctual.core.commands import RequestPlan, ResizeJob
+from punctual.core.control import CoreWork, Forecast, PhaseProgress
+from punctual.core.events import PhaseReported
+
+
+def work(core_s: float, due_s: float = 99.0) -> CoreWork:
+    return CoreWork(core_s=core_s, std_core_s=0.1, usable_cores=2.0, due_s=due_s)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    """A job that holds one core."""
+    desk = Desk()
+    desk.run(A, 1.0)
+    return desk
+
+
+def test_steps_that_are_declared_while_the_job_runs_are_left_of_it(desk: Desk) -> None:
+    assert desk.scheduler.job(A).remaining_steps(0.0) is None
+    desk.progress(A, at=1.0, steps=30)
+    view = desk.scheduler.job(A)
+    assert (view.steps_total, view.steps_total_std) == (100, 0.0)
+    assert view.remaining_steps(1.0) == 70
+
+
+def test_phases_and_forecast_are_shown(desk: Desk) -> None:
+    phases = (PhaseProgress(name="evaluate", units_planned=4, units_done=1),)
+    desk.tell(PhaseReported(at=1.0, job=A, phases=phases))
+    desk.progress(A, at=1.0, steps=30)
+    desk.controller.forecast = Forecast(finish_s=90.0, std_s=1.0, earliest_finish_s=50.0, feasible=True)
+    desk.tick(A, at=1.0)
+    view = desk.scheduler.job(A)
+    assert view.phases == phases
+    assert view.forecast == desk.controller.forecast
+
+
+def test_what_is_left_grows_less_with_what_the_job_holds(desk: Desk) -> None:
+    desk.controller.work = work(50.0)
+    desk.tick(A, at=1.0)
+    assert desk.scheduler.job(A).core_s_left(11.0) == 40.0
+    resize = only(desk.plan({A: cores(2.0)}, at=11.0), ResizeJob)
+    desk.applied(resize, at=11.0)
+    view = desk.scheduler.job(A)
+    assert view.work == work(40.0)
+    assert view.core_s_left(16.0) == 30.0
+    assert view.core_s_left(1e6) == 0.0
+
+
+def test_a_job_of_which_nothing_is_known_has_no_work_left(desk: Desk) -> None:
+    desk.tick(A, at=1.0)
+    assert desk.scheduler.job(A).core_s_left(1.0) is None
+
+
+def test_the_mean_cost_is_what_is_known_where_the_controller_does_not_say(desk: Desk) -> None:
+    desk.progress(A, at=20.0, steps=25)
+    desk.tick(A, at=20.0)
+    assert desk.scheduler.job(A).core_s_left(20.0) == pytest.approx(60.0)
+
+
+def test_another_plan_is_asked_for_when_the_work_left_departs_from_what_policies_know(desk: Desk) -> None:
+    """The demand stays the same all the time."""
+    desk.controller.work = work(50.0)
+    only(desk.tick(A, at=1.0), RequestPlan)
+    desk.plan({A: cores(1.0)}, at=1.0)
+    desk.controller.work = work(40.5)
+    assert none(desk.tick(A, at=11.0), RequestPlan), "as was to be expected"
+    desk.controller.work = work(40.5, due_s=90.0)
+    only(desk.tick(A, at=11.0), RequestPlan)
+    desk.plan({A: cores(1.0)}, at=11.0)
+    desk.controller.work = work(45.0, due_s=90.0)
+    only(desk.tick(A, at=11.5), RequestPlan)
+
+
+def test_a_job_that_holds_less_than_was_planned_departs_too(desk: Desk) -> None:
+    """It did not get on as was shown to the policy, because it was granted nothing of it."""
+    desk.run(B, 0.1)
+    desk.controller.work = work(50.0)
+    desk.tick(B, at=1.0)
+    desk.plan({A: cores(1.0), B: cores(0.1)}, at=1.0)
+    assert desk.scheduler.job(B).core_s_left(11.0) == pytest.approx(49.0)
