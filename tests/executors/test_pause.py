@@ -23,6 +23,7 @@ from punctual.executors.local.actuator import Choice, Unusable
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
+from punctual.executors.local.keeper_link import take_over, takeover_socket_of
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import cpu_clock_ns
 
@@ -421,3 +422,41 @@ def test_a_job_that_cannot_be_started_again_stays_paused(
     assert failed.granted == {}
     resize(stage, 2)
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+
+
+#: Asks a training to make room, and waits to be killed; the training does once there is the file `go`.
+LEAVING_CONTROLLER = """
+import sys, time
+from pathlib import Path
+from tests.executors.conftest import Stage
+from tests.executors.test_pause import launch, pause
+folder = Path(sys.argv[1])
+stage = Stage(folder / "runtime")
+launch(stage, folder, leaves="Path('go').exists()")
+pause(stage)
+(folder / "asked").touch()
+time.sleep(1000)
+"""
+
+
+def test_a_job_that_is_taken_over_while_it_leaves_goes_on(stage: Stage, tmp_path: Path) -> None:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", LEAVING_CONTROLLER, str(tmp_path)], cwd=Path(__file__).parents[2]
+    )
+    try:
+        until((tmp_path / "asked").exists)
+    finally:
+        controller.kill()
+        controller.wait()
+    kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
+    assert kept is not None
+    stage.prepare(LEAVES.replace("{leaves}", "False"), cwd=str(tmp_path))
+    stage.executor.take_over(kept, stage.launch_command(WORKER * 2, SPEC), None, stage.sink)
+    stage.executor.follow()
+    (tmp_path / "go").touch()
+    until((tmp_path / "checkpoint").exists)
+    resize(stage, 2)
+    assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+    left = int((tmp_path / "checkpoint").read_text())
+    stage.look_until(lambda report: report.steps_done > left)
+    assert not [event for event in stage.events if isinstance(event, JobFailed)]

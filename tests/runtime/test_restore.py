@@ -43,6 +43,49 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
     host.run(host.all_ended)
 """
 
+#: Plays a training of 20 steps with a worker, which trains to step 10 and then waits until it is asked to make room.
+LEAVING = """
+import os, pathlib, sys, time
+from punctual.wire import EXIT_LEFT, PAGE_VARIABLE, Declaration, Page, State, WorkerStatus
+page, checkpoint = Page.open(os.environ[PAGE_VARIABLE]), pathlib.Path(sys.argv[1])
+n_done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+page.declare(Declaration(os.getpid(), 20, n_done, State.TRAINING, can_stop=True))
+page.publish_workers(WorkerStatus(os.getpid()))
+for n_steps in range(n_done + 1, n_done + 11):
+    page.publish_progress(n_steps, time.monotonic_ns(), 0, -1)
+while n_steps == 10:
+    target = page.worker_target()
+    page.publish_workers(WorkerStatus(os.getpid(), target.request, target.n_workers))
+    if page.directives().leave:
+        checkpoint.write_text(str(n_steps))
+        os._exit(EXIT_LEFT)
+    time.sleep(0.01)
+page.declare(Declaration(os.getpid(), 20, n_done, State.LANDED, can_stop=True))
+"""
+
+#: A host with a job of workers that makes room for another one, whose deadline comes first and which waits.
+HOST_WITH_PAUSED_JOB = """
+import os, pathlib, sys, time
+from dataclasses import replace
+from tests.runtime.live_jobs import submission
+from tests.runtime.test_restore import A, B, LEAVING
+from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
+go, checkpoint = map(pathlib.Path, sys.argv[1:])
+whole_machine = capacity_here()
+request = JobRequest(
+    argv=(sys.executable, "-c", LEAVING, str(checkpoint)), submitted_at=time.monotonic(), name="a",
+    workers=WorkerRange(n_least=1, n_most=1), deadline_s=36000.0, inherited=dict(os.environ),
+)
+leaving = checked_submission(request, whole_machine)
+options = HostOptions(actuator="pacing", policy="earliest-deadline")
+with local_host("host", options, output_of=lambda job: lambda output: None) as host:
+    host.submit(replace(leaving, spec=replace(leaving.spec, preemptible=True)))
+    host.run(lambda: any(status.steps_done == 10 for status in host.jobs()))
+    host.submit(submission("b", awaited=go, floor_cores=whole_machine.cores, deadline_s=3600.0))
+    host.run(host.all_ended)
+"""
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
@@ -163,6 +206,22 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
     assert instants[2] >= 1060.0 - 30.0
     (end,) = [message for message in messages_of(run) if isinstance(message, JobFinished)]
     assert 1000.0 < end.landed_at <= end.at < 1000.0 + PATIENCE_S
+
+
+def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    go, checkpoint = tmp_path / "go", tmp_path / "checkpoint"
+    process = subprocess.Popen([sys.executable, "-c", HOST_WITH_PAUSED_JOB, str(go), str(checkpoint)])
+    try:
+        wait_until(lambda: pid_of_waiting(go) or process.poll() is not None)
+    finally:
+        run = killed(process)
+    go.touch()
+    assert steering(run)["a"] == "interrupted"
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(host.all_ended)
+        assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
+        assert host.status(A).steps_done == 20
+    assert checkpoint.read_text() == "10"
 
 
 def test_a_run_without_a_journal_cannot_be_resumed() -> None:

@@ -14,7 +14,6 @@ from punctual.runtime.run_folder import Run
 from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
 from punctual.store.sqlite import SqliteJournal
-from punctual.wire import EXIT_LEFT
 
 
 def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
@@ -68,8 +67,7 @@ def unheard_events(state: HostState, last_at: float, kept: Container[JobId] = ()
         words = run.unheard_end(job) if job not in kept else None
         if words is None:
             continue
-        code = words.get("ended")
-        if code == EXIT_LEFT or (code != 0 and _is_heard(state, job)):
+        if words.get("ended") != 0 and _is_heard(state, job):
             run.forget_end(job)
             continue
         event = end_event(job, words, shift_s=state.time.shift_s, at_least=last_at)

@@ -13,6 +13,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
+from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import read_end, takeover_socket_of
 from punctual.executors.local.page_files import remove_pages
 from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
@@ -102,8 +103,9 @@ class Run:
         return self.state_dir / f"{job}.end.json"
 
     def unheard_end(self, job: JobId) -> dict[str, Any] | None:
-        """The last words of the keeper of an open job that is gone; None: it has none."""
-        return read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
+        """The last words of the keeper of an open job that is gone; None: it has none, or the job has only made room."""
+        last = read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
+        return None if has_left(last) else last
 
     def forget_end(self, job: JobId) -> None:
         """Remove the last words of a keeper: they were heard, or say nothing about how the job stands."""

@@ -90,6 +90,7 @@ class JobRun:
         """Find what an adopted process holds; raises `OSError`. Nothing is answered, and `start` follows it."""
         self._amount = replace(self._amount, gpus=gpus_of(self._launch, self._context.node))
         self._grant, self._answer_to = JobGrant.adopted(self._launch.spec, self._process, self._amount), None
+        self._was_asked_to_leave = self._process.progress.is_asked_to_leave
 
     @property
     def worker_status(self) -> WorkerStatus | None:

@@ -36,6 +36,11 @@ class ProgressSource(Protocol):
     @property
     def can_stop(self) -> bool: ...
 
+    @property
+    def is_asked_to_leave(self) -> bool:
+        """Whether the job is to make a checkpoint and end, to be started again from it."""
+        ...
+
     def latest(self, used_core_s: float) -> ProgressSample:
         """The latest count; `used_core_s` is what the job has used by now."""
         ...
@@ -91,6 +96,10 @@ class PageProgress:
     @property
     def can_stop(self) -> bool:
         return self._page.declaration().can_stop
+
+    @property
+    def is_asked_to_leave(self) -> bool:
+        return self._directives.leave
 
     def latest(self, used_core_s: float) -> ProgressSample:
         # The declaration first: what it says is done at the latest by the progress that is read after it.
@@ -158,7 +167,7 @@ class OutputProgress:
         What is known already.
     """
 
-    can_stop = False
+    can_stop = is_asked_to_leave = False
 
     def __init__(self, text: ProgressText, steps_total: float | None, latest: ProgressSample) -> None:
         self._text = text
