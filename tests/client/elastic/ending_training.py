@@ -10,10 +10,18 @@ import punctual
 def train(context: "punctual.client.elastic.context.Context") -> None:
     torch.set_num_threads(1)
     folder, n_steps, finish_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    dataset = torch.utils.data.TensorDataset(torch.ones(16, 4), torch.ones(16, 1))
-    with context.elastic(model=model, optimizer=optimizer, checkpoint_dir=folder, checkpoint_every_s=1000.0) as run:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    dataset = torch.utils.data.TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
+    with context.elastic(
+        model=model,
+        optimizer=optimizer,
+        checkpoint_dir=folder,
+        checkpoint_every_s=1000.0,
+        deterministic=True,
+        virtual_ranks=2,
+    ) as run:
         run.print("begins at", run.step_number)
         for _ in run.epochs(n_steps // 2):
             for inputs, targets in run.batches(dataset, global_batch_size=8):
@@ -23,6 +31,8 @@ def train(context: "punctual.client.elastic.context.Context") -> None:
                     if sys.argv[4:]:
                         break
         run.print("ends at", run.step_number, run.finished)
+        weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+        run.print("with", *(number.hex() for number in weights.tolist()))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """How elastic trainings end: finished before the last step, or left to make room and gone on with later."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from tests.client.elastic import ending_training
 from tests.client.elastic.agent_stage import Stage
 from tests.waiting import wait_until
 
+import punctual
 from punctual.wire import EXIT_LEFT, Fault, State
 
 SCRIPT = str(Path(__file__).parent / "ending_training.py")
@@ -25,7 +28,9 @@ def test_a_training_that_says_it_is_finished_has_landed(
     assert stage.page.progress().n_steps == 7
 
 
-def test_a_training_that_has_left_goes_on_where_it_was(stage: Stage, tmp_path: Path) -> None:
+def test_a_training_that_has_left_goes_on_where_it_was_with_the_weights_that_it_would_have_had(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage.start(SCRIPT, str(tmp_path / "kept"), FOR_EVER, "0", n_workers=2)
     stage.await_step(3)
     stage.leave()
@@ -37,6 +42,9 @@ def test_a_training_that_has_left_goes_on_where_it_was(stage: Stage, tmp_path: P
     assert stage.exit_code() == 0, stage.output()
     assert f"begins at {n_steps}\n" in stage.output()
     assert stage.page.declaration().state == State.LANDED
+    monkeypatch.setattr(sys, "argv", [SCRIPT, str(tmp_path / "undisturbed"), FOR_EVER, str(n_steps + 5)])
+    punctual.elastic(ending_training.train)
+    assert stage.output().partition("ends at")[2] == capsys.readouterr().out.partition("ends at")[2] != ""
 
 
 def test_a_training_that_cannot_write_its_checkpoint_trains_on(stage: Stage, tmp_path: Path) -> None:
