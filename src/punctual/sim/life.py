@@ -16,7 +16,7 @@ Phase = Literal["waiting", "starting", "training", "stalled", "paused"]
 class Life:
     """A job's true state. Progress is a straight line from `since_at` on, so that nothing is computed in between.
 
-    Instants of what is to happen are infinite while nothing is. There is one entry in the agenda for the earliest of
+    Instants of what is to happen are infinite while nothing is. There is one entry in the event queue for the earliest of
     them; `version` tells it from entries that a change has made void.
     """
 
