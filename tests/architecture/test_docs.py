@@ -1,0 +1,68 @@
+"""What the documentation names is there."""
+
+import importlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.architecture.source import PACKAGE, ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Folders that a path may be given from.
+_BASES = (ROOT, ROOT / "docs", PACKAGE.parent, PACKAGE)
+_PATH = re.compile(r"\b(?:(?:src|tests|bench|docs)/[\w./-]*\w|(?:\w+/)+\w+\.py)\b")
+_DOTTED = re.compile(r"(?<![\w.])punctual(?:\.[A-Za-z_]\w*)+")
+
+
+def missing_paths(text: str, page: Path) -> list[str]:
+    """Files and folders that the text names and that are not there."""
+    return [path for path in _PATH.findall(text) if not any((base / path).exists() for base in (*_BASES, page.parent))]
+
+
+def missing_names(text: str) -> list[str]:
+    """Modules, and what is in them, that the text names and that are not there."""
+    return [name for name in _DOTTED.findall(text) if not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    """Whether `name` is a module, or can be had from one, attribute by attribute."""
+    parts = name.split(".")
+    return any(_has(".".join(parts[:i]), parts[i:]) for i in range(len(parts), 0, -1))
+
+
+def _has(module: str, attributes: list[str]) -> bool:
+    try:
+        value: object = importlib.import_module(module)
+        for attribute in attributes:
+            value = getattr(value, attribute)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def _complaints() -> Iterator[str]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name in (*missing_paths(text, page), *missing_names(text)):
+            yield f"{page.relative_to(ROOT)}: {name}"
+
+
+def test_what_pages_name_is_there() -> None:
+    assert not list(_complaints())
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("see `src/punctual/core/nothing.py` and `core/scheduler.py`", ["src/punctual/core/nothing.py"]),
+        ("`tests/architecture` and `runtime/host.py`, `runtime/hosts.py`.", ["runtime/hosts.py"]),
+    ],
+)
+def test_missing_files_are_found(text: str, missing: list[str]) -> None:
+    assert missing_paths(text, ROOT / "README.md") == missing
+
+
+def test_missing_names_are_found() -> None:
+    text = "`punctual.track`, punctual.core.answers.unknown_job, punctual.core.nothing and `punctual.nothing`"
+    assert missing_names(text) == ["punctual.core.nothing", "punctual.nothing"]
