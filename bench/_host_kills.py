@@ -68,7 +68,7 @@ VICTIMS = (
     ("host", "keeper", "guard"), ("host", "keeper", "guard", "planner", "job"),
 )  # fmt: skip
 POLICY = "earliest-deadline"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 #: How long processes that are ending may be there after the last host.
 _ENDING_S_MAX = 15.0
 _QUICK_N = 6

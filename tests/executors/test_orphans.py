@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.executors.conftest import SPIN, groups_of, is_alive, until
 
 from punctual.executors.local import keeper
-from punctual.executors.local.orphans import end_orphans
+from punctual.executors.local.orphans import KEEPER_VARIABLE, end_orphans, end_processes_of, processes_of
 from punctual.executors.local.page_files import pages_of, remove_pages
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
@@ -68,6 +69,20 @@ def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: in
         assert is_alive(sleeper)
     finally:
         kept.communicate(b"\n")
+
+
+def test_the_processes_of_a_job_are_found_without_a_control_group(tmp_path: Path, sleeper: int) -> None:
+    address = tmp_path / "job.keeper"
+    environment = {**os.environ, KEEPER_VARIABLE: str(address)}
+    orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=environment)
+    try:
+        until(lambda: processes_of(tmp_path / "other", address) == [orphan.pid])
+        threading.Thread(target=orphan.wait).start()  # it has another parent
+        end_processes_of(address)
+        assert processes_of(address) == []
+        assert is_alive(sleeper)
+    finally:
+        orphan.kill()
 
 
 CONTROLLER = """

@@ -17,12 +17,14 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeJoined, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.runtime.control_client import standings, stop
+from punctual.runtime.host import submitted
 from punctual.runtime.local_host import HERE, capacity_here
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.sweeping import sweep
 from punctual.store.boot import ClockRecord
+from punctual.store.codec import encode
 from punctual.store.sqlite import SqliteJournal
 
 A, B = JobId("a"), JobId("b")
@@ -222,6 +224,23 @@ def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) ->
         assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
         assert host.status(A).steps_done == 20
     assert checkpoint.read_text() == "10"
+
+
+def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() -> None:
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    with SqliteJournal(run.journal):
+        pass
+    given = submission("a", secret="kept")
+    run.keep_inherited(A, given.inherited)
+    run.keep_submitted(A, encode(submitted(given)))
+    run.record_job(A, "queued")
+    (run.runtime_dir / "run.json").write_text("{}")
+    output: list[bytes] = []
+    with resumed_host(run, output_of=lambda _: output.append) as host:
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished"}
+    assert b"".join(output) == b"kept\n"
+    assert run.kept_submission(A) is None
 
 
 def test_a_run_without_a_journal_cannot_be_resumed() -> None:

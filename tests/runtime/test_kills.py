@@ -1,0 +1,40 @@
+"""Some of the rounds of ``bench/_host_kills.py``: SIGKILL for a host, its keepers and its jobs when a given message comes."""
+
+import pytest
+from _host_kills import KINDS, Round, drawn, played
+
+HOST, KEEPERS = ("host",), ("host", "keeper", "guard")
+ALL = ("host", "keeper", "guard", "planner", "job")
+
+
+@pytest.mark.parametrize(
+    ("kind", "moment", "victims", "actuator"),
+    [
+        # Jobs that were accepted, and of which the journal says nothing yet.
+        ("NodeJoined", "performed", HOST, "pacing"),
+        # A launch that was never done, and processes that nobody has been told of.
+        ("LaunchJob", "written", HOST, "auto"),
+        ("LaunchJob", "performed", HOST, "pacing"),
+        # A process that failed while nobody steered it is started again; one that looked after it cannot say so.
+        ("ProgressReported", "written", ("host", "job"), "auto"),
+        ("JobStarted", "performed", KEEPERS, "pacing"),
+        ("StopRequested", "unwritten", ("guard",), "pacing"),
+        # What the journal tells already is not told again.
+        ("JobFailed", "written", HOST, "pacing"),
+        ("JobFinished", "unwritten", HOST, "auto"),
+        # Whoever takes over is killed as well.
+        ("SteeringResumed", "written", ALL, "pacing"),
+        ("PlanProposed", "unwritten", ("planner", "keeper"), "auto"),
+    ],
+)
+def test_no_job_is_lost_or_run_twice_and_nothing_is_left(
+    kind: str, moment: str, victims: tuple[str, ...], actuator: str
+) -> None:
+    round_ = Round(kind=kind, nth=1, moment=moment, victims=victims, actuator=actuator, seed=0)
+    assert played(round_).faults == []
+    assert round_.n_killed > 0
+
+
+def test_there_are_rounds_of_every_kind_of_message() -> None:
+    assert {round_.kind for round_ in drawn(0)} == set(KINDS)
+    assert {round_.kind for round_ in drawn(0, len(KINDS))} == set(KINDS)
