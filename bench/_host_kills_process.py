@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import _host_kills_training
@@ -43,6 +44,10 @@ JOBS: dict[str, tuple[int, float, int, float | None, float | None, int | None]] 
 }
 #: Is submitted once the others run, and needs the whole machine.
 LATE = JobId("urgent")
+#: May be paused for others.
+PREEMPTIBLE = ("tracked", "goal", "stopped", "failing")
+#: Ignores SIGTERM in some of the rounds.
+STUBBORN = "goal"
 #: Steps after which jobs are stopped, or another is submitted.
 N_STEPS = 4
 
@@ -79,8 +84,8 @@ class KillingJournal(SqliteJournal):
 class Driver:
     """Does what users do, whatever the host that they ask knows already."""
 
-    def __init__(self, host: LocalHost, kill: Kill, folder: Path) -> None:
-        self._host, self._kill, self._folder = host, kill, folder
+    def __init__(self, host: LocalHost, kill: Kill, folder: Path, *, is_stubborn: bool) -> None:
+        self._host, self._kill, self._folder, self._is_stubborn = host, kill, folder, is_stubborn
         self._n_started = 0
         self._submitted: set[str] = set()
         self._loses_node = kill._kind == NodeLost.__name__  # noqa: SLF001 -- it is one of our own
@@ -90,7 +95,8 @@ class Driver:
         """Submit the job unless the host has it; what it has accepted is written down."""
         if all(status.id != job for status in self._host.jobs()) and job not in self._submitted:
             self._submitted.add(job)
-            self._host.submit(submission(job, self._folder, self._host.now()))
+            is_stubborn = self._is_stubborn and job == STUBBORN
+            self._host.submit(submission(job, self._folder, self._host.now(), is_stubborn=is_stubborn))
             with (self._folder / "submitted").open("a") as accepted:
                 accepted.write(f"{job}\n")
 
@@ -123,15 +129,17 @@ class Driver:
             self.submit(LATE)
 
 
-def submission(job: str, folder: Path, at: float) -> Submission:
+def submission(job: str, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
     n_steps, step_s, code, cores, deadline_s, n_retries = JOBS[job]
-    program = (sys.executable, _host_kills_training.__file__, str(folder / job), str(n_steps), str(step_s), str(code))
+    numbers = (str(n_steps), str(step_s), str(code), *["stubborn"] * is_stubborn)
+    program = (sys.executable, _host_kills_training.__file__, str(folder / job), *numbers)
     request = JobRequest(
         argv=program, submitted_at=at, name=job, inherited=dict(os.environ), deadline_s=deadline_s, ceiling_cores=cores,
         floor_cores=cores or capacity_here().cores, n_retries=n_retries, checkpoint_dir=folder / job,
         goal=LossGoal(target=1e-9) if job == "goal" else None,
     )  # fmt: skip
-    return checked_submission(request, capacity_here())
+    checked = checked_submission(request, capacity_here())
+    return replace(checked, spec=replace(checked.spec, preemptible=job in PREEMPTIBLE))
 
 
 class NoRoom:
@@ -159,7 +167,7 @@ def main(text: str) -> int:
     if not told["resumes"]:
         options = HostOptions(actuator=told["actuator"], policy=told["policy"])
         with local_host(RUN, options, output_of=_unheard) as host:
-            driver = Driver(host, kill, folder)
+            driver = Driver(host, kill, folder, is_stubborn=told["stubborn"])
             for job in JOBS:
                 if job != LATE:
                     driver.submit(job)
@@ -172,7 +180,7 @@ def main(text: str) -> int:
         return 0
     try:
         with resumed_host(run, output_of=_unheard) as host:
-            Driver(host, kill, folder)
+            Driver(host, kill, folder, is_stubborn=told["stubborn"])
             host.run(host.all_ended)
     except InvalidSpec as error:
         if run.open_jobs() or "has ended" not in str(error):

@@ -1,10 +1,13 @@
-"""What is killed: a small training with checkpoints. ``FOLDER STEPS STEP_S EXIT_CODE``.
+"""What is killed: a small training with checkpoints. ``FOLDER STEPS STEP_S EXIT_CODE [stubborn]``.
+
+A stubborn one does not end when it is asked to (SIGTERM), as the kernel asks it when its keeper was killed.
 
 It writes every step that it has done into a file of its own, and holds a lock: a second process of the same job leaves a
 mark and ends.
 """
 
 import fcntl
+import signal
 import sys
 import time
 from pathlib import Path
@@ -42,4 +45,6 @@ def main(folder: Path, n_steps: int, step_s: float, code: int) -> int:
 
 
 if __name__ == "__main__":
+    if "stubborn" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))

@@ -20,6 +20,7 @@ from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, o
 from punctual.runtime.sweeping import give_up, sweep
 from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
+from punctual.wire import EXIT_LEFT
 
 A = JobId("train-3f2a")
 
@@ -123,6 +124,16 @@ def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None
     sweep()
     assert steering() == {"a": "interrupted"}
     assert ends_of(run) == []
+
+
+def test_a_job_that_had_made_room_waits_for_who_resumes_its_run() -> None:
+    run = create_run("host")
+    submitted(run, "a")
+    ended_unheard(run, "a", EXIT_LEFT)
+    killed(run)
+    sweep()
+    assert steering() == {"a": "interrupted"}
+    assert run.unheard_end(JobId("a")) is None
 
 
 def test_a_job_that_was_stopped_while_nobody_steered_it_is_not_started_again() -> None:
