@@ -29,7 +29,13 @@ from punctual.runtime.local_host import (
     opened,
     tidying,
 )
-from punctual.runtime.restored_state import record_ended, restored_state, unheard_events, unheard_submissions
+from punctual.runtime.restored_state import (
+    STOPPED_UNSTEERED,
+    record_ended,
+    restored_state,
+    unheard_events,
+    unheard_submissions,
+)
 from punctual.runtime.run_folder import Run
 from punctual.store.sqlite import SqliteJournal
 from punctual.wire import PageError
@@ -99,6 +105,9 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
         for event in (*events, *_capacity_changed(state)):
             host.post(event)
         host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=granted))
+        for job in granted:
+            if run.jobs()[job] == "stopping":
+                host.stop(job, STOPPED_UNSTEERED)
         for submission in submissions:
             host.resubmit(submission)
         yield host

@@ -15,6 +15,9 @@ from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
 from punctual.store.sqlite import SqliteJournal
 
+#: Why a job ends that its user stopped when it had no host.
+STOPPED_UNSTEERED = "by the user, when nobody steered it"
+
 
 def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message."""
@@ -72,7 +75,7 @@ def unheard_events(state: HostState, last_at: float, kept: Container[JobId] = ()
             continue
         event = end_event(job, words, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
-            event = replace(event, cause=stopped_by("the user, while nobody steered it"), retryable=False)
+            event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
         yield event
 
 

@@ -1,12 +1,13 @@
 """What hosts that were killed have left: the ends of jobs that nobody heard of, and files that nobody needs."""
 
 from contextlib import suppress
+from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
-from punctual.executors.local.orphans import end_orphans, end_processes_of
+from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
 from punctual.runtime.restored_state import record_ended, restored_state, unheard_events
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders
@@ -19,10 +20,22 @@ def sweep() -> None:
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
             continue
-        end_processes_of(*(run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)))
+        _end_unkept(run)
         note_ends(run)
         if not run.kept_jobs() and not run.open_jobs():
             run.remove_live_places()
+
+
+def _end_unkept(run: Run) -> None:
+    """End what runs on of jobs whose keeper and guard were killed."""
+    if processes_of(*_unkept(run)):
+        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+            end_processes_of(*_unkept(run))
+
+
+def _unkept(run: Run) -> list[Path]:
+    """Where the keepers of those open jobs were that nobody looks after."""
+    return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
 
 
 def note_ends(run: Run) -> None:
@@ -48,7 +61,7 @@ def give_up(run: Run, jobs: list[JobId], cause: str) -> None:
     with SqliteJournal(run.journal) as journal:
         at = _last_at(journal)
         journal.append([JobFailed(at=at, job=job, cause=cause) for job in jobs])
-    end_processes_of(*map(run.takeover_socket, jobs))
+        end_processes_of(*map(run.takeover_socket, jobs))
     for job in jobs:
         run.record_end(job, "failed")
 
