@@ -220,7 +220,8 @@ class Place:
         is_node_lost = (self.folder / "node-lost").exists()
         if n_starts > 1 + self.n_taken[job] + is_node_lost:
             yield f"started {n_starts} times, {self.n_taken[job]} of its processes were killed"
-        if lines.count("end") > 1 + (is_node_lost and not has_finished):
+        # A process that was killed when it had done its work is started again, and finds nothing to do.
+        if lines.count("end") > 1 + self.n_taken[job] + (is_node_lost and not has_finished):
             yield "done twice"
         next_step = 0
         for line in lines:

@@ -162,7 +162,7 @@ def main(text: str) -> int:
     KillingJournal.kill = kill
     composed.SqliteJournal = restore.SqliteJournal = KillingJournal  # type: ignore[misc]
     folder, run = Path(told["folder"]), run_named(RUN)
-    if told["kind"] == GrantFailed.__name__:
+    if told["kind"] == GrantFailed.__name__ and not told["resumes"]:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]
     if not told["resumes"]:
         options = HostOptions(actuator=told["actuator"], policy=told["policy"])

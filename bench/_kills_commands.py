@@ -16,6 +16,7 @@ from resize import children
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
+from punctual.executors.local.page_files import pages_of
 from punctual.runtime.control_client import move_deadline
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import HOME_VARIABLE
@@ -133,11 +134,11 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
 
 def _page_of(terminal: Terminal) -> Page:
     """The job's page, once it has done some steps."""
-    pattern, give_up_at = f"{terminal.process.pid}-kills-*.page", time.monotonic() + 120
-    while not (found := [*Path("/dev/shm").glob(pattern), *terminal.run.runtime_dir.glob(pattern)]):
+    runtime_dir, give_up_at = terminal.run.runtime_dir, time.monotonic() + 120
+    while not (pages := [*pages_of(runtime_dir), *runtime_dir.glob("*.page")]):
         assert time.monotonic() < give_up_at, "the training has not begun"
         time.sleep(0.1)
-    page = Page.open(str(found[0]))
+    page = Page.open(str(pages[0]))
     while page.progress().n_steps < 5:
         assert time.monotonic() < give_up_at, "the training has done no step"
         time.sleep(0.1)
