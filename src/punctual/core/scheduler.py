@@ -12,7 +12,8 @@ Four rules hold here, each for a failure that was seen without it.
    job its controller or its model, and no other job anything.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from math import inf
 from typing import Any
@@ -55,7 +56,7 @@ from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source, told_of_failure
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.reconciling import Reconciler
-from punctual.core.resources import NOTHING, total
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.retry import fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
@@ -114,6 +115,8 @@ class Scheduler:
         self._planned = Bookings()
         self._devices: dict[NodeId, str] = {}
         self._capacity = NOTHING
+        #: How many nodes there are of each capacity.
+        self._node_sizes: Mapping[Resources, int] = {}
         self._cache = SnapshotCache(self._planned, self._show)
         self._outbox = Outbox()
         self._reconciler = Reconciler(self._ledger, self._cache, self._periods, self._outbox)
@@ -212,7 +215,7 @@ class Scheduler:
         self._ledger.load(state["ledger"])
         self._planned.load(state["planned"])
         self._devices = dict(state["devices"])
-        self._capacity = total(self._ledger.nodes.values())
+        self._count_capacity()
         self._cache.load(state["snapshots"])
         self._planning = Planning(**state["planning"])
         self._carry = state["carry"]
@@ -431,9 +434,13 @@ class Scheduler:
     def _capacity_changed(self) -> None:
         capacities = self._ledger.nodes
         self._cache.set_nodes(Node(node, capacities[node], self._devices[node]) for node in capacities)
-        self._capacity = total(capacities.values())
+        self._count_capacity()
         self._planning.stale_revision = self._planning.revision
         self._planning.is_due = True
+
+    def _count_capacity(self) -> None:
+        self._node_sizes = Counter(self._ledger.nodes.values())
+        self._capacity = total(self._ledger.nodes.values())
 
     def _spec_changed(self, event: SpecChanged) -> None:
         job = self._active.get(event.spec.id)
@@ -570,9 +577,8 @@ class Scheduler:
 
     def _next_demand(self, job: ScheduledJob, at: float) -> Demand:
         idle_s = self._periods.idle_tick_s
-        ceiling = steering.ceiling_of(job.spec, self._ledger.nodes.values())
         try:
-            return steering.next_demand(job, at, idle_s, ceiling)
+            return steering.next_demand(job, at, idle_s, self._node_sizes)
         except Exception as error:  # noqa: BLE001 -- rule 4
             self._quarantine(job, at, ("controller-failed", error))
             return steering.at_ceiling(job, idle_s)

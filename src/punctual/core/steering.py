@@ -1,6 +1,6 @@
 """From what is known of a job to its demand: the reading that its controller gets, and the check of what it answers."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from math import hypot
 from typing import Any
@@ -23,15 +23,15 @@ _LANDED = Reason("landed", "all declared work is done: the process may leave at 
 _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
 
 
-def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, ceiling: Resources) -> Demand:
+def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Mapping[Resources, int]) -> Demand:
     """What the job is to want from `at` on; its controller is asked where there is something to steer by.
 
     Parameters
     ----------
     idle_tick_s
         Seconds until the next tick of a job that is not steered.
-    ceiling
-        Most the job could hold, see `ceiling_of`.
+    node_sizes
+        How many nodes there are of each capacity.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, ceiling: Resou
         return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=_LANDED)
     if job.spec.deadline_s is None or job.controller is None:
         return at_ceiling(job, idle_tick_s)
-    reading = _reading(job, at, job.spec.deadline_s, ceiling)
+    reading = _reading(job, at, job.spec.deadline_s, ceiling_of(job.spec, node_sizes))
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
     demand = _checked(demand, job.spec)
     if demand.work is None and job.spec.worker is None:
@@ -59,14 +59,14 @@ def at_ceiling(job: ScheduledJob, idle_tick_s: float) -> Demand:
     return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=reason)
 
 
-def ceiling_of(spec: JobSpec, capacities: Iterable[Resources]) -> Resources:
-    """Most that a job can hold on nodes of these capacities: only workers may lie on several nodes."""
+def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
+    """Most that a job can hold on so many nodes of each capacity: only workers may lie on several nodes."""
     worker = spec.worker
     if worker is not None and spec.server is None:
-        n_workers = sum(capacity.n_times(worker) for capacity in capacities)
+        n_workers = sum(n_nodes * capacity.n_times(worker) for capacity, n_nodes in node_sizes.items())
         return spec.ceiling.at_most(worker * n_workers).at_least(spec.floor)
     largest = NOTHING
-    for capacity in capacities:
+    for capacity in node_sizes:
         largest = largest.at_least(capacity)
     return spec.ceiling.at_most(largest).at_least(spec.floor)
 
