@@ -1,6 +1,6 @@
 """One simulation in a process of its own: `python _simulator_cases.py NAME` prints what it cost and what came out.
 
-Names: ``rigid/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
+Names: ``rigid/POLICY/JOBS/SEED``, ``steered/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
 """
 
 import json
@@ -19,6 +19,8 @@ class Case:
     jobs: Callable[[], Iterable[Any]]
     cluster: str
     policy: str
+    #: What steers each job; None: nothing does, and there are no ticks.
+    controller: str | None = None
 
 
 def rigid(policy: str, n_jobs: str, seed: str) -> Case:
@@ -31,6 +33,16 @@ def elastic(policy: str, n_jobs: str, seed: str) -> Case:
     from punctual.sim.workload import Elastic
 
     return Case(lambda: _generated(int(n_jobs), int(seed), Elastic()), "64x8", policy)
+
+
+def steered(policy: str, n_jobs: str, seed: str) -> Case:
+    """Jobs on shares of cores with deadlines, each under the controller of a live host."""
+    from punctual.sim.workload import CoreShares, sim_jobs
+    from punctual.traces.deadlines import UniformSlack
+
+    rule, slack, controller = CoreShares(most_factor=2.0), UniformSlack(low=1.5, high=3.0), "remaining-cost"
+    traced = [slack.apply(job, int(seed)) for job in _traced(int(n_jobs), int(seed))]
+    return Case(lambda: sim_jobs(traced, rule, seed=int(seed), controller=controller), "64x8", policy, controller)
 
 
 def philly(policy: str) -> Case:
@@ -49,15 +61,20 @@ def published(index: str) -> Case:
 
 
 FAMILIES: dict[str, Callable[..., Case]] = {
-    "rigid": rigid, "elastic": elastic, "philly": philly, "published": published,
+    "rigid": rigid, "elastic": elastic, "steered": steered, "philly": philly, "published": published,
 }  # fmt: skip
 
 
 def _generated(n_jobs: int, seed: int, rule: Any) -> Iterable[Any]:
     from punctual.sim.workload import sim_jobs
+
+    return sim_jobs(_traced(n_jobs, seed), rule, seed=seed)
+
+
+def _traced(n_jobs: int, seed: int) -> Iterable[Any]:
     from punctual.traces.generators.poisson import Poisson
 
-    return sim_jobs(Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed), rule, seed=seed)
+    return Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed)
 
 
 def run(case: Case) -> dict[str, float | None]:
@@ -72,10 +89,12 @@ def run(case: Case) -> dict[str, float | None]:
 
     groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(case.cluster), strict=False)
     record = ClusterRecord()
+    controllers = {} if case.controller is None else {case.controller: registry.load("controllers", case.controller)()}
     models = {"tabulated": registry.load("models", "tabulated")()}
     policy = registry.load("policies", case.policy)()
     with rare_collections():  # as in a study
-        Simulation(case.jobs(), nodes_of(groups), policy, models=models, listeners=(record.add,)).run()
+        jobs, nodes, listeners = case.jobs(), nodes_of(groups), (record.add,)
+        Simulation(jobs, nodes, policy, controllers=controllers, models=models, listeners=listeners).run()
         row = record.summary().row()
     shown = ("n_jobs", "n_finished", "n_deadlines_met", "jct_mean_s", "makespan_s", "granted_device_frac", "n_rounds")
     return {name: row[name] for name in shown}

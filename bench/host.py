@@ -1,0 +1,218 @@
+"""What a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant, simulations.
+
+*Live.* A host with fifty jobs runs in a process of its own, and beside it, at the same time, one with a single job. The jobs
+compute for 2 ms in each fifth of a second and have hours left. CPU time is that of all threads of the host's process, from the
+kernel's clock of that process; keepers and jobs are processes of their own and are counted by themselves.
+
+*From a report to a grant.* The deadline of each job is moved, one job after another, so that its demand changes. The time counts
+from the tick, before the executor reads the job's page and usage, to the instant at which the executor has the new quota
+written and read back: reading, the controller's decision, the plan, the journal's transactions and the quota are in it. What
+is not: the time until the job is looked at at all, which is up to a tick (2 s where hours are left, 0.5 s in the last minutes)
+where nobody moves a deadline. The same from the moved deadline on is beside it.
+
+*Journal and start.* Messages of simulated jobs whose costs keep changing go through the journal and its upkeep in virtual time,
+see `_host_journals.py`. The size is that of all files of the journal while it is open. A start is measured in a fresh process,
+imports included, behind a host that was killed just before its next snapshot, with fifty jobs at two ticks a second; the time
+of a fixed loop of Python in the same process tells how fast the machine was.
+
+*Simulations.* The same simulations with the code of another checkout (`--before`) and with this one, in turns.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import _host_journals
+import _host_live_runs
+from _common import RESULTS, commit, parser, print_table, write_results
+from _deadline_tables import Target
+from _host_simulations import compared, ratio_of
+from simulator import got, limit, table, verdict
+
+N_JOBS = 50
+CORES_LIMIT, MEMORY_LIMIT_MB, GRANT_LIMIT_MS = 0.03, 150.0, 50.0
+#: Reports per job and second of many jobs against those of one.
+REPORTS_LEAST = 0.97
+JOURNAL_LIMIT_MB, START_LIMIT_S, SIMULATION_LIMIT = 5.0, 2.0, 1.03
+
+#: The rows of a table, and what is in the file of results.
+Rows = list[list[str]]
+Results = dict[str, Any]
+PERCENT, MEGABYTES, MILLISECONDS, SECONDS = "{:.2%}".format, "{:.1f} MB".format, "{:.1f} ms".format, "{:.2f} s".format
+TIMES = "{:.3f}x".format
+
+
+class Report:
+    """What is found, section by section."""
+
+    def __init__(self) -> None:
+        self.targets: list[Target] = []
+        self.tables: list[tuple[str, list[str], Rows]] = []
+        self.results: Results = {}
+
+    def add(self, name: str, heads: list[str], rows: Rows, results: object, targets: list[Target]) -> None:
+        self.tables.append((name, heads, rows))
+        self.results[name] = results
+        self.targets += targets
+        print(name)
+        print_table(heads, rows)
+        print(flush=True)
+
+    def markdown(self) -> str:
+        rows = [[target.text, limit(target), got(target), verdict(target)] for target in self.targets]
+        lines = table(["figure", "target", "measured", ""], rows)
+        for name, heads, cells in self.tables:
+            lines += ["", f"## {name}", "", *table(heads, cells)]
+        load = os.getloadavg()[2]
+        return "\n".join([*lines, "", f"Measured at revision {commit()}; the load of the machine was {load:.1f}.", ""])
+
+
+def live(report: Report, options: Namespace, folder: Path) -> None:
+    window_s = 8.0 if options.quick else 60.0
+    runs = _host_live_runs.measure(N_JOBS, folder, window_s, quick=options.quick, profile=options.profile)
+    many, single = runs
+    heads = ["processes", "number", "CPU, of one core", "resident, MB"]
+    rows = []
+    for run in runs:
+        for kind, usage in run.usage.items():
+            label = f"{kind}, {run.n_jobs} job{'s' * (run.n_jobs > 1)}"
+            rows.append([label, str(usage.n_processes), PERCENT(usage.cores), f"{usage.rss_mb:.1f}"])
+    if many.last_minutes_cores is not None:
+        rows.append([f"host, {N_JOBS} jobs in their last minutes", "1", PERCENT(many.last_minutes_cores), "–"])
+    name = f"A host with live jobs, under {many.actuator}, over {many.window_s:.0f} s"
+    reports = many.reports_per_job_s / single.reports_per_job_s if single.n_reports else None
+    targets = [
+        Target(f"CPU time of a host with {N_JOBS} jobs that run, of one core", CORES_LIMIT, many.usage["host"].cores, PERCENT),
+        Target("its memory", MEMORY_LIMIT_MB, many.usage["host"].rss_mb, MEGABYTES),
+        Target(
+            f"reports per job and second, {N_JOBS} jobs over one job", REPORTS_LEAST, reports, TIMES, at_least=True
+        ),
+    ]  # fmt: skip
+    report.add(name, heads, rows, [asdict(run) for run in runs], targets)
+    _grants(report, many)
+
+
+def _grants(report: Report, run: _host_live_runs.LiveRun) -> None:
+    rows = []
+    for label, values in (("the report it rests on", run.report_s), ("the moved deadline", run.change_s)):
+        in_order = sorted(1e3 * value for value in values)
+        shown = [in_order[0], in_order[len(in_order) // 2], in_order[int(0.95 * len(in_order))], in_order[-1]]
+        rows.append([label, str(len(in_order)), *(f"{value:.1f}" for value in shown)])
+    heads = ["to a changed grant from", "changes", "least, ms", "median", "95 %", "most"]
+    median_ms = _host_live_runs.median_ms(run.report_s)
+    target = Target("from a report to a changed quota, median", GRANT_LIMIT_MS, median_ms, MILLISECONDS)
+    report.add("From a report to a grant", heads, rows, {"report_s": run.report_s, "change_s": run.change_s}, [target])
+
+
+def journal(report: Report, options: Namespace, folder: Path) -> None:
+    days = [_host_journals.day(folder, drift_s, 4.0 if options.quick else 24.0) for drift_s in (300.0, 60.0)]
+    heads = [
+        "its cost of a step changes every",
+        "hours",
+        "messages",
+        "reports",
+        "grants changed",
+        "MB then",
+        "MB a day",
+    ]
+    rows = [
+        [
+            f"{day.drift_s:.0f} s", f"{day.hours:.0f}", f"{day.n_messages:,}", f"{day.n_reports:,}", f"{day.n_grants:,}",
+            f"{day.mb:.2f}", f"{day.mb_day:.2f}",
+        ]
+        for day in days
+    ]  # fmt: skip
+    target = Target("journal of a job that just runs, a day", JOURNAL_LIMIT_MB, days[0].mb_day, MEGABYTES)
+    report.add(
+        "The journal of one job with a day to its deadline", heads, rows, [asdict(day) for day in days], [target]
+    )
+
+
+def start(report: Report, options: Namespace, folder: Path) -> None:
+    n_messages = 20_000 if options.quick else 1_000_000
+    starts = _host_journals.starts(folder, N_JOBS, n_messages, 3 if options.quick else 9)
+    heads = [
+        "start",
+        "jobs",
+        "messages",
+        "read again",
+        "imports, s",
+        "restoring, s",
+        "together, s",
+        "reference loop, s",
+    ]
+    rows = [
+        [
+            label, str(found.n_jobs), f"{found.n_messages:,}", f"{found.n_read:,}", f"{found.import_s:.2f}",
+            f"{found.restore_s:.2f}", f"{found.total_s:.2f}", f"{found.loop_s:.2f}",
+        ]
+        for label, found in (("best", starts[0]), ("median", starts[len(starts) // 2]), ("worst", starts[-1]))
+    ]  # fmt: skip
+    median_s = starts[len(starts) // 2].total_s
+    target = Target(f"start behind {starts[0].n_messages:,} messages, median", START_LIMIT_S, median_s, SECONDS)
+    report.add("A start behind many messages", heads, rows, [asdict(found) for found in starts], [target])
+
+
+def simulations(report: Report, options: Namespace, _: Path) -> None:
+    if options.before is None:
+        return
+    sizes, n_seeds, n_rounds = ((1500, 200, 1), 1, 3) if options.quick else ((5000, 1000, 4), 3, 7)
+    names = [
+        f"{family}/{n}"
+        for family, n in zip(("rigid/fifo", "elastic/greedy", "steered/proportional"), sizes, strict=True)
+    ]
+    rows_found = compared(options.before, [f"{name}/{seed}" for name in names for seed in range(n_seeds)], n_rounds)
+    heads = ["simulation", "CPU s before", "CPU s now", "ratio", "the same came out"]
+    rows = [
+        [row.case, f"{row.before_s:.3f}", f"{row.after_s:.3f}", TIMES(row.ratio), "yes" if row.is_same else "no"]
+        for row in rows_found
+    ]
+    targets = []
+    for name in names:
+        of_name = [row for row in rows_found if row.case.startswith(name)]
+        spread = f"{min(row.ratio for row in of_name):.2f} to {max(row.ratio for row in of_name):.2f}"
+        text = f"CPU time of simulations, now over before, {name.split('/')[0]} ({spread})"
+        targets.append(Target(text, SIMULATION_LIMIT, ratio_of(of_name), TIMES))
+    report.add("Simulations before and now", heads, rows, [asdict(row) for row in rows_found], targets)
+
+
+SECTIONS: tuple[Callable[[Report, Namespace, Path], None], ...] = (live, journal, start, simulations)
+
+
+def main() -> int:
+    options = _options()
+    report = Report()
+    for section in SECTIONS:
+        begun_at = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
+            section(report, options, Path(folder))
+        report.results[f"{section.__name__}, s"] = time.monotonic() - begun_at
+    name = "host-quick" if options.quick else "host"
+    write_results(name, {"commit": commit(), "load": os.getloadavg(), **report.results})
+    if not options.quick:
+        (RESULTS / "host.md").write_text(report.markdown(), encoding="utf-8")
+    for target in report.targets:
+        if target.reached is not True:
+            print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
+    key, n_reached = report.targets[0], sum(target.reached is True for target in report.targets)
+    print(f"{n_reached} of {len(report.targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})")
+    return int(n_reached < len(report.targets))
+
+
+def _options() -> Namespace:
+    made = parser("What a host costs.")
+    made.add_argument(
+        "--before", type=Path, help="checkout of an earlier revision, whose simulations are run in turns with ours"
+    )
+    made.add_argument("--profile", type=Path, help="where a profile of the host's thread is written; makes it dearer")
+    return made.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
