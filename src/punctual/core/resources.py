@@ -101,10 +101,13 @@ def total(amounts: Iterable[Resources]) -> Resources:
     """The sum of `amounts`."""
     rest = iter(amounts)
     first = next(rest, NOTHING)
-    cores, gpus, memory_bytes, alone = first.cores, first.gpus, first.memory_bytes, True
+    second = next(rest, None)
+    if second is None:  # most allocations lie on one node
+        return first
+    cores, gpus = first.cores + second.cores, first.gpus + second.gpus
+    memory_bytes = first.memory_bytes + second.memory_bytes
     for amount in rest:
         cores += amount.cores
         gpus += amount.gpus
         memory_bytes += amount.memory_bytes
-        alone = False
-    return first if alone else Resources(cores, gpus, memory_bytes)  # most allocations lie on one node
+    return Resources(cores, gpus, memory_bytes)

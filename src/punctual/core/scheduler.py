@@ -150,7 +150,8 @@ class Scheduler:
         if job is not None:
             job.tell(event)
         self._folds[type(event)](event)
-        self._request_plan(event.at)
+        if self._planning.is_due:
+            self._request_plan(event.at)
         self._reconciler.reconcile(event.at)
         return self._outbox.take()
 
@@ -432,8 +433,7 @@ class Scheduler:
         self._capacity_changed()
 
     def _capacity_changed(self) -> None:
-        capacities = self._ledger.nodes
-        self._cache.set_nodes(Node(node, capacities[node], self._devices[node]) for node in capacities)
+        self._cache.set_nodes(Node(node, size, self._devices[node]) for node, size in self._ledger.nodes.items())
         self._count_capacity()
         self._planning.stale_revision = self._planning.revision
         self._planning.is_due = True

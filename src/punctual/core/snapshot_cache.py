@@ -72,8 +72,9 @@ class SnapshotCache:
         for job in self._changed:
             self._show(self._view(job))
         self._changed.clear()
-        for node in self._changed_nodes & self._free.keys():
-            self._free[node] = self._capacity[node] - self._planned.total_on(node)
+        for node in self._changed_nodes:
+            if node in self._free:
+                self._free[node] = self._capacity[node] - self._planned.total_on(node)
         self._changed_nodes.clear()
         return Snapshot(
             at=at,

@@ -36,9 +36,8 @@ class Story:
 
     def __init__(self) -> None:
         self._messages: deque[object] = deque(maxlen=STORY_LENGTH)
-
-    def add(self, message: object) -> None:
-        self._messages.append(message)
+        #: Adds a message.
+        self.add = self._messages.append
 
     def messages(self) -> tuple[object, ...]:
         return tuple(self._messages)
