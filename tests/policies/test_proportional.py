@@ -73,7 +73,7 @@ def test_demands_that_fit_are_granted() -> None:
 
 
 def test_demands_that_do_not_fit_are_scaled_by_one_factor() -> None:
-    made = plan([view("a", 3.0, on="n"), view("b", 1.0, on="n")], n=2.0)
+    made = plan([view("a", 3.0, on="n"), view("b", 1.0, on="n")], Proportional(shortage="scale"), n=2.0)
     assert cores(made) == {"a": 1.5, "b": 0.5}
     assert made.reasons[JobId("a")].code == "scaled"
     assert made.reasons[JobId("a")].facts == {"demand_cores": 3.0, "granted_cores": 1.5, "node_cores": 2.0}
@@ -186,7 +186,7 @@ def test_earliest_deadlines_get_their_demand_first() -> None:
 
 
 def test_half_the_time_is_twice_the_share_up_to_the_demand() -> None:
-    policy = Proportional(shortage="deadline-weighted")
+    policy = Proportional()
     far, near = view("far", 4.0, on="n", deadline_s=101.0), view("near", 4.0, on="n", deadline_s=51.0)
     assert cores(plan([far, near], policy, n=3.0)) == pytest.approx({"far": 1.0, "near": 2.0})
     modest = view("near", 1.0, on="n", deadline_s=51.0)
