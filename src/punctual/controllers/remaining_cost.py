@@ -246,12 +246,16 @@ class RemainingCost:
         """What the demand rests on, in core-seconds as granted; None for a job made of workers."""
         if spec.worker is not None:
             return None
-        core_s = outlook.safe_core_s / state.delivery
+        core_s, due_s = (
+            outlook.safe_core_s / state.delivery,
+            outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading),
+        )
         return CoreWork(
             core_s=core_s,
             std_core_s=outlook.risk_frac * core_s,
             usable_cores=min(outlook.usable_cores / min(state.delivery, 1.0), core_bounds(spec, reading)[1]),
-            due_s=outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading),
+            due_s=due_s,
+            slack_s=reading.deadline_s - outlook.wait_s - due_s,
         )
 
     def _reserve_s(self, state: State, reading: Reading) -> float:

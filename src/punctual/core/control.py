@@ -161,12 +161,15 @@ class CoreWork:
     due_s
         When it is to be done with them, seconds since submission: its deadline, less a margin and less the time left
         that no cores make shorter.
+    slack_s
+        How much later would still be in time: the margin.
     """
 
     core_s: float
     std_core_s: float
     usable_cores: float
     due_s: float
+    slack_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,9 @@ class Plan:
         Why each job gets what it gets.
     declines
         Jobs that wait and are turned away for good, with the reason: a deadline that cannot be promised, say.
+    warnings
+        What the users of jobs are to know: that a deadline cannot be promised, say. Each is told as often as a plan
+        says it.
     bound
         No plan has a better objective than this (None: the policy proves nothing).
     objective
@@ -45,6 +48,7 @@ class Plan:
     grants: dict[JobId, Allocation]
     reasons: dict[JobId, Reason] = field(default_factory=dict)
     declines: dict[JobId, Reason] = field(default_factory=dict)
+    warnings: dict[JobId, Reason] = field(default_factory=dict)
     status: PlanStatus = "feasible"
     bound: float | None = None
     objective: float | None = None

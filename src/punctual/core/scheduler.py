@@ -521,6 +521,9 @@ class Scheduler:
             declined = self._active.get(name)
             if declined is not None and declined.status == "queued":
                 self._give_up(declined, at, reason)
+        for name, reason in plan.warnings.items():
+            if name in self._active:
+                self._outbox.warn(at, self._active[name], reason)
         if plan.ask_again_at is not None:
             self._outbox.set_timer(at, "plan", None, max(0.0, plan.ask_again_at - at))
 

@@ -108,6 +108,7 @@ def _work_left(spec: JobSpec, reading: Reading) -> CoreWork | None:
         std_core_s=core_s * hypot(_COST_STD_FRAC, reading.steps_total_std / max(steps - reading.steps_done, 1.0)),
         usable_cores=reading.ceiling.cores,
         due_s=reading.deadline_s * (1.0 - margin_frac),
+        slack_s=reading.deadline_s * margin_frac,
     )
 
 

@@ -108,7 +108,7 @@ def level(jobs: Sequence[CoreJob], timeline: Timeline) -> CorePlan:
     return CorePlan(shares=shares, missing_core_s=missing, free=Timeline(spans.timeline.starts_s, free))
 
 
-def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int = 0) -> Solution:
+def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int = 0, search: bool = True) -> Solution:
     """The jobs of largest weight that can all be done in time.
 
     Parameters
@@ -117,6 +117,8 @@ def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int =
         Cores that are free.
     n_fixed
         The first so many jobs must be among them.
+    search
+        Whether a better choice than the first guess is looked for.
 
     Returns
     -------
@@ -139,8 +141,7 @@ def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int =
     >>> fewest_misses(jobs, Timeline.of(1)).choices.tolist()
     [0, 1, 1]
     """
-    search = _Search(jobs, timeline, n_fixed)
-    return search.run()
+    return _Search(jobs, timeline, n_fixed).run(_N_NODES_MAX if search and len(jobs) <= _N_SEARCHED_MAX else 0)
 
 
 class _Spans:
@@ -199,22 +200,24 @@ class _Search:
     """Which jobs are done in time."""
 
     def __init__(self, jobs: Sequence[CoreJob], timeline: Timeline, n_fixed: int) -> None:
-        self._jobs, self._n_fixed, self._n_nodes = jobs, n_fixed, 0
+        self._jobs, self._n_fixed, self._n_nodes_left = jobs, n_fixed, 0
         self._spans = _Spans(jobs, timeline)
         self._order = self._spans.order
         self._best: list[int] | None = None
         self._best_missed = sum(job.weight for job in jobs) * (1 + 1e-9) + 1e-12
 
-    def run(self) -> Solution:
+    def run(self, n_nodes_max: int) -> Solution:
+        """The best choice that is seen among so many partial ones."""
         total, rooms = sum(job.weight for job in self._jobs), list(self._spans.rooms)
         if not self._fixed_fit(0, rooms):
             return infeasible()
         least_missed = self._least_missed(0, rooms)
         self._guess()
+        self._n_nodes_left = n_nodes_max
         is_proven = self._best_missed <= least_missed * (1 + 1e-12) + 1e-12
-        if not is_proven and len(self._jobs) <= _N_SEARCHED_MAX:
+        if not is_proven and n_nodes_max:
             self._branch(0, rooms, [0] * len(self._jobs), 0.0)
-            is_proven = self._n_nodes < _N_NODES_MAX
+            is_proven = self._n_nodes_left > 0
         value = total - self._best_missed
         bound = value if is_proven else total - least_missed
         return Solution(
@@ -223,7 +226,7 @@ class _Search:
             value=value,
             bound=max(value, bound),
             multipliers=np.empty(0),
-            n_rounds=self._n_nodes,
+            n_rounds=n_nodes_max - self._n_nodes_left,
         )
 
     def _guess(self) -> None:
@@ -253,11 +256,11 @@ class _Search:
             self._best, self._best_missed = list(choices), missed
 
     def _branch(self, i: int, rooms: list[float], choices: list[int], missed: float) -> None:
-        self._n_nodes += 1
+        self._n_nodes_left -= 1
         if i == len(self._order):
             self._keep(choices, missed)
             return
-        if self._n_nodes >= _N_NODES_MAX or missed + self._least_missed(i, rooms) >= self._best_missed - 1e-12:
+        if self._n_nodes_left <= 0 or missed + self._least_missed(i, rooms) >= self._best_missed - 1e-12:
             return
         j, with_job = self._order[i], list(rooms)
         if not self._spans.pour(self._jobs[j], with_job)[1] and self._fixed_fit(i + 1, with_job):

@@ -117,6 +117,16 @@ class Timeline:
         """With `amount` more at all times."""
         return Timeline(self.starts_s, self.free + amount) if amount else self
 
+    def added(self, other: "Timeline") -> "Timeline":
+        """With what is free in `other` beside."""
+        timeline = self.split(other.starts_s)
+        return Timeline(timeline.starts_s, timeline.free + other.split(timeline.starts_s).free)
+
+    def without(self, other: "Timeline") -> "Timeline":
+        """With what `other` says less, but not less than nothing."""
+        timeline = self.split(other.starts_s)
+        return Timeline(timeline.starts_s, np.maximum(timeline.free - other.split(timeline.starts_s).free, 0.0))
+
     def least_share(self, levels: Levels, work: float, until_s: float, *, least: int = 0) -> Share | None:
         """The least share with which the work is done in time; None if there is none.
 

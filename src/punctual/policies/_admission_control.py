@@ -12,7 +12,7 @@ from punctual.core.story import Reason
 from punctual.optim.solution import FloatArray
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._configurations import Pool
+from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._jobs import is_protected, span_text
 from punctual.policies._reservations import ReservationLedger, ReservationRequest
 
@@ -27,6 +27,7 @@ _N_SPANS_MAX = 96
 #: Spans between deadlines are no longer than this share of the whole time.
 _SPAN_FRAC = 1 / 24
 _NOTHING: FloatArray = np.zeros(0)
+_NOBODY: Mapping[Pool, Timeline] = {}
 #: How often promised jobs that find no room are moved to the front.
 _N_ROUNDS = 3
 
@@ -72,6 +73,8 @@ class AdmissionControl:
         What the last round handed on.
     problem
         The candidates, and what there is of each pool.
+    taken
+        What others are to hold of a pool later beyond what they hold now, over time.
     admission, late, offered_frac, risk_sigmas, max_wait_s, prior_s
         Parameters of the policy.
     """
@@ -88,10 +91,11 @@ class AdmissionControl:
         risk_sigmas: float,
         max_wait_s: float,
         prior_s: float,
+        taken: Mapping[Pool, Timeline] = _NOBODY,
     ) -> None:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
-        self._max_wait_s, self._prior_s = max_wait_s, prior_s
+        self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
         #: Until when promised jobs are to be done.
         self._promised = {JobId(id): until_at for id, until_at in amounts_in(carry.get("promised")).items()}
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
@@ -189,11 +193,36 @@ class AdmissionControl:
 
     def _fill(self, order: Sequence[Claim], capacities: Mapping[Pool, int]) -> list[Claim]:
         """Reserve for all in this order; those without room."""
-        timelines = {pool: Timeline.of(n).split(self._ends_s) for pool, n in capacities.items()}
+        timelines = {pool: self._free_of(pool, n).split(self._ends_s) for pool, n in capacities.items()}
         self._ledgers = (
             {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
         )
         return [claim for claim in order if not self._reserve(claim)]
+
+    def _free_of(self, pool: Pool, n: int) -> Timeline:
+        taken = self._taken.get(pool)
+        return Timeline.of(n) if taken is None else Timeline.of(n).without(taken)
+
+    def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
+        """By kind of node, from when on promised jobs are to hold how many cores beyond what all jobs hold now.
+
+        Parameters
+        ----------
+        held
+            What each job of workers holds: of which pool, and how much.
+        """
+        growth: dict[str, list[list[float]]] = {}
+        for (kind, uses_gpus), ledger in self._ledgers.items():
+            if uses_gpus or not ledger.shares:
+                continue
+            now = sum(amount for pool, amount in held.values() if pool == (kind, uses_gpus))
+            amounts = np.zeros(len(self._ends_s))
+            for share in ledger.shares:
+                amounts[: len(share.amounts)] += share.amounts
+            more = np.maximum(amounts - now, 0.0) / PARTS_PER_CORE
+            starts_at = [self._at, *(self._at + end_s for end_s in self._ends_s)]
+            growth[kind] = [[at, float(cores)] for at, cores in zip(starts_at, [*more, 0.0], strict=True)]
+        return growth
 
     def _reserve(self, claim: Claim) -> bool:
         """Reserve for one job; False if there is no room beside the others in any of its pools."""

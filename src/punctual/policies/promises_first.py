@@ -18,10 +18,11 @@ from punctual.policies._admission_control import AdmissionControl, amounts_in
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import ChoiceTable, Pool
-from punctual.policies._jobs import is_protected, n_workers, seconds_for, span_text
+from punctual.policies._core_shares import CoreShares, CoreSharesOptions
+from punctual.policies._jobs import is_protected, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._repair import prepare
+from punctual.policies._repair import repair, start_rigid
 
 #: What becomes of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.
@@ -97,6 +98,9 @@ class PromisesFirst(PolicyBase):
         waiting, before others are promised anything. 0: no such promises.
     prior_s
         Device-seconds expected of a job that does not say how long it is, at first.
+    background_frac
+        Share of a node's cores that jobs on shares of cores are promised nothing of, as long as there are such jobs
+        without a deadline: these have it at least.
 
     Raises
     ------
@@ -132,6 +136,7 @@ class PromisesFirst(PolicyBase):
     new_job_bonus_frac: float = 1.0
     max_wait_s: float = 14_400.0
     prior_s: float = 600.0
+    background_frac: float = 0.05
 
     def __post_init__(self) -> None:
         self._check_choice("admission", "best-effort", "decline", "none")
@@ -139,6 +144,9 @@ class PromisesFirst(PolicyBase):
         if self.promised_frac is not None and not 0 <= self.promised_frac <= 1:
             must = "`promised_frac` must be from 0 to 1"
             raise self._wrong(must, repr(self.promised_frac), "Give a share of the devices, as 0.4.")
+        if not 0 <= self.background_frac < 1:
+            must = "`background_frac` must be from 0 to below 1"
+            raise self._wrong(must, repr(self.background_frac), "Give a share of the cores, as 0.05.")
         for name, unit in _UNITS.items():
             self._check_not_negative(name, unit)
 
@@ -248,7 +256,15 @@ class _Round:
 
     def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
-        self._problem = AllocationProblem.of(builder, prepare(builder))
+        waiting = self._waiting()
+        start_rigid(builder, (view for view in waiting if view.spec.controller is None))
+        options = CoreSharesOptions(
+            promises=policy.admission != "none",
+            risk_sigmas=policy.risk_sigmas,
+            background_frac=policy.background_frac,
+        )
+        self._cores = CoreShares(builder, waiting, options)
+        self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
         self._admission = AdmissionControl(
@@ -261,9 +277,15 @@ class _Round:
             risk_sigmas=policy.risk_sigmas,
             max_wait_s=policy.max_wait_s,
             prior_s=policy.prior_s,
+            taken=self._cores.growth() if self._candidates else {},
         )
         #: Of a unit of each pool, in the last round.
         self._prices = {str(pool): price for pool, price in amounts_in(carry.get("prices")).items()}
+
+    def _waiting(self) -> Sequence[JobView]:
+        """The jobs that hold nothing, in order of submission, once what cannot go on is repaired."""
+        idle, waiting = repair(self._builder), self._builder.snapshot.waiting
+        return tuple(sorted((*waiting, *idle), key=seniority)) if idle else waiting
 
     def plan(self) -> Plan:
         """Promises, then the knapsack, then nodes."""
@@ -391,11 +413,15 @@ class _Round:
 
     def _finished(self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
         present = {view.spec.id for view in (*self._builder.snapshot.holding, *self._builder.snapshot.waiting)}
-        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(solution))
-        next_s = _LOOK_S if n_paused else self._admission.needed_at(held)
+        cores = {**self._cores.handed_on(), "workers": self._admission.growth(held)}
+        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(solution), cores=cores)
+        changes_s = [_LOOK_S if n_paused else self._admission.needed_at(held), self._cores.changes_in_s()]
+        next_s = min((in_s for in_s in changes_s if in_s is not None), default=None)
+        solution = solution or self._cores.solution
         return replace(
             plan,
             declines=self._admission.declines,
+            warnings=self._cores.warnings,
             bound=solution.bound if solution is not None else None,
             objective=solution.value if solution is not None else None,
             ask_again_at=None if next_s is None else self._at + max(next_s, _LOOK_S),

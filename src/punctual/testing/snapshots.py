@@ -7,6 +7,7 @@ from math import inf
 from hypothesis import strategies as st
 
 from punctual.core.cluster import Node, Snapshot
+from punctual.core.control import CoreWork
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.resources import NOTHING, Resources, total
@@ -22,6 +23,14 @@ _WORKERS = st.builds(
 ).filter(lambda worker: worker.gpus > 0 or worker.cores > 0)  # fmt: skip
 _ROOMS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([8 * _GIB, 64 * _GIB, 0]))
 _KINDS = ("K80", "V100")
+_WORK = st.none() | st.builds(
+    CoreWork,
+    core_s=st.sampled_from([0.0, 1.0, 20.0, 300.0]),
+    std_core_s=st.sampled_from([0.0, 5.0]),
+    usable_cores=st.sampled_from([0.5, 1.0, 8.0]),
+    due_s=st.sampled_from([4.0, 59.0, 1e4]),
+    slack_s=st.sampled_from([0.0, 1.0]),
+)
 _AT = 10.0
 
 
@@ -96,6 +105,7 @@ def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: 
     status, granted = _standing(draw, planned, free, preemptible=spec.preemptible)
     demand = spec.ceiling if spec.controller is None else draw(_AMOUNTS).at_least(spec.floor).at_most(spec.ceiling)
     curve = draw(curves())
+    is_steered = worker is None and spec.controller is not None
     return JobView(
         spec=spec,
         status=status,
@@ -108,6 +118,8 @@ def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: 
         progress_at=draw(st.sampled_from([4.0, _AT])) if granted else 0.0,
         rate_sps=draw(st.sampled_from([0.0, 0.5, 2.0])) if granted else 0.0,
         curve=curve,
+        accrued_at=draw(st.sampled_from([4.0, _AT])),
+        work=draw(_WORK) if is_steered else None,
     )
 
 

@@ -1,0 +1,323 @@
+"""Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, level
+from punctual.optim.solution import Solution
+from punctual.optim.timeline import Share, Timeline
+from punctual.optim.water_filling import fill
+from punctual.policies._jobs import span_text
+
+#: A promise is given up when the deadline would be missed by more than this share of it.
+_LATE_FRAC = 0.01
+#: Work that is due is taken to be due in so many seconds.
+_SOON_S = 0.25
+#: For so long after its start a job is expected to tell how much work it has; others of which nothing is known
+#: are like jobs without a deadline.
+_MEASURED_S = 10.0
+
+
+@dataclass(slots=True)
+class Member:
+    """A job that shares the cores of a node.
+
+    Attributes
+    ----------
+    base, wanted
+        What it holds in any case, and what its controller wants.
+    left_core_s, std_core_s, most_cores, due_s, slack_s
+        What is left of its work, the seconds until that is due, and how much later would still be in time; `due_s` is
+        infinite where nothing is known of it, and for a job without a deadline.
+    unmeasured
+        Whether it has a deadline and has run too shortly to know how much work it has.
+    cores
+        What it gets over its base, as far as is decided.
+    """
+
+    view: JobView
+    base: Resources
+    wanted: Resources
+    left_core_s: float
+    std_core_s: float
+    most_cores: float
+    due_s: float
+    slack_s: float
+    unmeasured: bool
+    cores: float = 0.0
+
+    @classmethod
+    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "Member":
+        """The job as it is at instant `at`."""
+        work, left_core_s = view.work, view.core_s_left(at)
+        is_known = work is not None and left_core_s is not None and view.spec.deadline_s is not None
+        running_s = 0.0 if view.started_at is None else at - view.started_at
+        return cls(
+            view=view,
+            base=base,
+            wanted=wanted,
+            left_core_s=left_core_s if is_known and left_core_s is not None else 0.0,
+            std_core_s=work.std_core_s if is_known and work is not None else 0.0,
+            most_cores=max(work.usable_cores - base.cores, 0.0) if is_known and work is not None else 0.0,
+            due_s=view.submitted_at + work.due_s - at if is_known and work is not None else inf,
+            slack_s=work.slack_s if is_known and work is not None else 0.0,
+            unmeasured=view.spec.deadline_s is not None and not is_known and running_s < _MEASURED_S,
+        )
+
+    @property
+    def id(self) -> JobId:
+        return self.view.spec.id
+
+    @property
+    def more_cores(self) -> float:
+        """What its controller wants over what it gets so far."""
+        return max(0.0, self.wanted.cores - self.base.cores - self.cores)
+
+    def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
+        """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
+        due_s = max(self.due_s + late_s, _SOON_S)
+        left_core_s = self.left_core_s + sigmas * self.std_core_s - self.base.cores * due_s
+        return CoreJob(
+            work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
+        )
+
+    def latest_s(self) -> float:
+        """How much later than it is due it may be done before a promise is given up."""
+        return self.slack_s + _LATE_FRAC * (self.view.spec.deadline_s or 0.0)
+
+
+@dataclass(slots=True)
+class CorePromises:
+    """Which of the jobs on a node have a promise, and what each gets now.
+
+    Parameters
+    ----------
+    members
+        In order of submission.
+    cores
+        What there is over time beside the bases of the members.
+    at
+        Seconds since the epoch.
+    promised, planned, refused
+        Jobs with a promise, with the deadline that was promised; jobs without one that were planned for; jobs that were
+        told that they get none.
+    promises
+        Whether anything is promised.
+    risk_sigmas, background_frac
+        Parameters of the policy.
+
+    Attributes
+    ----------
+    kept, likely
+        The members with a promise; those without that are planned for beside them, because they will probably be on
+        time too: without a margin, and if their work is what is expected.
+    shares
+        What each of them is to hold over its base, over time.
+    told
+        What is new to jobs without a promise.
+    solution
+        The choice of promises: its value is the weight of the promised jobs. None: no deadline is known.
+    """
+
+    members: Sequence[Member]
+    cores: Timeline
+    at: float
+    promised: Mapping[JobId, float]
+    planned: set[JobId]
+    refused: set[JobId]
+    promises: bool
+    risk_sigmas: float
+    background_frac: float
+    kept: list[Member] = field(init=False)
+    likely: list[Member] = field(init=False)
+    shares: list[Share] = field(init=False, default_factory=list)
+    told: dict[JobId, Reason] = field(init=False, default_factory=dict)
+    solution: Solution | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        dated = [member for member in self.members if member.due_s < inf]
+        had = [member for member in dated if self._has_promise(member)]
+        self.kept = self._still_kept(had)
+        lost = {member.id for member in had} - {member.id for member in self.kept}
+        hopeful = [member for member in dated if member not in had and self._is_possible(member)]
+        self._promise(hopeful)
+        kept = {member.id for member in self.kept}
+        self.likely = self._likely([member for member in dated if member.id not in kept])
+        waits = self._is_measuring()
+        for member in dated:
+            if member.id in kept:
+                self.refused.discard(member.id)
+            elif not (waits and member in hopeful):
+                self._refuse(member, is_lost=member.id in lost)
+
+    def share(self, spare_cores: float = 0.0) -> None:
+        """Decide what each member gets now.
+
+        Parameters
+        ----------
+        spare_cores
+            What only promised jobs may have, because other jobs wait for it.
+        """
+        free = float(self.cores.free[0])
+        self._hold_planned()
+        for member in self._holders():  # a plan that was made with too little room may exceed it
+            member.cores = min(member.cores, free)
+            free -= member.cores
+        holders = {member.id for member in self._holders()}
+        others = [member for member in self.members if member.id not in holders]
+        unmeasured = [member for member in others if member.unmeasured]
+        background = [member for member in others if member.due_s == inf]
+        free -= _raise(background, _weight, min(free, self._background_cores()))
+        free -= _raise(unmeasured, self._urgency, free)
+        for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
+            free -= _raise([member], _weight, free)
+        free = max(0.0, free - spare_cores)
+        free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
+        _raise(background, _weight, free)
+
+    def changes_in_s(self) -> float:
+        """Seconds until the plan gives some job something else; infinite: never."""
+        return min((_changes_in_s(share) for share in self.shares), default=inf)
+
+    # Promises.
+
+    def _has_promise(self, member: Member) -> bool:
+        promised_at, deadline_at = self.promised.get(member.id), member.view.deadline_at
+        is_same = promised_at is not None and deadline_at is not None and abs(promised_at - deadline_at) < 1e-6
+        return is_same and member.due_s + member.latest_s() > 0
+
+    def _is_possible(self, member: Member) -> bool:
+        """Whether its deadline could be promised if it had the node alone."""
+        job = member.job(self.risk_sigmas)
+        return self.promises and member.due_s > 0 and level([job], self.cores).fits
+
+    def _still_kept(self, members: Sequence[Member]) -> list[Member]:
+        """Those whose promises can be kept in the best case, or as many as can."""
+        jobs = [member.job(-self.risk_sigmas, member.latest_s()) for member in members]
+        if level(jobs, self.cores).fits:
+            return list(members)
+        return _chosen(members, fewest_misses(jobs, self.cores))
+
+    def _promise(self, hopeful: Sequence[Member]) -> None:
+        """Promise as many more as there is room for; those that exclude each other wait for what is not measured yet."""
+        offered = self.cores.less(self._background_cores())
+        candidates = [*self.kept, *hopeful]
+        if not candidates:
+            return
+        jobs = [member.job(self.risk_sigmas if i >= len(self.kept) else 0.0) for i, member in enumerate(candidates)]
+        if level(jobs, offered).fits:
+            self.solution = _all_of(jobs)
+        elif hopeful and not self._is_measuring():
+            searched = any(member.id not in self.refused for member in hopeful)
+            self.solution = fewest_misses(jobs, offered, n_fixed=len(self.kept), search=searched)
+        if self.solution is not None and self.solution.status != "infeasible":
+            self.kept = _chosen(candidates, self.solution)
+
+    def _likely(self, members: Sequence[Member]) -> list[Member]:
+        """Those for which there is room beside the promised ones; those that were planned for before come first."""
+        possible = [member for member in members if level([member.job(late_s=member.slack_s)], self.cores).fits]
+        if not possible or not self.promises:
+            return []
+        before = [member for member in possible if member.id in self.planned]
+        after = [member for member in possible if member.id not in self.planned]
+        offered = self.cores.less(self._background_cores())
+        kept = [member.job() for member in self.kept]
+        jobs = kept + [member.job(late_s=member.slack_s) for member in (*before, *after)]
+        for n_fixed in dict.fromkeys((len(kept) + len(before), len(kept))):
+            solution = fewest_misses(jobs, offered, n_fixed=n_fixed, search=False)
+            if solution.status != "infeasible":
+                return _chosen([*self.kept, *before, *after], solution)[len(kept) :]
+        return []
+
+    def _holders(self) -> list[Member]:
+        """Those that are planned for."""
+        return [*self.kept, *self.likely]
+
+    def _is_measuring(self) -> bool:
+        return any(member.unmeasured for member in self.members)
+
+    def _refuse(self, member: Member, *, is_lost: bool) -> None:
+        if not self.promises or (member.id in self.refused and not is_lost):
+            return
+        self.refused.add(member.id)
+        facts = {"left_core_s": member.left_core_s, "due_s": member.due_s}
+        if is_lost:
+            text = "its promised deadline cannot be kept any more: the work costs more, or there are fewer cores"
+            self.told[member.id] = Reason("promise-lost", text, facts)
+            return
+        what = f"{member.left_core_s:.3g} core-s in {span_text(max(0.0, member.due_s))}"
+        alone = "" if self._is_possible(member) else ", not even alone"
+        text = f"its deadline cannot be promised: {what} do not fit{alone or ' beside what is promised'}"
+        self.told[member.id] = Reason("not-promised", f"{text}; it runs with what is left", facts)
+
+    # Amounts.
+
+    def _background_cores(self) -> float:
+        """What is not promised, as long as there are jobs that nothing can be promised."""
+        has_others = any(member.due_s == inf for member in self.members)
+        return self.background_frac * float(self.cores.free[0]) if has_others else 0.0
+
+    def _hold_planned(self) -> None:
+        """Give those that are planned for what they demand if that fits at all times; otherwise what the plan says."""
+        background, holders = self._background_cores(), self._holders()
+        steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, _SOON_S)) for member in holders]
+        last_s = max((share.end_s for share in steady), default=0.0)
+        room = min((float(free) for start, free in self._spans() if start < last_s), default=0.0)
+        if sum(share.now for share in steady) <= room - background + 1e-9:
+            self.shares = steady
+        else:
+            self.shares = list(self._plan(background).shares)
+        for member, share in zip(holders, self.shares, strict=True):
+            member.cores = share.now
+
+    def _spans(self) -> Iterable[tuple[float, float]]:
+        return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
+
+    def _plan(self, background: float) -> CorePlan:
+        jobs = [member.job() for member in self.kept]
+        jobs += [member.job(late_s=member.slack_s) for member in self.likely]
+        plan = level(jobs, self.cores.less(background))
+        return plan if plan.fits or not background else level(jobs, self.cores)
+
+    def _urgency(self, member: Member) -> float:
+        deadline_at = member.view.deadline_at
+        return member.view.spec.weight / max(1.0, inf if deadline_at is None else deadline_at - self.at)
+
+
+def _weight(member: Member) -> float:
+    return member.view.spec.weight
+
+
+def _raise(members: Sequence[Member], weight: Callable[[Member], float], cores: float) -> float:
+    """Share so many cores among members that want more, in proportion to their weights; how many they take."""
+    wanting = [member for member in members if member.more_cores > 0]
+    if not wanting or cores <= 0:
+        return 0.0
+    weights, caps = [max(weight(member), 1e-12) for member in wanting], [member.more_cores for member in wanting]
+    amounts = fill(weights, [0.0] * len(wanting), caps, cores)
+    for member, amount in zip(wanting, amounts, strict=True):
+        member.cores += amount
+    return sum(amounts)
+
+
+def _chosen(members: Sequence[Member], solution: Solution) -> list[Member]:
+    return [member for member, is_in in zip(members, solution.choices, strict=True) if is_in]
+
+
+def _all_of(jobs: Sequence[CoreJob]) -> Solution:
+    """All jobs are done in time, which nothing exceeds."""
+    value = sum(job.weight for job in jobs)
+    choices = np.ones(len(jobs), dtype=np.int64)
+    return Solution(status="optimal", choices=choices, value=value, bound=value, multipliers=np.empty(0))
+
+
+def _changes_in_s(share: Share) -> float:
+    later = np.flatnonzero(np.abs(share.amounts - share.amounts[0]) > 1e-3)
+    return float(share.starts_s[later[0]]) if len(later) else inf

@@ -1,0 +1,231 @@
+"""Jobs on shares of cores in a plan: where they lie, what the nodes have for them, and what they get."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.optim.solution import Solution, status_of
+from punctual.optim.timeline import Timeline
+from punctual.policies._configurations import PARTS_PER_CORE, Pool
+from punctual.policies._core_promises import CorePromises, Member
+from punctual.policies._jobs import least, never_fits, same_amount, seniority, starts
+from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._repair import follows_demand
+
+_BASE = Reason("floor", "the job is at its floor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSharesOptions:
+    """Parameters of the policy: whether anything is promised, and `risk_sigmas` and `background_frac`."""
+
+    promises: bool
+    risk_sigmas: float
+    background_frac: float
+
+
+class CoreShares:
+    """Gives the jobs on shares of cores, those that have a controller, what they are to hold now.
+
+    Parameters
+    ----------
+    builder
+        What is changed.
+    waiting
+        The jobs that hold nothing, in order of submission.
+
+    Attributes
+    ----------
+    warnings
+        What is new to jobs without a promise.
+    """
+
+    def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharesOptions) -> None:
+        self._builder, self._at, self._options = builder, builder.snapshot.at, options
+        carry = builder.carry.get("cores")
+        self._carry: Mapping[str, Any] = carry if isinstance(carry, dict) else {}
+        self.warnings: dict[JobId, Reason] = {}
+        self._nodes: dict[NodeId, CorePromises] = {}
+        #: What jobs made of workers that wait need at least, by kind of node.
+        self._awaited_cores: dict[str, float] = {}
+        members = self._members(waiting)
+        if members:
+            self._wait_for_workers(waiting)
+        for node, on_node in members.items():
+            self._share(node, on_node)
+
+    # What is handed on.
+
+    @property
+    def solution(self) -> Solution | None:
+        """The choice of promises on all nodes together; None: no deadline is known on any."""
+        solutions = [promises.solution for promises in self._nodes.values() if promises.solution is not None]
+        solutions = [solution for solution in solutions if solution.status != "infeasible"]
+        if not solutions:
+            return None
+        value, bound = sum(solution.value for solution in solutions), sum(solution.bound for solution in solutions)
+        status = status_of(value, bound, 0.0)
+        return Solution(status=status, choices=np.empty(0), value=value, bound=bound, multipliers=np.empty(0))
+
+    def handed_on(self) -> dict[str, object]:
+        """What the next round needs, for the plan's carry."""
+        promised = {member.id: member.view.deadline_at for each in self._nodes.values() for member in each.kept}
+        refused = {id for each in self._nodes.values() for id in each.refused}
+        planned = {member.id for each in self._nodes.values() for member in each.likely}
+        return {"promised": dict(sorted(promised.items())), "planned": sorted(planned), "refused": sorted(refused)}
+
+    def changes_in_s(self) -> float | None:
+        """Seconds until a job is to hold something else; None: never."""
+        first_s = min((each.changes_in_s() for each in self._nodes.values()), default=inf)
+        return None if first_s == inf else first_s
+
+    def growth(self) -> dict[Pool, Timeline]:
+        """What promised jobs are to hold over time beyond what jobs on shares hold now, in parts of a core."""
+        growth: dict[Pool, Timeline] = {}
+        for node, promises in self._nodes.items():
+            pool = self._builder.hardware.kind_of[node], False
+            more = _growth(promises)
+            growth[pool] = growth[pool].added(more) if pool in growth else more
+        return growth
+
+    # Where they lie.
+
+    def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[Member]]:
+        """The jobs by node, each brought down to the least that it holds in any case."""
+        builder = self._builder
+        running = [view for view in builder.snapshot.holding if _takes_part(view) and len(builder.held(view)) == 1]
+        members: dict[NodeId, list[Member]] = {}
+        for view in sorted(running, key=seniority):
+            ((node, held),) = builder.held(view).items()
+            self._put_base(members, view, node, least(view.spec).at_most(held))
+        for view in waiting:
+            if _takes_part(view) and not builder.held(view):
+                self._place(members, view)
+        return members
+
+    def _put_base(self, members: dict[NodeId, list[Member]], view: JobView, node: NodeId, base: Resources) -> None:
+        self._builder.put(view, {node: base}, _BASE)
+        wanted = view.demand.at_most(view.spec.ceiling).at_least(base)
+        members.setdefault(node, []).append(Member.of(view, base, wanted, self._at))
+
+    def _place(self, members: dict[NodeId, list[Member]], view: JobView) -> None:
+        """On the node where the demands of the others leave the most cores, of those that have room for its least."""
+        floor, free = least(view.spec), self._builder.free
+        nodes = [node for node, room in free.items() if floor.fits_in(room)]
+        wanted = {node: sum(member.more_cores for member in members.get(node, ())) for node in nodes}
+        home = view.planned or view.granted
+        # Rounded, because the last digit of a sum depends on the order of its terms, which means nothing here.
+        best = min(
+            nodes, key=lambda node: (node not in home, round(wanted[node] - free[node].cores, 9), node), default=None
+        )
+        if best is not None:
+            self._put_base(members, view, best, floor)
+        elif self._builder.hardware.amount(view) is None:
+            self._builder.explain(view, never_fits(view))
+
+    def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
+        for view in waiting:
+            spec = view.spec
+            if spec.worker is not None and not spec.worker.gpus and view.status != "stopping" and spec.unit is not None:
+                for kind in self._builder.kinds_for(view, spec.unit)[:1]:
+                    cores = spec.unit.cores * spec.worker_counts()[0]
+                    self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) + cores
+
+    # What they get.
+
+    def _share(self, node: NodeId, members: Sequence[Member]) -> None:
+        options, free = self._options, self._builder.free[node]
+        promises = CorePromises(
+            members,
+            self._over_time(node, free.cores),
+            self._at,
+            promised=_amounts(self._carry.get("promised")),
+            planned=self._carried("planned"),
+            refused=self._carried("refused") & {member.id for member in members},
+            promises=options.promises,
+            risk_sigmas=options.risk_sigmas,
+            background_frac=options.background_frac,
+        )
+        kind = self._builder.hardware.kind_of[node]
+        awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
+        self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
+        promises.share(awaited_cores)
+        self._nodes[node] = promises
+        self.warnings |= promises.told
+        planned = {member.id for member in (*promises.kept, *promises.likely)}
+        for member in members:
+            self._give(node, member, is_planned=member.id in planned)
+
+    def _carried(self, name: str) -> set[JobId]:
+        listed = self._carry.get(name)
+        return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
+
+    def _over_time(self, node: NodeId, cores: float) -> Timeline:
+        """`cores` now, and later less by what promised jobs of workers are to hold beyond what they hold now."""
+        kind = self._builder.hardware.kind_of[node]
+        growth = self._carry.get("workers")
+        steps = growth.get(kind) if isinstance(growth, dict) else None
+        if not isinstance(steps, list) or not steps:
+            return Timeline.of(cores)
+        share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
+        pairs = [(float(at) - self._at, float(amount) * share) for at, amount in steps]
+        started = [amount for start, amount in pairs if start <= 0]
+        later = [(start, amount) for start, amount in pairs if start > 0]
+        amounts = [started[-1] if started else 0.0, *(amount for _, amount in later)]
+        starts_s = np.array([0.0, *(start for start, _ in later)])
+        return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))
+
+    def _give(self, node: NodeId, member: Member, *, is_planned: bool) -> None:
+        view, room = member.view, self._builder.free[node] + member.base
+        rest = member.wanted.at_most(room)
+        amount = replace(rest, cores=min(member.base.cores + member.cores, view.spec.ceiling.cores)).at_most(room)
+        allocation = {node: amount}
+        if node in view.planned and len(view.planned) == 1 and same_amount(amount, view.planned[node]):
+            allocation = view.planned
+        reason = _reason(member, amount, node, is_planned=is_planned) if view.planned else starts(view, allocation)
+        self._builder.put(view, allocation, reason)
+
+
+def _takes_part(view: JobView) -> bool:
+    return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
+
+
+def _reason(member: Member, amount: Resources, node: NodeId, *, is_planned: bool) -> Reason:
+    """Why the job gets `amount`; where it gets less than it demands, or more."""
+    wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
+    facts |= {"left_core_s": member.left_core_s} if member.due_s < inf else {}
+    if amount.cores > wanted.cores + 1e-6:
+        return Reason("works-ahead", "the job runs ahead of its demand: there will be fewer cores later", facts)
+    if wanted.fits_in(amount) or not Resources(wanted.cores - amount.cores):
+        return follows_demand(wanted, amount, node)
+    if is_planned:
+        return Reason("planned", "others are due first; the plan has enough cores for its deadline later", facts)
+    if member.due_s < inf:
+        return Reason("not-promised", "its deadline is not promised: it has what promised jobs leave", facts)
+    if member.unmeasured:
+        return Reason("unmeasured", "what is left of the job is not known yet: it has what planned jobs leave", facts)
+    return Reason("shares", "the job shares what jobs with deadlines leave", facts)
+
+
+def _growth(promises: CorePromises) -> Timeline:
+    """What promised jobs are to hold over time beyond what jobs on shares hold now."""
+    now_cores = sum(member.cores for member in promises.members)
+    total = Timeline.of(0.0)
+    for share in promises.shares:
+        ends = [*share.starts_s[1:].tolist(), share.end_s]
+        steps = Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else total
+        total = total.added(steps)
+    return Timeline(total.starts_s, np.maximum(total.free - now_cores, 0.0) * PARTS_PER_CORE)
+
+
+def _amounts(value: object) -> dict[JobId, float]:
+    if not isinstance(value, dict):
+        return {}
+    return {JobId(str(id)): float(amount) for id, amount in value.items() if isinstance(amount, int | float)}
