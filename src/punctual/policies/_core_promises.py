@@ -26,7 +26,7 @@ _MEASURED_S = 10.0
 
 
 @dataclass(slots=True)
-class Member:
+class SharingJob:
     """A job that shares the cores of a node.
 
     Attributes
@@ -54,7 +54,7 @@ class Member:
     cores: float = 0.0
 
     @classmethod
-    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "Member":
+    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
         """The job as it is at instant `at`."""
         work, left_core_s = view.work, view.core_s_left(at)
         is_known = work is not None and left_core_s is not None and view.spec.deadline_s is not None
@@ -126,7 +126,7 @@ class CorePromises:
         The choice of promises: its value is the weight of the promised jobs. None: no deadline is known.
     """
 
-    members: Sequence[Member]
+    members: Sequence[SharingJob]
     cores: Timeline
     at: float
     promised: Mapping[JobId, float]
@@ -135,8 +135,8 @@ class CorePromises:
     promises: bool
     risk_sigmas: float
     background_frac: float
-    kept: list[Member] = field(init=False)
-    likely: list[Member] = field(init=False)
+    kept: list[SharingJob] = field(init=False)
+    likely: list[SharingJob] = field(init=False)
     shares: list[Share] = field(init=False, default_factory=list)
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
@@ -188,24 +188,24 @@ class CorePromises:
 
     # Promises.
 
-    def _has_promise(self, member: Member) -> bool:
+    def _has_promise(self, member: SharingJob) -> bool:
         promised_at, deadline_at = self.promised.get(member.id), member.view.deadline_at
         is_same = promised_at is not None and deadline_at is not None and abs(promised_at - deadline_at) < 1e-6
         return is_same and member.due_s + member.latest_s() > 0
 
-    def _is_possible(self, member: Member) -> bool:
+    def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
         return self.promises and member.due_s > 0 and level([job], self.cores).fits
 
-    def _still_kept(self, members: Sequence[Member]) -> list[Member]:
+    def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
         jobs = [member.job(-self.risk_sigmas, member.latest_s()) for member in members]
         if level(jobs, self.cores).fits:
             return list(members)
         return _chosen(members, fewest_misses(jobs, self.cores))
 
-    def _promise(self, hopeful: Sequence[Member]) -> None:
+    def _promise(self, hopeful: Sequence[SharingJob]) -> None:
         """Promise as many more as there is room for; those that exclude each other wait for what is not measured yet."""
         offered = self.cores.less(self._background_cores())
         candidates = [*self.kept, *hopeful]
@@ -220,7 +220,7 @@ class CorePromises:
         if self.solution is not None and self.solution.status != "infeasible":
             self.kept = _chosen(candidates, self.solution)
 
-    def _likely(self, members: Sequence[Member]) -> list[Member]:
+    def _likely(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those for which there is room beside the promised ones; those that were planned for before come first."""
         possible = [member for member in members if level([member.job(late_s=member.slack_s)], self.cores).fits]
         if not possible or not self.promises:
@@ -236,14 +236,14 @@ class CorePromises:
                 return _chosen([*self.kept, *before, *after], solution)[len(kept) :]
         return []
 
-    def _holders(self) -> list[Member]:
+    def _holders(self) -> list[SharingJob]:
         """Those that are planned for."""
         return [*self.kept, *self.likely]
 
     def _is_measuring(self) -> bool:
         return any(member.unmeasured for member in self.members)
 
-    def _refuse(self, member: Member, *, is_lost: bool) -> None:
+    def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):
             return
         self.refused.add(member.id)
@@ -286,16 +286,16 @@ class CorePromises:
         plan = level(jobs, self.cores.less(background))
         return plan if plan.fits or not background else level(jobs, self.cores)
 
-    def _urgency(self, member: Member) -> float:
+    def _urgency(self, member: SharingJob) -> float:
         deadline_at = member.view.deadline_at
         return member.view.spec.weight / max(1.0, inf if deadline_at is None else deadline_at - self.at)
 
 
-def _weight(member: Member) -> float:
+def _weight(member: SharingJob) -> float:
     return member.view.spec.weight
 
 
-def _raise(members: Sequence[Member], weight: Callable[[Member], float], cores: float) -> float:
+def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float], cores: float) -> float:
     """Share so many cores among members that want more, in proportion to their weights; how many they take."""
     wanting = [member for member in members if member.more_cores > 0]
     if not wanting or cores <= 0:
@@ -307,7 +307,7 @@ def _raise(members: Sequence[Member], weight: Callable[[Member], float], cores: 
     return sum(amounts)
 
 
-def _chosen(members: Sequence[Member], solution: Solution) -> list[Member]:
+def _chosen(members: Sequence[SharingJob], solution: Solution) -> list[SharingJob]:
     return [member for member, is_in in zip(members, solution.choices, strict=True) if is_in]
 
 

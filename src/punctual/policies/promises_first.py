@@ -18,7 +18,7 @@ from punctual.policies._admission_control import AdmissionControl, amounts_in
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import ChoiceTable, Pool
-from punctual.policies._core_shares import CoreShares, CoreSharesOptions
+from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
 from punctual.policies._jobs import is_protected, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
@@ -258,12 +258,12 @@ class _Round:
         self._policy, self._builder, self._at = policy, builder, builder.snapshot.at
         waiting = self._waiting()
         start_rigid(builder, (view for view in waiting if view.spec.controller is None))
-        options = CoreSharesOptions(
+        options = CoreSharingOptions(
             promises=policy.admission != "none",
             risk_sigmas=policy.risk_sigmas,
             background_frac=policy.background_frac,
         )
-        self._cores = CoreShares(builder, waiting, options)
+        self._cores = CoreSharing(builder, waiting, options)
         self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}

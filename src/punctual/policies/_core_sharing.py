@@ -14,7 +14,7 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._core_promises import CorePromises, Member
+from punctual.policies._core_promises import CorePromises, SharingJob
 from punctual.policies._jobs import least, never_fits, same_amount, seniority, starts
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import follows_demand
@@ -23,7 +23,7 @@ _BASE = Reason("floor", "the job is at its floor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoreSharesOptions:
+class CoreSharingOptions:
     """Parameters of the policy: whether anything is promised, and `risk_sigmas` and `background_frac`."""
 
     promises: bool
@@ -31,7 +31,7 @@ class CoreSharesOptions:
     background_frac: float
 
 
-class CoreShares:
+class CoreSharing:
     """Gives the jobs on shares of cores, those that have a controller, what they are to hold now.
 
     Parameters
@@ -47,7 +47,7 @@ class CoreShares:
         What is new to jobs without a promise.
     """
 
-    def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharesOptions) -> None:
+    def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
         self._builder, self._at, self._options = builder, builder.snapshot.at, options
         carry = builder.carry.get("cores")
         self._carry: Mapping[str, Any] = carry if isinstance(carry, dict) else {}
@@ -97,11 +97,11 @@ class CoreShares:
 
     # Where they lie.
 
-    def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[Member]]:
+    def _members(self, waiting: Sequence[JobView]) -> dict[NodeId, list[SharingJob]]:
         """The jobs by node, each brought down to the least that it holds in any case."""
         builder = self._builder
         running = [view for view in builder.snapshot.holding if _takes_part(view) and len(builder.held(view)) == 1]
-        members: dict[NodeId, list[Member]] = {}
+        members: dict[NodeId, list[SharingJob]] = {}
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
@@ -110,12 +110,12 @@ class CoreShares:
                 self._place(members, view)
         return members
 
-    def _put_base(self, members: dict[NodeId, list[Member]], view: JobView, node: NodeId, base: Resources) -> None:
+    def _put_base(self, members: dict[NodeId, list[SharingJob]], view: JobView, node: NodeId, base: Resources) -> None:
         self._builder.put(view, {node: base}, _BASE)
         wanted = view.demand.at_most(view.spec.ceiling).at_least(base)
-        members.setdefault(node, []).append(Member.of(view, base, wanted, self._at))
+        members.setdefault(node, []).append(SharingJob.of(view, base, wanted, self._at))
 
-    def _place(self, members: dict[NodeId, list[Member]], view: JobView) -> None:
+    def _place(self, members: dict[NodeId, list[SharingJob]], view: JobView) -> None:
         """On the node where the demands of the others leave the most cores, of those that have room for its least."""
         floor, free = least(view.spec), self._builder.free
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
@@ -140,7 +140,7 @@ class CoreShares:
 
     # What they get.
 
-    def _share(self, node: NodeId, members: Sequence[Member]) -> None:
+    def _share(self, node: NodeId, members: Sequence[SharingJob]) -> None:
         options, free = self._options, self._builder.free[node]
         promises = CorePromises(
             members,
@@ -182,7 +182,7 @@ class CoreShares:
         starts_s = np.array([0.0, *(start for start, _ in later)])
         return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))
 
-    def _give(self, node: NodeId, member: Member, *, is_planned: bool) -> None:
+    def _give(self, node: NodeId, member: SharingJob, *, is_planned: bool) -> None:
         view, room = member.view, self._builder.free[node] + member.base
         rest = member.wanted.at_most(room)
         amount = replace(rest, cores=min(member.base.cores + member.cores, view.spec.ceiling.cores)).at_most(room)
@@ -197,7 +197,7 @@ def _takes_part(view: JobView) -> bool:
     return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
 
 
-def _reason(member: Member, amount: Resources, node: NodeId, *, is_planned: bool) -> Reason:
+def _reason(member: SharingJob, amount: Resources, node: NodeId, *, is_planned: bool) -> Reason:
     """Why the job gets `amount`; where it gets less than it demands, or more."""
     wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
     facts |= {"left_core_s": member.left_core_s} if member.due_s < inf else {}
