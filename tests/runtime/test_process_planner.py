@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -21,7 +22,7 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve
 from punctual.models.all_reduce import AllReduce
-from punctual.runtime.planner import ProcessPlanner
+from punctual.runtime.planner import ProcessPlanner, SharingPlanner
 
 JOB, NODE = JobId("job"), NodeId("node")
 
@@ -89,7 +90,8 @@ def snapshot(revision: int) -> Snapshot:
 
 
 def is_good(answer: PlanProposed) -> bool:
-    return answer.plan is not None and not answer.cause
+    """Whether it is the policy's own: the one that stands in for it says for which hardware its plan is."""
+    return answer.plan is not None and answer.plan.carry is None and not answer.cause
 
 
 def is_gone(pid: int) -> bool:
@@ -219,6 +221,36 @@ def test_of_requests_that_wait_only_the_newest_is_answered(make_bench: Callable[
     while not revisions or revisions[-1] < 5:
         revisions.append(bench.answers.get(timeout=PATIENCE_S).revision)
     assert revisions == sorted(revisions)
+
+
+def of_two_jobs(revision: int) -> Snapshot:
+    view = snapshot(1).jobs[0]
+    views = [replace(view, spec=replace(view.spec, id=JobId(name))) for name in ("job", "other")]
+    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], views, revision=revision)
+
+
+def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) -> None:
+    """While it starts the plans are those of a single job, and ask for others soon; nobody is warned of that."""
+    answers: SimpleQueue[Event] = SimpleQueue()
+
+    def ask(snapshot: Snapshot) -> PlanProposed:
+        planner.request(snapshot, answers.put)
+        answer = answers.get(timeout=PATIENCE_S)
+        assert isinstance(answer, PlanProposed)
+        assert answer.plan is not None
+        assert not answer.cause
+        return answer
+
+    with SharingPlanner("good") as planner:
+        alone = ask(snapshot(1))
+        assert alone.plan is not None
+        assert alone.plan.ask_again_at is None
+        assert planner._together is None
+        first = ask(of_two_jobs(2))
+        assert first.plan is not None
+        assert first.plan.ask_again_at == 1.5
+        wait_until(lambda: ask(of_two_jobs(3)), is_good)
+        assert not is_good(ask(snapshot(4)))
 
 
 def test_nothing_is_left_after_the_end(make_bench: Callable[..., Bench]) -> None:

@@ -1,7 +1,6 @@
 """The job whose deadline comes first is served first."""
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 from math import inf
 
 from punctual.core.cluster import Snapshot
@@ -24,12 +23,12 @@ class EarliestDeadline(PolicyBase):
     size
         Which of its allowed counts a job gets.
     admission
-        Whether a new job is declined that would be late, or would make another one late. Needs the extra `sim`.
+        Whether a new job is declined that would be late, or would make another one late.
 
     Raises
     ------
     InvalidSpec
-        `size` is neither ``"largest"`` nor ``"smallest"``; or, with `admission`, numpy is not installed.
+        `size` is neither ``"largest"`` nor ``"smallest"``.
 
     Notes
     -----
@@ -56,9 +55,6 @@ class EarliestDeadline(PolicyBase):
 
     def __post_init__(self) -> None:
         self._check_choice("size", "largest", "smallest")
-        if self.admission and find_spec("numpy") is None:
-            must, remedy = "`admission` needs numpy", "Install it with `pip install 'punctual[sim]'`."
-            raise self._wrong(must, "an installation without it", remedy)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         def rank(view: JobView) -> float:
@@ -67,7 +63,7 @@ class EarliestDeadline(PolicyBase):
         order = Order(waiting=lambda view, _: rank(view), running=rank)
         if not self.admission:
             return serve(self._builder(snapshot), order, size=self.size)
-        # It needs numpy, which the rule itself does without.
+        # It imports numpy, which the rule itself does without.
         from punctual.policies._admission import Admission
 
         gate = Admission(self._builder(snapshot), self.size)

@@ -105,7 +105,7 @@ class PromisesFirst(PolicyBase):
     Raises
     ------
     InvalidSpec
-        `admission` is not known or a number is below zero; the extra `sim` is not installed.
+        `admission` is not known, a share is no share, or a number is below zero.
 
     Notes
     -----

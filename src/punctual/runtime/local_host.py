@@ -25,7 +25,7 @@ from punctual.runtime.control_socket import ControlSocket
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
-from punctual.runtime.planner import InlinePlanner, Planner, ProcessPlanner
+from punctual.runtime.planner import InlinePlanner, Planner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
@@ -37,8 +37,8 @@ from punctual.store.upkeep import Upkeep
 #: This machine.
 HERE = NodeId("local")
 
-#: The policy that takes microseconds.
-INLINE_POLICY = "proportional"
+#: The policy that takes microseconds, and the one that shares the machine among several jobs.
+INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 
 #: Gets what a job writes; None: the job writes where this process does.
 OnOutput = Callable[[bytes], None] | None
@@ -57,11 +57,11 @@ class HostOptions:
     actuator
         How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
     policy
-        Registered name of the policy that shares the machine.
+        Registered name of the policy that shares the machine among several jobs.
     """
 
     actuator: str = "auto"
-    policy: str = INLINE_POLICY
+    policy: str = SHARING_POLICY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,10 +288,11 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
 
 @contextmanager
 def _planner(policy: str, time: JournalTime) -> Iterator[Planner]:
-    """Who runs the policy: this process where that takes microseconds, and a worker process for all others."""
+    """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
     if policy == INLINE_POLICY:
         yield InlinePlanner(registry.load("policies", policy)())
         return
-    registry.load("policies", policy)  # a name that is unknown is the user's mistake, and not to be told by the worker
-    with ProcessPlanner(policy) as planner:
+    if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
+        registry.load("policies", policy)
+    with SharingPlanner(policy) as planner:
         yield time.stamped(planner)

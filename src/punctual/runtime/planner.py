@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol, Self
@@ -15,7 +16,7 @@ from typing import Any, Protocol, Self
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import PlanProposed
+from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
 from punctual.runtime.policy_worker import BadFrameError, Channel
@@ -25,6 +26,8 @@ from punctual.store.codec import decode
 _START_S_MAX = 60.0
 #: Seconds before a worker that was lost is replaced: the first time, and at most; doubled from loss to loss.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.5, 60.0
+#: While a worker starts another plan is asked for after so many seconds.
+_ASK_AGAIN_S = 0.5
 #: A process that has closed its channel is about to end, and is given so long to.
 _EXIT_S_MAX = 1.0
 
@@ -46,6 +49,53 @@ class InlinePlanner:
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
 
 
+class SharingPlanner:
+    """Plans for a single job at once, and has the policy plan in a worker process once there are several.
+
+    With one job there is nothing to share: what it demands it gets from the policy that takes microseconds. The worker
+    is started when the second job comes, and stays.
+
+    Parameters
+    ----------
+    policy
+        Registered name of the policy for several jobs.
+    alone
+        Registered name of the policy for a single one, which plans also while there is no worker.
+    """
+
+    def __init__(self, policy: str, *, alone: str = "proportional") -> None:
+        self._policy, self._alone_name = policy, alone
+        self._alone = InlinePlanner(registry.load("policies", alone)())
+        self._together: ProcessPlanner | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        if self._together is not None:
+            self._together.close()
+
+    def request(self, snapshot: Snapshot, sink: Sink) -> None:
+        if len(snapshot.holding) + len(snapshot.waiting) <= 1:
+            self._alone.request(snapshot, sink)
+        elif self._together is not None:
+            self._together.request(snapshot, sink)
+        else:
+            self._together = ProcessPlanner(self._policy, fallback=self._alone_name)
+            self._alone.request(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+
+
+def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
+    """The plan of a policy that stands in for another one that starts."""
+    if not isinstance(event, PlanProposed) or event.plan is None:
+        return event
+    return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + _ASK_AGAIN_S))
+
+
 def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
     try:
         return policy.allocate(snapshot), ""
@@ -57,7 +107,8 @@ class ProcessPlanner:
     """Runs the policy in a worker process; where that has no plan in time, another policy makes it.
 
     A policy that hangs, crashes, raises, answers something else than a plan or is not there holds up nobody: the plan
-    is then `fallback`'s, and the event's `cause` says why. A worker that is lost or too late is killed and replaced,
+    is then `fallback`'s, and the event's `cause` says why; it says nothing where the worker has only to start, and the
+    plan then asks for another one soon. A worker that is lost or too late is killed and replaced,
     after a pause that doubles from loss to loss up to a minute. Answers come from a thread of the planner's own.
 
     Parameters
@@ -124,10 +175,14 @@ class ProcessPlanner:
             request = self._requests.get()
         return request
 
-    def _proposal(self, snapshot: Snapshot) -> PlanProposed:
+    def _proposal(self, snapshot: Snapshot) -> Event:
         plan: Plan | None
         try:
             plan, cause = self._ask(snapshot, time.monotonic() + self._limit_s), ""
+        except _StartingError:
+            plan, cause = _allocate(self._fallback, snapshot)
+            event = PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
+            return _to_be_asked_again(event, snapshot)
         except _NoPlanError as failure:
             plan, why_not = _allocate(self._fallback, snapshot)
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
@@ -163,6 +218,10 @@ class ProcessPlanner:
 
 class _NoPlanError(Exception):
     """There is no plan; says why, as what the policy did."""
+
+
+class _StartingError(_NoPlanError):
+    """The worker has not started yet."""
 
 
 class _LostError(_NoPlanError):
@@ -209,7 +268,7 @@ class _Worker:
             answer = self._answer(_pickled(snapshot), until_at)
         except TimeoutError:
             if self._is_starting and time.monotonic() < self._give_up_at:
-                raise _NoPlanError("has not started yet") from None
+                raise _StartingError("has not started yet") from None
             raise _LostError(f"took more than {limit_s:.3g} s") from None
         except (OSError, EOFError):
             raise _LostError(f"ended: {self._exit_cause()}") from None
