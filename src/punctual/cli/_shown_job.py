@@ -28,7 +28,12 @@ class ShownJob:
 
     def subscribe(self, tell: Callable[[Message], None]) -> None:
         """Let `tell` have each message about it, once `status` knows of it."""
-        self._host.subscribe(lambda message: tell(message) if about(message) in (self.id, None) else None)
+
+        def listen(message: Message) -> None:
+            if about(message) in (self.id, None) and self._host.knows(self.id):
+                tell(message)
+
+        self._host.subscribe(listen)
 
     def facts(self) -> dict[str, Any]:
         """What does not change while it runs."""

@@ -119,13 +119,21 @@ class Host:
                 "there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs."
             ) from None
 
+    def knows(self, job: JobId) -> bool:
+        """Whether the host has come to the job's submission."""
+        try:
+            self._board.job(job)
+        except KeyError:
+            return False
+        return True
+
     def jobs(self) -> tuple[JobStatus, ...]:
         """All jobs, those that have ended lately included, in order of submission."""
         return self._board.jobs()
 
     def has_ended(self, job: JobId) -> bool:
         """Whether the job was there and has ended."""
-        return self._is_known(job) and self._board.job(job).ended
+        return self.knows(job) and self._board.job(job).ended
 
     def all_ended(self) -> bool:
         """Whether every job that was submitted has ended."""
@@ -149,7 +157,7 @@ class Host:
         """Let nobody else have the name from now on."""
         job = submission.spec.id
         with self._lock:
-            if job in self._coming or self._is_known(job):
+            if job in self._coming or self.knows(job):
                 raise InvalidSpec(
                     "`name` must be new",
                     f"'{job}', which another job has",
@@ -174,13 +182,6 @@ class Host:
             self._coming.discard(message.spec.id)
         for listener in self._listeners:
             listener(message)
-
-    def _is_known(self, job: JobId) -> bool:
-        try:
-            self._board.job(job)
-        except KeyError:
-            return False
-        return True
 
 
 def submitted(submission: Submission) -> JobSubmitted:
