@@ -151,6 +151,8 @@ def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
         ({"total_steps": "9"}, ("`total_steps` must be a whole number", "got '9'", "`punctual.track`", "int(")),
         ({"total_steps": 9, "start_step": -1}, ("`start_step` must be 0", "got -1", "`punctual.track`", "Give")),
         ({"epochs": 2, "start_step": 7}, ("not be above the 6 steps", "step 7", "`punctual.track`", "whole job")),
+        ({"total_steps": 2**63}, ("must be below 2^63", "got 9223372036854775808", "this training", "Give fewer")),
+        ({"epochs": 2**63 - 1}, ("must be below 2^63", "got 27670116110564327421", "this training", "run.finish()")),
         ({}, ("`epochs` or `total_steps` must be given", "got neither", "`punctual.track`", "epochs=10")),
         ({"epochs": 1, "total_steps": 3}, ("only one of", "epochs=1 and total_steps=3", "`punctual.track`", "Leave")),
     ],

@@ -3,20 +3,39 @@
 from dataclasses import dataclass
 from time import monotonic_ns, process_time_ns
 
+from punctual.client.complaint import invalid
 from punctual.client.declaration import Phase
 from punctual.wire import PhaseEntry
 
 #: An occurrence expected exactly at the last step must not be lost to rounding.
 _HALF_STEP = 0.5
 
+#: A word of the page.
+_N_STEPS_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """The steps that are planned: where the count began, where it ends, and the length of an epoch if there are any."""
+    """The steps that are planned: where the count began, where it ends, and the length of an epoch if there are any.
+
+    Raises
+    ------
+    ValueError
+        There are more steps than the page can hold.
+    """
 
     start_step: int = 0
     total_steps: int = 0
     n_steps_per_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        if self.total_steps > _N_STEPS_MAX:
+            raise invalid(
+                "the steps of a training must be below 2^63",
+                f"{self.total_steps}",
+                "this training",
+                "Give fewer epochs or steps; one that may end earlier says so with `run.finish()`.",
+            )
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """A training without workers: the same calls, in this process."""
 
+import itertools
 import random
 import subprocess
 import sys
@@ -406,6 +407,10 @@ def test_a_body_that_does_something_else_is_told(body: Callable[..., object], pa
         (
             lambda: list(run_of(linear()).batches(tensors(), global_batch_size=4)),
             "at least the number of virtual ranks",
+        ),
+        (
+            lambda: list(run_of(linear()).batches(itertools.count(), global_batch_size=32)),
+            "a dataset must have a length",
         ),
         (lambda: run_of(linear()).report_loss(1.0), "Give context.elastic(reports_loss=False)"),
         (lambda: run_of(linear()).epochs(-1).__next__(), "`n_epochs` must be 0 or more"),

@@ -253,6 +253,13 @@ class Run:
         ValueError
             An argument cannot be used, or the body has not called `backward` and `step`.
         """
+        if not hasattr(dataset, "__len__"):
+            raise invalid(
+                "a dataset must have a length, and a sample for each number",
+                f"a {type(dataset).__name__}, which has no length",
+                _LOOP,
+                "Give the samples of one epoch numbers, or train with `punctual.track`, which takes what has no end.",
+            )
         n_samples = self._checked_batch_size(global_batch_size)
         n_samples_max = (
             None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
