@@ -8,10 +8,11 @@ a hundred at a time, in virtual time.
 import json
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -186,7 +187,7 @@ def day(folder: Path, drift_s: float, hours: float) -> Day:
     sizes: list[float] = []
 
     def grown() -> None:
-        sizes.append(path.stat().st_size / 1e6)
+        sizes.append(used_mb(path))
 
     jobs = [drifting_job("train-3f2a", DAY_S, 1.0, drift_s)]
     with written(path, jobs, None, hours * 3600.0, half_way=(hours * 1800.0, grown)) as writer:
@@ -194,6 +195,15 @@ def day(folder: Path, drift_s: float, hours: float) -> Day:
         mb = sum(file.stat().st_size for file in folder.glob(f"{path.name}*")) / 1e6
     rest_mb = max(0.0, sizes[1] - sizes[0]) / (hours / 2) * (24.0 - hours)
     return Day(drift_s, hours, writer.n_messages, writer.n_reports, writer.n_grants, mb, mb + rest_mb)
+
+
+def used_mb(path: Path) -> float:
+    """What is in use of a journal's pages, those in the write-ahead file included."""
+    with closing(sqlite3.connect(path)) as connection:
+        n_pages, n_free, n_bytes = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+    return float((n_pages - n_free) * n_bytes) / 1e6
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from _host_live import BETWEEN_S
 
 from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
 from punctual.executors.local.keeper import descendants
@@ -73,7 +76,6 @@ class LiveHost:
     def await_jobs(self) -> None:
         assert self._process.stdout is not None
         self._facts = json.loads(self._process.stdout.readline())
-        time.sleep(SETTLE_S)
 
     @property
     def pid(self) -> int:
@@ -100,9 +102,9 @@ class LiveHost:
         self._process.stdin.write(json.dumps([deadline_s] * self.n_jobs) + "\n")
         self._process.stdin.flush()
         self._n_moved += self.n_jobs
+        time.sleep(self.n_jobs * BETWEEN_S + 1.0)  # without looking, which would be in the host's way
         while self._n_changed() < self._n_moved and self._process.poll() is None:
             time.sleep(0.5)
-        time.sleep(1.0)
 
     def note_changes(self, run: LiveRun) -> None:
         """How long the grants took that followed a moved deadline."""
@@ -149,7 +151,10 @@ def measure(n_jobs: int, home: Path, window_s: float, *, quick: bool, profile: P
     with live_host(1, home / "single") as single, live_host(n_jobs, home / "many", profile) as many:
         single.await_jobs()
         many.await_jobs()
-        runs = [many.measured(window_s), single.measured(min(window_s, 20.0) if quick else window_s)]
+        time.sleep(SETTLE_S)
+        # Both over the same seconds.
+        with ThreadPoolExecutor() as pool:
+            runs = list(pool.map(lambda host: host.measured(window_s), (many, single)))
         for deadline_s in DEADLINES_S[: 1 if quick else 2]:
             many.move_deadlines(deadline_s)
         many.note_changes(runs[0])

@@ -162,7 +162,7 @@ def start(report: Report, options: Namespace, folder: Path) -> None:
 def simulations(report: Report, options: Namespace, _: Path) -> None:
     if options.before is None:
         return
-    sizes, n_seeds, n_rounds = ((1500, 200, 1), 1, 3) if options.quick else ((5000, 1000, 4), 3, 7)
+    sizes, n_seeds, n_rounds = ((1000, 150, 1), 1, 3) if options.quick else ((5000, 1000, 4), 3, 7)
     names = [
         f"{family}/{n}"
         for family, n in zip(("rigid/fifo", "elastic/greedy", "steered/proportional"), sizes, strict=True)
