@@ -1,15 +1,17 @@
 """Whether `remaining-cost` lands where it says, on the simulated plant, and each ingredient of its law."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from punctual.controllers import _cost
 from punctual.controllers.remaining_cost import RemainingCost
+from punctual.core.cluster import Snapshot
 from punctual.core.control import PhaseProgress, Reading
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
+from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.testing.plant import STEADY, Contention, Noise, Run, Training, World, job_spec, run_closed_loop
 
@@ -235,3 +237,53 @@ def test_ticks_are_rarer_the_longer_there_is_nothing_to_steer_by(elapsed_s: floa
     controller = RemainingCost()
     demand, _ = controller.step(SPEC, controller.init(SPEC), reading(elapsed_s, 0, 0.0))
     assert demand.next_tick_s == pytest.approx(tick_s)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Grants so many times what is demanded, from an instant to another."""
+
+    factor: float
+    from_s: float = 20.0
+    until_s: float = 30.0
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        (view,) = snapshot.jobs
+        factor = self.factor if self.from_s <= snapshot.at < self.until_s else 1.0
+        cores = min(factor * view.demand.cores, view.spec.ceiling.cores)
+        granted = Resources(cores=max(cores, view.spec.floor.cores))
+        changes_at = next((at for at in (self.from_s, self.until_s) if at > snapshot.at), None)
+        return Plan(
+            revision=snapshot.revision, grants={view.id: {snapshot.nodes[0].id: granted}}, ask_again_at=changes_at
+        )
+
+
+@pytest.mark.parametrize("can_cap", [True, False])
+@pytest.mark.parametrize("factor", [0.5, 1.6])
+def test_a_job_uses_what_it_is_granted_and_lands_on_time(factor: float, can_cap: bool) -> None:
+    """Also where nothing but pacing holds it to its grant, less or more than it demands."""
+    world = World(noise=STEADY, can_pace=True, can_cap=can_cap)
+    run = run_closed_loop(
+        RemainingCost(), training(3.0, STEADY), world=world, deadline_s=DEADLINE_S, policy=Times(factor)
+    )  # fmt: skip
+    assert run.on_time
+    assert abs(run.deviation_frac) < 0.001
+    within = [reading for reading, _ in run.ticks if 21.0 <= reading.elapsed_s <= 29.9]
+    used_core_s = within[-1].used_core_s - within[0].used_core_s
+    granted_core_s = within[-1].granted_core_s - within[0].granted_core_s
+    assert used_core_s == pytest.approx(granted_core_s, rel=0.15)
+
+
+def test_what_is_left_is_told_in_core_seconds_as_granted() -> None:
+    """A neighbour that takes four tenths of what is granted makes it as many more."""
+    contention = (Contention(from_s=20.0, until_s=40.0, delivered_frac=0.6),)
+    world = World(noise=STEADY, contention=contention)
+    work = training(3.0, STEADY)
+    run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S)
+    in_all_core_s = work.core_s()
+    for reading, demand in run.ticks:
+        if demand.work is None or not (10.0 < reading.elapsed_s < 19.0 or 30.0 < reading.elapsed_s < 39.0):
+            continue
+        delivered = 1.0 if reading.elapsed_s < 20.0 else 0.6
+        assert demand.work.core_s == pytest.approx((in_all_core_s - reading.used_core_s) / delivered, rel=0.05)
+        assert demand.work.due_s + demand.work.slack_s == pytest.approx(DEADLINE_S)

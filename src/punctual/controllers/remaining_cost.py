@@ -26,6 +26,9 @@ _NEARLY_ALL_FRAC = 0.97
 #: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
 #: and does not wait for what nothing could make up for.
 _LEAD_FRAC = 0.1
+#: Where only pacing slows a job, its line leads to the deadline as long as the job holds what it demands, within this
+#: share; otherwise to the end of what it holds, and that line is kept while its end moves by less than the second share.
+_GRANT_BAND_FRAC, _LINE_BAND_FRAC = 0.1, 0.02
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
 _SLICES_S = 0.15
 #: First steps that are no sample, unless one costs this much.
@@ -276,19 +279,18 @@ class RemainingCost:
         due = landing or not reading.can_cap
         if outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
             return state.line
-        if not reading.can_pace or not due or (state.front_loading and not landing):
+        if not reading.can_pace or not due:
+            return None
+        if _is_held_otherwise(state, reading):
+            return _line_of_grant(state, reading, outlook)
+        if state.front_loading and not landing:
             return None
         reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
         end_s = outlook.aim_s - reserve_s
         if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and ends_with_work(state.line, reading):
             return state.line
         s_per_step = (1.0 + _LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
-        steps = {
-            phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
-            for phase in reading.phases
-        }
-        end_work, _ = work(steps, reading)
-        return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
+        return _line_to(end_s, s_per_step, state, reading)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
         least, most = core_bounds(spec, reading)
@@ -319,6 +321,32 @@ class RemainingCost:
     def _period_s(self, outlook: _Outlook) -> float:
         longest_s = max(self.tick_s, min(0.001 * outlook.time_s, self.tick_long_s))
         return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
+
+
+def _is_held_otherwise(state: State, reading: Reading) -> bool:
+    """Whether the job is given less than it demands, or more, and nothing but pacing holds it to that."""
+    if reading.can_cap or state.demanded_cores is None:
+        return False
+    return abs(reading.granted.cores - state.demanded_cores) > _GRANT_BAND_FRAC * state.demanded_cores
+
+
+def _line_to(end_s: float, s_per_step: float, state: State, reading: Reading) -> PacingLine:
+    """The line of this slope on which the work ends at `end_s`."""
+    steps = {
+        phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
+        for phase in reading.phases
+    }
+    end_work, _ = work(steps, reading)
+    return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
+
+
+def _line_of_grant(state: State, reading: Reading, outlook: _Outlook) -> PacingLine:
+    """The line of a job that uses what it was granted."""
+    time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
+    end_s, line = reading.elapsed_s + outlook.wait_s + time_s, state.line
+    if line is not None and abs(line.end_s - end_s) <= _LINE_BAND_FRAC * time_s and ends_with_work(line, reading):
+        return line
+    return _line_to(end_s, time_s / outlook.work_left, state, reading)
 
 
 def _reason(code: str, text: str, outlook: _Outlook) -> Reason:

@@ -13,7 +13,7 @@ from punctual.core.events import JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, PerfModel, Sink
+from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.runtime.engine import Engine, Listener
@@ -82,6 +82,7 @@ def steer(
     first_tick_s: float = 0.25,
     patience: float,
     listeners: Sequence[Listener] = (),
+    policy: Policy | None = None,
 ) -> None:
     """Have an engine run the job of `plant` until it has landed, or for `patience` times its deadline.
 
@@ -89,13 +90,15 @@ def steer(
     ----------
     deadline_changes
         Instants, and the deadlines from then on; both in seconds since submission.
+    policy
+        None: the job gets what it demands.
     """
     spec = replace(spec, controller="steers")
     scheduler = Scheduler(
         {"steers": controller}, models=models, strict=True, periods=Periods(first_tick_s=first_tick_s)
     )
     clock = plant.clock = FakeClock(work=plant.work)
-    engine = Engine(scheduler, plant, InlinePlanner(DemandPolicy()), clock, listeners=listeners)
+    engine = Engine(scheduler, plant, InlinePlanner(policy or DemandPolicy()), clock, listeners=listeners)
     engine.post(NodeJoined(at=0.0, node=NODE, capacity=spec.ceiling))
     engine.post(JobSubmitted(at=0.0, spec=spec))
     for at_s, deadline_s in deadline_changes:

@@ -21,7 +21,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller, Sink
+from punctual.core.protocols import Controller, Policy, Sink
 from punctual.core.resources import Resources, total
 from punctual.testing.closed_loop import Plant, RecordingController, steer
 from punctual.testing.simulated_progress import SimulatedProgress
@@ -320,6 +320,7 @@ def run_closed_loop(
     world: World | None = None,
     spec: JobSpec | None = None,
     seed: int = 0,
+    policy: Policy | None = None,
 ) -> Run:
     """Let `controller` steer the simulated training to its end.
 
@@ -331,6 +332,8 @@ def run_closed_loop(
         What the job declared; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
     seed
         Of all randomness.
+    policy
+        Who grants; None: the job gets what it demands.
 
     Raises
     ------
@@ -342,7 +345,8 @@ def run_closed_loop(
     training, world = training or Training(), world or World()
     spec = replace(spec or job_spec(training, deadline_s), work_steps=None, deadline_s=deadline_s)
     plant, recording = _QuotaPlant(training, world, seed, spec), RecordingController(controller)
-    steer(recording, spec, plant, deadline_changes=world.deadline_changes, first_tick_s=0.0, patience=_PATIENCE)
+    changes = world.deadline_changes
+    steer(recording, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=_PATIENCE, policy=policy)
     process = plant.process
     return Run(
         landed_s=inf if process.progress.landed_s is None else process.progress.landed_s,
