@@ -9,7 +9,7 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted
+from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import total
@@ -78,6 +78,27 @@ def assert_never_overbooked(messages: list[Message]) -> None:
         elif isinstance(message, JobFailed | JobFinished):
             held.pop(message.job, None)
         assert total(held.values()).fits_in(capacity_here())
+
+
+def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: LocalHost) -> None:
+    """By a policy in a process of its own, which is told how much work they have left."""
+    names = {"a", "b"}
+    for name in sorted(names):
+        host.submit(submission(name, n_steps=1000, deadline_s=1000.0))
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, PlanProposed) and message.plan and promised_in(message.plan.carry) == names:
+            for name in names:
+                host.stop(JobId(name), "enough")
+
+    host.subscribe(on_message)
+    host.run(host.all_ended)
+    assert {status.cause for status in host.jobs()} == {"enough"}
+
+
+def promised_in(carry: object) -> set[str]:
+    """The jobs that a plan of `promises-first` promises something."""
+    return set(carry["cores"]["promised"]) if isinstance(carry, dict) and "cores" in carry else set()
 
 
 def test_a_name_is_given_once(host: LocalHost) -> None:
