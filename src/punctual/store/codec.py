@@ -29,7 +29,7 @@ def kind_of(message: Message) -> str:
 
 def encode(message: Message) -> str:
     """The fields of `message` as JSON."""
-    return json.dumps(message, default=_as_dict, separators=(",", ":"))
+    return _ENCODER.encode(message)
 
 
 def decode(kind: str, text: str) -> Message:
@@ -59,6 +59,10 @@ def _as_dict(value: object) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a journal cannot keep {type(value).__name__}: {value!r}")
+
+
+#: Made once: `json.dumps` with these arguments makes one for each message.
+_ENCODER = json.JSONEncoder(default=_as_dict, separators=(",", ":"))
 
 
 @cache

@@ -30,7 +30,7 @@ class UpkeepLimits:
     wal_bytes
         Size of the write-ahead file from which on it is folded into the database; more than it is cut down to then.
     fold_s
-        Seconds between two attempts at that: one that a reader holds up would be made again with every message.
+        Seconds between two looks at it; if a reader holds it up, it is tried again with the next one.
     free_pages, vacuum_pages
         From so many unused pages on, if they are a quarter of all, pages are given back to the file system, so many at
         a time.
@@ -128,13 +128,13 @@ class Upkeep:
         """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
         if at < self._fold_at:
             return False
+        self._fold_at = at + self._limits.fold_s
         try:
             n_bytes = self._wal_path.stat().st_size
         except FileNotFoundError:
             return False
         if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
             return False
-        self._fold_at = at + self._limits.fold_s
         self._folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
         self._folding.start()
         return True
