@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.executors.local.ending import has_left
-from punctual.executors.local.keeper_link import read_end, takeover_socket_of
+from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
 from punctual.executors.local.page_files import remove_pages
 from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
@@ -148,6 +148,7 @@ class Run:
             self._submitted_file(job),
             self._keeper_record(job),
             self.end_file(job),
+            being_written(self.end_file(job)),
         ):
             file.unlink(missing_ok=True)
         self.record_job(job, state)

@@ -61,6 +61,9 @@ GRACE_S = 5.0
 #: Between two looks for processes that were born while their parents were being killed.
 _SWEEP_S = 0.05
 
+#: What the name of a file ends with that is being written.
+UNFINISHED = ".new"
+
 #: What tells one run of this machine from the next.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -448,11 +451,11 @@ def _write_whole(path: str | None, text: str) -> None:
     if path is None:
         return
     try:
-        with open(f"{path}.new", "w") as file:
+        with open(path + UNFINISHED, "w") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.rename(f"{path}.new", path)
+        os.rename(path + UNFINISHED, path)
     except OSError:  # its folder is gone: nobody will ask
         pass
 

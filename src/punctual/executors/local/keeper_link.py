@@ -16,7 +16,7 @@ from typing import Any
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
-from punctual.executors.local.keeper import GRACE_S, LaunchRequest
+from punctual.executors.local.keeper import GRACE_S, UNFINISHED, LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
@@ -272,6 +272,11 @@ def _introduced(connection: socket.socket) -> Kept | None:
         started_at=words["at_ns"] / 1e9,
         bell_fds=tuple(fds),
     )
+
+
+def being_written(end_file: Path) -> Path:
+    """What a keeper leaves that is killed while it writes its last line."""
+    return Path(f"{end_file}{UNFINISHED}")
 
 
 def read_end(path: Path | None) -> dict[str, Any] | None:
