@@ -26,13 +26,21 @@ STEP_CORE_S = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreLoad:
-    """A linear job: so many core-seconds, from an instant on, by a deadline after it (None: none)."""
+    """A linear job: so many core-seconds, from an instant on, by a deadline after it (None: none).
+
+    Attributes
+    ----------
+    dearer_after_frac, dearer_factor
+        From this share of its steps on a step costs so many times as much: a neighbour outside takes the rest.
+    """
 
     core_s: float
     deadline_s: float | None
     at: float = 0.0
     weight: float = 1.0
     ceiling_cores: float | None = None
+    dearer_after_frac: float = 1.0
+    dearer_factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +135,17 @@ class Outcome:
 
 def simulate(
     contention: Contention, policy: str | Policy = "promises-first", *, controller: str = "remaining-cost",
-    physics: Physics | None = None, seed: int = 0,
+    physics: Physics | None = None, seed: int = 0, beside: Sequence[SimJob] = (),
 ) -> Outcome:  # fmt: skip
-    """Play the jobs to their end under `policy`, each steered by `controller`."""
+    """Play the jobs to their end under `policy`, each steered by `controller`; jobs made of workers may run beside."""
     made = registry.load("policies", policy)() if isinstance(policy, str) else policy
-    jobs = [_job(i, load, contention.cores, controller) for i, load in enumerate(contention.loads)]
+    jobs = [_job(i, load, contention.cores, controller) for i, load in enumerate(contention.loads)] + list(beside)
     journal: list[Message] = []
     node = Node(NodeId("node"), Resources(cores=contention.cores))
     Simulation(
         sorted(jobs, key=lambda job: job.submitted_at), [node], made, listeners=[journal.append], seed=seed,
         controllers={controller: registry.load("controllers", controller)()}, physics=physics,
+        models={"tabulated": registry.load("models", "tabulated")()},
     ).run()  # fmt: skip
     ends = {message.job: message.at for message in journal if isinstance(message, JobFinished)}
     took_s = [ends[_name(i)] - load.at if _name(i) in ends else None for i, load in enumerate(contention.loads)]
@@ -159,7 +168,9 @@ def _job(i: int, load: CoreLoad, cores: float, controller: str) -> SimJob:
         id=_name(i), ceiling=Resources(cores=load.ceiling_cores or cores), work_steps=steps,
         deadline_s=load.deadline_s, weight=load.weight, controller=controller,
     )  # fmt: skip
-    return SimJob(load.at, spec, Cores(step_core_s=STEP_CORE_S, serial_frac=0.0), steps)
+    truths = [Cores(step_core_s=factor * STEP_CORE_S, serial_frac=0.0) for factor in (1.0, load.dearer_factor)]
+    phases = ((0.0, truths[0]), (load.dearer_after_frac * steps, truths[1])) if load.dearer_factor != 1.0 else ()
+    return SimJob(load.at, spec, truths[0], steps, phases=phases)
 
 
 def _late_frac(load: CoreLoad, took_s: float | None) -> float | None:

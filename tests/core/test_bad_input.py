@@ -7,7 +7,7 @@ import pytest
 from tests.core.desk import HERE, A, B, Desk, Scripted, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, WarnUser
-from punctual.core.control import Demand, Reading
+from punctual.core.control import CoreWork, Demand, Reading
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import JobSubmitted, LossReported, NodeJoined, PlanProposed, SpecChanged
 from punctual.core.ids import JobId
@@ -130,6 +130,15 @@ def test_plug_ins_are_made_when_a_job_needs_them() -> None:
         "more",
         (None, None),
         (Demand(resources=Resources(1), next_tick_s=nan, reason=Reason("r", "r")), None),
+        (
+            Demand(
+                resources=Resources(1),
+                next_tick_s=1.0,
+                reason=Reason("r", "r"),
+                work=CoreWork(core_s=nan, std_core_s=0.0, usable_cores=1.0, due_s=1.0),
+            ),
+            None,
+        ),
         (Demand(resources=1, next_tick_s=1.0, reason=Reason("r", "r")), None),  # type: ignore[arg-type]
     ],
 )

@@ -154,6 +154,21 @@ def test_workers_are_promised_nothing_of_what_is_planned_for_shares() -> None:
     assert set(plan.carry["promised"]) == set()
 
 
+def test_waiting_workers_find_the_room_that_their_smallest_number_needs() -> None:
+    greedy = background("free", at=-1.0)
+    core = Resources(1.0)
+    small, large = job("small", (1, 2), steps=50.0, worker=core), job("large", 4, steps=50.0, worker=core)
+    plan = decide(SURE, [greedy, small, large], TWO)
+    assert cores(plan) == pytest.approx({"free": 1.0, "small": 1.0})
+
+
+def test_promises_outlive_a_change_of_the_nodes() -> None:
+    view = steered("job", 50.0, 100.0)
+    carry = decide(SURE, [view], TWO).carry
+    newcomer = steered("newcomer", 70.0, 100.0, weight=9.0)
+    assert promised(decide(SURE, [view, newcomer], {"a": Resources(1.0)}, carry=carry)) == {"job"}
+
+
 def test_a_waiting_job_goes_where_demands_leave_most() -> None:
     nodes = [Node(NodeId(name), Resources(2.0)) for name in ("a", "b")]
     busy, new = steered("busy", 150.0, 100.0), fraction("new", 2.0, ceiling=2.0, deadline_s=50.0)

@@ -1,11 +1,18 @@
 """Jobs on shares of one machine that is not enough for all at once, to their ends in simulation."""
 
 import pytest
-from _contended_cores import BACKGROUND, IN_TURN, URGENT, overload, simulate
+from _contended_cores import BACKGROUND, IN_TURN, URGENT, Contention, CoreLoad, overload, simulate
 
 from punctual.core.commands import ResizeJob
-from punctual.core.resources import total
+from punctual.core.events import JobFinished
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources, total
+from punctual.core.speed import SeenRate, Shape
+from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
+from punctual.sim.job import SimJob
+from punctual.sim.truth import AllReduce
 
 #: A deadline that is missed by less was met: the controllers of all jobs aim a little before it.
 TOLERANCE_FRAC = 0.003
@@ -46,3 +53,35 @@ def test_under_overload_promises_are_kept_and_little_more_is_missed_than_must_be
     late = {i for i, late_frac in enumerate(outcome.late_frac) if late_frac is not None and late_frac > TOLERANCE_FRAC}
     assert late <= outcome.refused, "whoever was late was told so"
     assert outcome.weight_on_time(contention, TOLERANCE_FRAC) >= 0.95 * contention.bound().bound
+
+
+def test_a_job_that_costs_more_than_it_said_loses_its_promise_and_no_other_job_is_late() -> None:
+    """A neighbour takes half of what it gets from a third of its steps on."""
+    grows = CoreLoad(core_s=60.0, deadline_s=100.0, dearer_after_frac=1 / 3, dearer_factor=4.0)
+    others = [CoreLoad(core_s=45.0, deadline_s=90.0), CoreLoad(core_s=60.0, deadline_s=120.0)]
+    contention = Contention(cores=2.0, loads=[grows, *others])
+    outcome = simulate(contention)
+    assert outcome.lost == {0}
+    assert outcome.weight_on_time(contention, TOLERANCE_FRAC) == 2
+    late = outcome.late_frac[0]
+    assert late is not None
+    assert late > TOLERANCE_FRAC
+
+
+def test_jobs_on_shares_and_jobs_of_workers_are_on_time_side_by_side() -> None:
+    """The workers are as many as are needed from the start, and later work of the shares is planned beside them."""
+    core = Resources(cores=1.0)
+    seen = tuple(SeenRate(shape=Shape(n_workers=n, cores=float(n)), rate_sps=float(n)) for n in (1, 2))
+    spec = JobSpec(
+        id=JobId("workers"), worker=core, counts=(1, 2), floor=core, ceiling=core * 2, work_steps=150.0,
+        deadline_s=100.0, controller=None, model="tabulated", profile=seen, preemptible=True,
+    )  # fmt: skip
+    workers = SimJob(0.0, spec, AllReduce(step_s=1.0, communication_frac=0.0), 150.0)
+    shares = Contention(
+        cores=4.0,
+        loads=[CoreLoad(core_s=90.0, deadline_s=50.0, at=5.0), CoreLoad(core_s=80.0, deadline_s=95.0, at=5.0)],
+    )
+    outcome = simulate(shares, PromisesFirst(promised_frac=1.0), beside=[workers])
+    assert outcome.weight_on_time(shares, TOLERANCE_FRAC) == 2
+    (end,) = [message.at for message in outcome.journal if isinstance(message, JobFinished) and message.job == spec.id]
+    assert end <= 100.0

@@ -258,7 +258,7 @@ class RemainingCost:
             std_core_s=outlook.risk_frac * core_s,
             usable_cores=min(outlook.usable_cores / min(state.delivery, 1.0), core_bounds(spec, reading)[1]),
             due_s=due_s,
-            slack_s=reading.deadline_s - outlook.wait_s - due_s,
+            slack_s=max(0.0, reading.deadline_s - outlook.wait_s - due_s),
         )
 
     def _reserve_s(self, state: State, reading: Reading) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import hypot
+from math import hypot, inf, isfinite
 from typing import Any
 
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
@@ -105,7 +105,7 @@ def _work_left(spec: JobSpec, reading: Reading) -> CoreWork | None:
     margin_frac = _MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
     return CoreWork(
         core_s=core_s,
-        std_core_s=core_s * hypot(_COST_STD_FRAC, reading.steps_total_std / max(steps - reading.steps_done, 1.0)),
+        std_core_s=core_s * _COST_STD_FRAC,
         usable_cores=reading.ceiling.cores,
         due_s=reading.deadline_s * (1.0 - margin_frac),
         slack_s=reading.deadline_s * margin_frac,
@@ -121,17 +121,28 @@ def _checked(demand: Any, spec: JobSpec) -> Demand:
         It is no demand.
     """
     is_whole = isinstance(demand, Demand) and all(isinstance(getattr(demand, name), kind) for name, kind in _KINDS)
-    if not (is_whole and demand.next_tick_s >= 0.0):
+    if not (is_whole and demand.next_tick_s >= 0.0 and _is_sound(demand.work)):
         raise ValueError(f"it demands {demand!r}")
     checked: Demand = demand
     return checked if checked.resources.fits_in(spec.ceiling) else replace(checked, resources=spec.ceiling)
 
 
+def _is_sound(work: CoreWork | None) -> bool:
+    if work is None:
+        return True
+    amounts = (work.core_s, work.std_core_s, work.usable_cores, work.slack_s)
+    return isfinite(work.due_s) and all(0.0 <= amount < inf for amount in amounts)
+
+
 def _widened(demand: Demand, reading: Reading) -> Demand:
-    """The demand with a forecast that also says how little is known of the number of steps."""
-    forecast, steps = demand.forecast, reading.steps_total
-    if forecast is None or steps is None or steps <= reading.steps_done:
+    """The demand with a forecast, and work left, that also say how little is known of the number of steps."""
+    forecast, work, steps = demand.forecast, demand.work, reading.steps_total
+    if steps is None or steps <= reading.steps_done:
         return demand
-    step_s = (forecast.finish_s - reading.elapsed_s) / (steps - reading.steps_done)
-    std_s = hypot(forecast.std_s, max(0.0, step_s) * reading.steps_total_std)
-    return replace(demand, forecast=replace(forecast, std_s=std_s))
+    std_frac = reading.steps_total_std / (steps - reading.steps_done)
+    if work is not None:
+        work = replace(work, std_core_s=hypot(work.std_core_s, work.core_s * std_frac))
+    if forecast is not None:
+        left_s = max(0.0, forecast.finish_s - reading.elapsed_s)
+        forecast = replace(forecast, std_s=hypot(forecast.std_s, left_s * std_frac))
+    return replace(demand, forecast=forecast, work=work)

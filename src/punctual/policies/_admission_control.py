@@ -159,7 +159,7 @@ class AdmissionControl:
                     kept.append(claim)
                 else:
                     others.append((candidate, claim))
-        self._ends_s = _grid([claim.until_s for claim in self._claims.values()])
+        self._ends_s = self._spans([claim.until_s for claim in self._claims.values()])
         self._keep(kept)
         n_new = 0
         for candidate, claim in sorted(others, key=lambda pair: not pair[1].overdue):
@@ -172,6 +172,12 @@ class AdmissionControl:
                 self._refused.discard(claim.id)
             else:
                 self._refuse(candidate)
+
+    def _spans(self, dues_s: Sequence[float]) -> list[float]:
+        """Ends of spans, also where what others take changes."""
+        last_s = max(dues_s, default=0.0)
+        changes_s = [float(start) for taken in self._taken.values() for start in taken.starts_s if start < last_s]
+        return _grid([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[Claim]) -> None:
         """Plan for those that are promised, earliest deadline first; what fails moves to the front.
@@ -193,15 +199,21 @@ class AdmissionControl:
 
     def _fill(self, order: Sequence[Claim], capacities: Mapping[Pool, int]) -> list[Claim]:
         """Reserve for all in this order; those without room."""
-        timelines = {pool: self._free_of(pool, n).split(self._ends_s) for pool, n in capacities.items()}
+        timelines = {pool: self._free_of(pool, n) for pool, n in capacities.items()}
         self._ledgers = (
             {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
         )
         return [claim for claim in order if not self._reserve(claim)]
 
     def _free_of(self, pool: Pool, n: int) -> Timeline:
-        taken = self._taken.get(pool)
-        return Timeline.of(n) if taken is None else Timeline.of(n).without(taken)
+        """What there is of a pool in the spans of the plan, of `n` devices in all."""
+        spans, taken = Timeline.of(n).split(self._ends_s), self._taken.get(pool)
+        if taken is None:
+            return spans
+        taken = taken.split(self._ends_s)
+        most = np.zeros(len(spans.starts_s))
+        np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
+        return Timeline(spans.starts_s, np.maximum(spans.free - most, 0.0))
 
     def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
         """By kind of node, from when on promised jobs are to hold how many cores beyond what all jobs hold now.

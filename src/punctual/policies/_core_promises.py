@@ -45,30 +45,32 @@ class SharingJob:
     view: JobView
     base: Resources
     wanted: Resources
-    left_core_s: float
-    std_core_s: float
-    most_cores: float
-    due_s: float
-    slack_s: float
-    unmeasured: bool
+    left_core_s: float = 0.0
+    std_core_s: float = 0.0
+    most_cores: float = 0.0
+    due_s: float = inf
+    slack_s: float = 0.0
+    unmeasured: bool = False
     cores: float = 0.0
 
     @classmethod
     def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
         """The job as it is at instant `at`."""
         work, left_core_s = view.work, view.core_s_left(at)
-        is_known = work is not None and left_core_s is not None and view.spec.deadline_s is not None
-        running_s = 0.0 if view.started_at is None else at - view.started_at
+        if view.spec.deadline_s is None:
+            return cls(view, base, wanted)
+        if work is None or left_core_s is None:
+            running_s = 0.0 if view.started_at is None else at - view.started_at
+            return cls(view, base, wanted, unmeasured=running_s < _MEASURED_S)
         return cls(
             view=view,
             base=base,
             wanted=wanted,
-            left_core_s=left_core_s if is_known and left_core_s is not None else 0.0,
-            std_core_s=work.std_core_s if is_known and work is not None else 0.0,
-            most_cores=max(work.usable_cores - base.cores, 0.0) if is_known and work is not None else 0.0,
-            due_s=view.submitted_at + work.due_s - at if is_known and work is not None else inf,
-            slack_s=work.slack_s if is_known and work is not None else 0.0,
-            unmeasured=view.spec.deadline_s is not None and not is_known and running_s < _MEASURED_S,
+            left_core_s=left_core_s,
+            std_core_s=work.std_core_s,
+            most_cores=max(work.usable_cores - base.cores, 0.0),
+            due_s=view.submitted_at + work.due_s - at,
+            slack_s=work.slack_s,
         )
 
     @property
@@ -104,7 +106,7 @@ class CorePromises:
     cores
         What there is over time beside the bases of the members.
     at
-        Seconds since the epoch.
+        The present, on the scheduler's clock.
     promised, planned, refused
         Jobs with a promise, with the deadline that was promised; jobs without one that were planned for; jobs that were
         told that they get none.
@@ -241,7 +243,10 @@ class CorePromises:
         return [*self.kept, *self.likely]
 
     def _is_measuring(self) -> bool:
-        return any(member.unmeasured for member in self.members)
+        """Whether a job that came lately has still to say how much work it has."""
+        return any(
+            member.unmeasured and self.at - member.view.submitted_at < 2 * _MEASURED_S for member in self.members
+        )
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):

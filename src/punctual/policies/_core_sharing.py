@@ -9,7 +9,7 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.resources import Resources
+from punctual.core.resources import TOLERANCE, Resources
 from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Timeline
@@ -49,11 +49,12 @@ class CoreSharing:
 
     def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
         self._builder, self._at, self._options = builder, builder.snapshot.at, options
-        carry = builder.carry.get("cores")
-        self._carry: Mapping[str, Any] = carry if isinstance(carry, dict) else {}
+        carry = builder.snapshot.carry  # also if the nodes are others now: promises hold
+        cores = carry.get("cores") if isinstance(carry, dict) else None
+        self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
         self.warnings: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
-        #: What jobs made of workers that wait need at least, by kind of node.
+        #: What jobs made of workers that wait, and for which there is room, need at least, by kind of node.
         self._awaited_cores: dict[str, float] = {}
         members = self._members(waiting)
         if members:
@@ -131,12 +132,17 @@ class CoreSharing:
             self._builder.explain(view, never_fits(view))
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
+        builder = self._builder
+        free = {kind: sum(builder.free[node].cores for node in on) for kind, on in builder.hardware.kinds.items()}
         for view in waiting:
-            spec = view.spec
-            if spec.worker is not None and not spec.worker.gpus and view.status != "stopping" and spec.unit is not None:
-                for kind in self._builder.kinds_for(view, spec.unit)[:1]:
-                    cores = spec.unit.cores * spec.worker_counts()[0]
-                    self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) + cores
+            unit = view.spec.unit
+            if unit is None or unit.gpus or view.status == "stopping":
+                continue
+            cores = unit.cores * view.spec.worker_counts()[0]
+            for kind in builder.kinds_for(view, unit)[:1]:
+                awaited_cores = self._awaited_cores.get(kind, 0.0) + cores
+                if awaited_cores <= free[kind] + TOLERANCE:
+                    self._awaited_cores[kind] = awaited_cores
 
     # What they get.
 

@@ -70,6 +70,9 @@ class PromisesFirst(PolicyBase):
     A part of the devices is never promised: otherwise, where more is asked for than there is, the first large jobs would
     shut out all small ones that come later.
 
+    Jobs on shares of cores whose controllers say how much work is left are promised deadlines too, by an exact plan;
+    the page of this policy tells how.
+
     Parameters
     ----------
     admission

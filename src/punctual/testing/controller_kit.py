@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from typing import Any
 
 import pytest
@@ -174,6 +174,7 @@ def check_demand(spec: JobSpec, reading: Reading, demand: Demand) -> None:
     assert all(isfinite(fact) for fact in demand.reason.facts.values()), demand.reason.facts
     _check_pacing(reading, demand)
     _check_forecast(demand)
+    _check_work(demand)
 
 
 def _check_pacing(reading: Reading, demand: Demand) -> None:
@@ -182,6 +183,13 @@ def _check_pacing(reading: Reading, demand: Demand) -> None:
         assert isfinite(demand.pacing.end_s)
         assert isfinite(demand.pacing.s_per_step)
         assert demand.pacing.s_per_step >= 0
+
+
+def _check_work(demand: Demand) -> None:
+    if demand.work is not None:
+        work = demand.work
+        assert isfinite(work.due_s)
+        assert all(0 <= each < inf for each in (work.core_s, work.std_core_s, work.usable_cores, work.slack_s))
 
 
 def _check_forecast(demand: Demand) -> None:
