@@ -20,6 +20,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
@@ -146,9 +147,3 @@ def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> li
         if about(message) in (job, None):
             teller.take(message)
     return teller.links
-
-
-def about(message: Message) -> JobId | None:
-    """The job that `message` is about; None if it is about all of them or none."""
-    spec = getattr(message, "spec", None)
-    return spec.id if spec is not None else getattr(message, "job", None)

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from punctual.cli._chain import about
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.runtime.local_host import LocalHost

@@ -1,12 +1,23 @@
 """How messages change the state of a job; the scheduler and everybody who follows its messages decide it here."""
 
 from punctual.core.commands import Command, RejectJob
-from punctual.core.events import Event, GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    SpecChanged,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobState
 
 #: How many ended jobs are remembered; the name of a job that is not remembered may be used again.
 N_ENDED_REMEMBERED = 1000
+
+_WITH_SPEC = (JobSubmitted, SpecChanged)
 
 
 def after_answer(state: JobState, answer: JobStarted | GrantApplied | GrantFailed, granted: Allocation) -> JobState:
@@ -25,6 +36,13 @@ def found_again(state: JobState, granted: Allocation) -> JobState:
     if state in ("running", "paused"):
         return "running" if granted else "paused"
     return "starting" if state == "queued" else state
+
+
+def about(message: Event | Command) -> JobId | None:
+    """The job that `message` is about; None if it is about all of them or none."""
+    if isinstance(message, _WITH_SPEC):
+        return message.spec.id
+    return getattr(message, "job", None)
 
 
 def ended_by(message: Event | Command) -> JobId | None:

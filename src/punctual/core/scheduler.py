@@ -48,7 +48,7 @@ from punctual.core.job import Allocation, JobState, JobView
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.learning import learn_speed
 from punctual.core.ledger import Bookings, Ledger
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
@@ -146,8 +146,8 @@ class Scheduler:
 
     def handle(self, event: Event) -> list[Command]:
         """Fold `event` into the state and return what is to be done about it, in order."""
-        job = self._jobs.get(_subject(event))
-        if job is not None:
+        subject = about(event)
+        if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
         self._folds[type(event)](event)
         if self._planning.is_due:
@@ -597,10 +597,3 @@ class Scheduler:
         if self._active:
             self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)
             self._outbox.set_timer(at, "plan-answer", None, self._periods.plan_s)
-
-
-def _subject(event: Event) -> JobId:
-    """The job an event is about; the empty name if it is about none."""
-    if isinstance(event, SpecChanged):
-        return event.spec.id
-    return JobId(getattr(event, "job", ""))
