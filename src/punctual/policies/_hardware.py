@@ -13,7 +13,7 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import Shape
 from punctual.optim.placement import n_fitting
-from punctual.policies._jobs import Size, least, n_workers, seconds_for, unit_of
+from punctual.policies._jobs import Size, least, n_workers, seconds_for
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -126,7 +126,7 @@ class Hardware:
 
     def counts_wanted(self, view: JobView) -> tuple[int, ...]:
         """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
-        counts, unit = self.counts(view.spec), unit_of(view.spec)
+        counts, unit = self.counts(view.spec), view.spec.unit
         if unit is None or view.spec.controller is None or len(counts) < 2 or (unit * counts[-1]).fits_in(view.demand):
             return counts
         wanted = tuple(n for n in counts if (unit * n).fits_in(view.demand))
@@ -149,7 +149,7 @@ class Hardware:
 
     def _counts(self, spec: JobSpec) -> tuple[int, ...]:
         """The allowed counts of which the nodes of one kind have as many workers."""
-        unit = unit_of(spec)
+        unit = spec.unit
         if unit is None:
             return ()
         most = max((self._n_of_kind(unit, kind) for kind in self.kinds), default=0)
@@ -159,7 +159,7 @@ class Hardware:
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
         """What a job made of workers can hold here, ascending."""
-        unit = unit_of(spec)
+        unit = spec.unit
         return tuple(unit * n for n in self.counts(spec)) if unit else ()
 
     def _worker_steps(self, spec: JobSpec) -> tuple[Resources, ...]:
@@ -179,7 +179,7 @@ class Hardware:
         )
 
     def _request(self, view: JobView, n: int, amount: Callable[[JobView], Resources | None]) -> RigidRequest | None:
-        unit = unit_of(view.spec)
+        unit = view.spec.unit
         worker, n = (unit, n) if unit is not None else (amount(view), 1)
         if worker is None or n == 0:
             return None
@@ -228,7 +228,7 @@ class JobRates:
 
     def __init__(self, view: JobView, hardware: Hardware) -> None:
         self._spec, self._curve, self._hardware = view.spec, view.curve, hardware
-        self._unit = unit_of(view.spec)
+        self._unit = view.spec.unit
         self._rates: dict[tuple[int, float, str], float] = {}
         self._served: dict[tuple[int, int, str], float] = {}
         self._served_together: dict[tuple[str, int, int], Sequence[Sequence[float]] | None] = {}

@@ -33,17 +33,9 @@ def may_pause(view: JobView) -> bool:
     return view.spec.preemptible and view.status not in ("starting", "stopping") and bool(view.planned)
 
 
-def unit_of(spec: JobSpec) -> Resources | None:
-    """What a job made of workers is counted by: a worker, and a server beside it if the job has servers.
-
-    Only a policy that weighs workers against servers gives a job more of one than of the other.
-    """
-    return spec.unit
-
-
 def n_workers(spec: JobSpec, allocation: Allocation) -> int:
     """How many workers `allocation` has room for; 1 for a job without workers that holds something."""
-    unit = unit_of(spec)
+    unit = spec.unit
     if unit is None:
         return int(bool(allocation))
     return n_fitting(unit, total(allocation.values())) if allocation else 0
@@ -113,6 +105,6 @@ def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
 
 def never_fits(view: JobView) -> Reason:
     """Why a job gets nothing ever."""
-    unit = unit_of(view.spec)
+    unit = view.spec.unit
     least_amount = unit * view.spec.worker_counts()[0] if unit else least(view.spec)
     return Reason("never-fits", f"the nodes of no kind have the {least_amount} that it needs at least, even if empty")

@@ -7,7 +7,7 @@ from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.policies._jobs import n_workers, seconds_for, seniority, span_text, starts, unit_of, waits
+from punctual.policies._jobs import n_workers, seconds_for, seniority, span_text, starts, waits
 from punctual.policies._plan_builder import PlanBuilder
 
 #: A job, the number of workers it has, and the number it is to have.
@@ -44,7 +44,7 @@ def _turn(change: Change) -> int:
 
 
 def _amount_of(view: JobView, n: int) -> Resources:
-    return (unit_of(view.spec) or view.spec.ceiling) * n
+    return (view.spec.unit or view.spec.ceiling) * n
 
 
 def shrunk(view: JobView, worker: Resources, n_after: int, held: Allocation) -> Allocation:

@@ -10,7 +10,7 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.policies._hardware import Hardware
-from punctual.policies._jobs import least, n_workers, unit_of
+from punctual.policies._jobs import least, n_workers
 
 
 class Space:
@@ -99,7 +99,7 @@ class PlanBuilder:
 
     def fit(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Allocation | None:
         """Nodes for the largest amount of the job that fits; None if not even its least does."""
-        unit = unit_of(view.spec)
+        unit = view.spec.unit
         if unit is None:
             return self._fit_amount(view, self.free if free is None else free)
         for n in reversed(self.hardware.counts(view.spec)):

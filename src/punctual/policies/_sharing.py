@@ -8,7 +8,7 @@ from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
 from punctual.policies._hardware import steps_between
-from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, unit_of, waits
+from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
@@ -137,7 +137,7 @@ class Sharing:
         n_before = builder.hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
         rungs = builder.hardware.amounts_wanted(view)
         if rungs:
-            space.add(unit_of(view.spec) or rungs[0], n_before)
+            space.add(view.spec.unit or rungs[0], n_before)
             space.take(rungs[0])
             self.workers.append(self._participant(view, rungs, space, n_before))
 

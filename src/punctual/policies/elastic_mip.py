@@ -19,7 +19,7 @@ from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, r
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import Pool
-from punctual.policies._jobs import same_amount, span_text, unit_of, waits
+from punctual.policies._jobs import same_amount, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import prepare
 
@@ -251,7 +251,7 @@ class _Round:
         width = len(candidate.options.counts)
         worth = float((values[1:width] / costs[1:width]).max())
         price = min(prices[pool] for pool in candidate.options.pools)
-        unit = unit_of(candidate.view.spec)
+        unit = candidate.view.spec.unit
         if unit is not None and worth >= _SAME_FRAC * price:
             self._builder.explain(candidate.view, waits(unit * min(candidate.options.counts[1:]), self._builder.free))
             return
@@ -304,7 +304,7 @@ class _WholeNodes:
         """How many nodes each column takes, as if they were empty; shape (n, m)."""
         n_per_node, costs = self._builder.hardware.n_per_node, np.zeros_like(problem.table.amounts)
         for i, candidate in enumerate(problem.candidates):
-            options, unit = candidate.options, unit_of(candidate.view.spec)
+            options, unit = candidate.options, candidate.view.spec.unit
             n_on_one = {kind: n_per_node(unit, kind) for kind, _ in options.pools} if unit else {}
             n_of = [n_on_one[kind] for kind in options.kinds[1:]]
             costs[i, 1 : len(n_of) + 1] = -(-np.array(options.counts[1:]) // np.array(n_of))

@@ -12,7 +12,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import JobRates
-from punctual.policies._jobs import n_workers, never_fits, seniority, starts, unit_of, waits
+from punctual.policies._jobs import n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
@@ -229,7 +229,7 @@ class _Allocation:
 
 
 def _unit(view: JobView) -> Resources:
-    return unit_of(view.spec) or view.spec.ceiling
+    return view.spec.unit or view.spec.ceiling
 
 
 def _can_grow(job: _JobState, space: Space) -> bool:

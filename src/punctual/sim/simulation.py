@@ -137,7 +137,7 @@ class Simulation:
             self._engine.run()
 
     def _goes_on(self) -> bool:
-        return self._scheduler.n_active > 0 or self._n_coming > 0
+        return self._n_coming > 0 or self._scheduler.n_active > 0
 
     def _open(self) -> None:
         first = next(self._jobs, None)
