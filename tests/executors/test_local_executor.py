@@ -230,7 +230,7 @@ def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "/some/group")
 
-    monkeypatch.setattr(stage.executor._choice.actuator, "open", refuse)
+    monkeypatch.setattr(stage.executor.chosen.actuator, "open", refuse)
     stage.launch()
     failed = stage.wait(GrantFailed)
     assert (failed.request, failed.granted) == (1, {})

@@ -416,7 +416,7 @@ def test_a_job_that_cannot_be_started_again_stays_paused(
         raise PermissionError(13, "Permission denied", "/some/group")
 
     with monkeypatch.context() as broken:
-        broken.setattr(stage.executor._choice.actuator, "open", refuse)
+        broken.setattr(stage.executor.chosen.actuator, "open", refuse)
         resize(stage, 2)
         failed = stage.wait(GrantFailed)
     assert failed.granted == {}

@@ -135,8 +135,8 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
             ask_as_a_user()
         except BaseException as error:  # noqa: BLE001 -- told in the test's own thread
             failures.append(error)
-            host.leave()
-            host.stop(JobId("b"), "the test has failed")
+            for job in ("a", "b"):
+                host.stop(JobId(job), "the test has failed")
 
     def ask_as_a_user() -> None:
         begun = wait_until(lambda: standings(host.run_folder), lambda told: all(job.get("steps_done") for job in told))

@@ -21,7 +21,8 @@ from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
-from punctual.runtime.local_host import LocalHost, OutputOf
+from punctual.runtime.joined_host import JoinedHost, ended_of
+from punctual.runtime.local_host import OutputOf
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import messages_of
 from punctual.store.sqlite import JournalTaken
@@ -34,7 +35,7 @@ EXIT_BROKEN = 70
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 #: Gives the host of the job that is shown, given who gets what jobs write.
-OpenHost = Callable[[OutputOf], AbstractContextManager[LocalHost]]
+OpenHost = Callable[[OutputOf], AbstractContextManager[JoinedHost]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,34 +83,38 @@ class Outcome:
 
 
 class Interrupts:
-    """The first signal asks the job to end, the second ends it.
+    """The first signal asks the jobs of this command to end, the second ends them.
 
     Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
     of it behind.
     """
 
     def __init__(self) -> None:
-        self._host: LocalHost | None = None
+        self._host: JoinedHost | None = None
         self.received: int | None = None
-        self.twice = False
 
-    def pass_on_to(self, host: LocalHost) -> None:
+    def pass_on_to(self, host: JoinedHost) -> None:
         """Let `host` know of signals from now on, and of one that has come already."""
         self._host = host
         if self.received is not None:
             self._stop_all(host, self.received)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.twice = self.received is not None
+        is_first = self.received is None
         self.received = self.received or number
         if self._host is not None:
-            if self.twice:
-                self._host.leave()
-            self._stop_all(self._host, number)
+            if is_first:
+                self._stop_all(self._host, number)
+            else:
+                self._kill_all(self._host)
 
-    def _stop_all(self, host: LocalHost, number: int) -> None:
-        for job in host.run_folder.jobs():
+    def _stop_all(self, host: JoinedHost, number: int) -> None:
+        for job in host.jobs:
             host.stop(job, _name(number))
+
+    def _kill_all(self, host: JoinedHost) -> None:
+        for job in host.jobs:
+            host.kill(job)
 
     @contextmanager
     def caught(self) -> Iterator[None]:
@@ -167,20 +172,26 @@ def carry_out(open_host: OpenHost, job: JobId, screen: Screen) -> Outcome:
         begun_s = time.process_time()
         try:
             interrupts.pass_on_to(host)
-            host.run(host.all_ended)
-            if interrupts.twice:
-                host.end_jobs("a second signal")
+            host.run()
         except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end the training
             screen.close()
             _leave_it_to_the_keeper(job, error)
         finally:
             screen.close()
         controller_cpu_s = time.process_time() - begun_s
-        return Outcome(
-            job=job, run=host.run_folder, summary=summarize(host.messages(), job), facts=host.facts(job),
-            faults=tuple(host.executor.faults(job)), received=interrupts.received,
-            workers=host.executor.worker_status(job), controller_cpu_s=controller_cpu_s,
-        )  # fmt: skip
+        run, facts = host.run_folder, ShownJob(host, job).facts()
+    # The host is left before the journal is read, which may take a while: other jobs are not to wait for that.
+    ended = ended_of(run, job)
+    return Outcome(
+        job=job,
+        run=run,
+        summary=summarize(messages_of(run, [job]), job),
+        facts=facts,
+        faults=tuple(InvalidSpec(**fault) for fault in ended.get("faults", ())),
+        received=interrupts.received,
+        workers=None if ended.get("workers") is None else WorkerStatus(**ended["workers"]),
+        controller_cpu_s=controller_cpu_s,
+    )
 
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:

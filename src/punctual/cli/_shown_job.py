@@ -7,14 +7,14 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
-from punctual.runtime.local_host import LocalHost
+from punctual.runtime.joined_host import JoinedHost
 from punctual.runtime.when import Now
 
 
 class ShownJob:
     """What displays ask about one job."""
 
-    def __init__(self, host: LocalHost, job: JobId) -> None:
+    def __init__(self, host: JoinedHost, job: JobId) -> None:
         self._host = host
         self.id = job
 
@@ -37,7 +37,7 @@ class ShownJob:
 
     def facts(self) -> dict[str, Any]:
         """What does not change while it runs."""
-        return self._host.facts(self.id)
+        return {"controller": self.status().spec.controller, "actuator": self._host.run_folder.facts().get("actuator")}
 
     def steered_by(self) -> str:
         """Controller and actuator, in words."""
@@ -45,7 +45,7 @@ class ShownJob:
 
     def steered_by_and_why(self) -> str:
         """The same, and why it is this actuator."""
-        reason = self._host.executor.actuator_reason(self.id).rstrip(".")
+        reason = str(self._host.run_folder.facts().get("actuator_reason", "")).rstrip(".")
         return f"{self._names()}: {reason}{self._pacing_caveat()}"
 
     def _names(self) -> str:

@@ -8,7 +8,7 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_silent
-from punctual.runtime.restore import resumed_host
+from punctual.runtime.joined_host import host_of_old_jobs
 from punctual.runtime.runs import KnownJob, find_job, known_jobs
 
 _JOB = "Name of the job or its beginning; may be left out if there is only one that nobody steers."
@@ -29,7 +29,7 @@ def attach(
 
 def _host_of(target: KnownJob) -> OpenHost:
     """The host that the job had, with all its jobs."""
-    return lambda output_of: resumed_host(target.run, output_of=output_of, take=target.steering == "steered")
+    return lambda output_of: host_of_old_jobs(target.run, output_of=output_of, take=target.steering == "steered")
 
 
 def _unsteered(text: str | None) -> KnownJob:

@@ -3,8 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,8 @@ from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec
 from punctual.core.loss import LossGoal
 from punctual.core.units import parse_cores, parse_cores_range
-from punctual.runtime.local_host import HostOptions, LocalHost, OutputOf, capacity_here, local_host
+from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
+from punctual.runtime.local_host import SHARING_POLICY, HostOptions, OutputOf, capacity_here
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
@@ -76,6 +76,13 @@ Retries = Annotated[
         show_default=False,
     ),
 ]
+Alone = Annotated[
+    bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
+]
+Weight = Annotated[float, typer.Option(help="How much the job counts against others that share the machine, above 0.")]
+PolicyName = Annotated[
+    str, typer.Option(help="How jobs share the machine, see `punctual policies`; for the first of them to choose.")
+]
 
 
 def run(
@@ -111,6 +118,9 @@ def run(
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
     as_json: AsJson = False,
+    alone: Alone = False,
+    weight: Weight = 1.0,
+    policy: PolicyName = SHARING_POLICY,
     strict: Strict = False,
     report: ReportFile = None,
     quiet: Quiet = False,
@@ -139,24 +149,23 @@ def run(
         goal=_goal(until) if until is not None else None,
         n_retries=retries,
         checkpoint_dir=checkpoint_dir,
+        weight=weight,
         name=name,
     )
     submission = checked_submission(request, capacity_here())
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
-    raise typer.Exit(drive(host_of(submission, HostOptions(actuator=actuator)), submission.spec.id, output))
+    options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
+    raise typer.Exit(drive(host_of(submission, options), submission.spec.id, output))
 
 
 def host_of(submission: Submission, options: HostOptions) -> OpenHost:
-    """A host with one job and its name."""
+    """The host of a new job: the one that there is, or a new one of the name of the job."""
 
-    @contextmanager
-    def opened(output_of: OutputOf) -> Iterator[LocalHost]:
+    def opened(output_of: OutputOf) -> AbstractContextManager[JoinedHost]:
         facts = {"argv": submission.program.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
         sweep()
         prune()
-        with local_host(submission.spec.id, options, output_of=output_of, facts=facts) as host:
-            host.submit(submission)
-            yield host
+        return host_of_new_jobs([submission], options, output_of=output_of, facts=facts)
 
     return opened
 

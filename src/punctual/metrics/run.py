@@ -192,7 +192,8 @@ class _Course:
             case NodeLost():
                 self._lose(message)
             case SteeringResumed():
-                self._resume(message)
+                if self.spec is not None and self.ended is None:  # else it concerns only others of the journal
+                    self._resume(message)
             case WarnUser() if message.job in (self.job, None):
                 self._warn(message)
             case JobSubmitted() | SpecChanged() | WarnUser():

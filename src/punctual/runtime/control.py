@@ -1,12 +1,16 @@
 """What a host answers to other processes of its user."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
+from punctual.executors.local.output import Streams
 from punctual.runtime.host import Host
+from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import moved_deadline_s
+from punctual.store.codec import decode, encode
 
 
 class ControlHandler:
@@ -15,32 +19,46 @@ class ControlHandler:
     ============ =================== ==========================================================
     verb         with                answer
     ============ =================== ==========================================================
-    `status`                         `jobs`: how each stands
+    `status`     `jobs`, or all      `jobs`: how each stands
     `deadline`   `job`, `when`       `job`, `deadline_s`, `deadline_wall`, `left_s`
-    `stop`       `job`               `job`
+    `stop`       `job`, `cause`      `job`
+    `submit`     `jobs`, `streams`   nothing, once the journal has them
     ============ =================== ==========================================================
 
     Parameters
     ----------
     facts
         What does not change while a job runs.
+    submit
+        Has jobs run, all or none.
     """
 
-    def __init__(self, host: Host, facts: Callable[[JobId], Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        facts: Callable[[JobId], Mapping[str, Any]],
+        submit: Callable[[Sequence[Submission], Streams], None],
+    ) -> None:
         self._host = host
         self._facts = facts
+        self._submit = submit
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
         match request:
             case {"verb": "status"}:
-                return {"jobs": [self._standing(status) for status in self._host.jobs()]}
+                wanted = request.get("jobs")
+                told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
+                return {"jobs": [self._standing(status) for status in told]}
             case {"verb": "deadline", "job": str(job), "when": str(when)}:
                 return self._move_deadline(self._host.status(JobId(job)), when)
             case {"verb": "stop", "job": str(job)}:
                 status = self._host.status(JobId(job))
-                self._host.stop(status.id, "`punctual stop`")
+                self._host.stop(status.id, str(request.get("cause", "`punctual stop`")))
                 return {"job": status.id}
+            case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
+                self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
+                return {}
         raise ValueError(f"no such request: {request}")
 
     def _standing(self, status: JobStatus) -> dict[str, Any]:
@@ -69,6 +87,21 @@ class ControlHandler:
             "deadline_wall": wall.isoformat(),
             "left_s": deadline_at - now.at,
         }
+
+
+def as_told(submission: Submission) -> dict[str, Any]:
+    """A submission as a request holds it."""
+    event = JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
+    return {"submitted": encode(event), "inherited": dict(submission.inherited)}
+
+
+def told_submission(told: Mapping[str, Any]) -> Submission:
+    """What `as_told` gave; raises `InvalidSpec` if it names a plug-in that this process does not have."""
+    event = decode("JobSubmitted", told["submitted"])
+    assert isinstance(event, JobSubmitted)
+    assert event.program is not None
+    check_plug_ins(event.spec)
+    return Submission(submitted_at=event.at, spec=event.spec, program=event.program, inherited=told["inherited"])
 
 
 def standing(status: JobStatus) -> dict[str, Any]:

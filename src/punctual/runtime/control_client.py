@@ -2,17 +2,25 @@
 
 import os
 import signal
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.output import Streams
+from punctual.runtime.control import as_told
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import KnownJob, jobs_of
+from punctual.runtime.submission import Submission
 from punctual.runtime.sweeping import give_up
 
 #: How a job stands that its host does not tell of, beside the states of `punctual.core.job.JobState` and of
 #: `punctual.runtime.runs.Steering`: the host is just starting; or it is there and does not answer.
 STARTING, SILENT = "starting", "silent"
+
+#: How long a host may take for what is submitted, in seconds.
+_SUBMIT_S_MAX = 20.0
 
 
 def standings(run: Run) -> list[dict[str, Any]]:
@@ -55,6 +63,20 @@ def move_deadline(job: KnownJob, when: str) -> dict[str, Any]:
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
         )
     return _asked(job, {"verb": "deadline", "job": job.job, "when": when})
+
+
+def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> None:
+    """Have the host of a run take jobs, all or none; may be said again where nobody has answered.
+
+    Raises
+    ------
+    InvalidSpec
+        The host refuses one.
+    ControlFailed
+        Nobody has answered.
+    """
+    jobs = [as_told(submission) for submission in submissions]
+    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
 
 
 def stop(job: KnownJob) -> str:

@@ -18,7 +18,9 @@ from punctual.core.errors import InvalidSpec
 #: Gets a request, gives the answer; both are JSON objects. Called in a thread of its own. What it raises is sent.
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
-_REQUEST_BYTES_MAX = 65536
+_REQUEST_BYTES_MAX = 1 << 24
+#: Read at once.
+_PIECE_BYTES = 65536
 #: A client that has not said what it wants by then is sent away, in seconds.
 _REQUEST_S = 10.0
 #: How long `close` may have to wait; the server's thread wakes as often, so shorter costs CPU.
@@ -138,14 +140,14 @@ class _Conversation(BaseRequestHandler):
 
 def _received(connection: socket.socket, until_at: float) -> bytes:
     """What is sent up to the end of the line; empty if that has not come by then. Raises `OSError`."""
-    line = b""
+    line = bytearray()
     while not line.endswith(b"\n") and len(line) < _REQUEST_BYTES_MAX:
         connection.settimeout(max(0.001, until_at - time.monotonic()))
-        piece = connection.recv(_REQUEST_BYTES_MAX - len(line))
+        piece = connection.recv(_PIECE_BYTES)
         if not piece:
-            return line
+            break
         line += piece
-    return line
+    return bytes(line)
 
 
 def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:

@@ -18,6 +18,11 @@ from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
 
 
+def unknown_to_host(job: JobId) -> InvalidSpec:
+    """The error of who asks a host about a job that it does not have."""
+    return InvalidSpec("there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs.")
+
+
 class Host:
     """Runs any number of jobs. Everything but `run` may be called from any thread.
 
@@ -51,7 +56,6 @@ class Host:
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
-        self._left = False
 
     def now(self) -> float:
         """The present, as an instant of events."""
@@ -115,9 +119,7 @@ class Host:
         try:
             return self._board.job(job)
         except KeyError:
-            raise InvalidSpec(
-                "there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs."
-            ) from None
+            raise unknown_to_host(job) from None
 
     def knows(self, job: JobId) -> bool:
         """Whether the host has come to the job's submission."""
@@ -142,16 +144,8 @@ class Host:
     # The engine.
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steer the jobs until `until` holds, or `leave` is called."""
-        self._run_on(lambda: self._left or until())
-
-    def _run_on(self, until: Callable[[], bool]) -> None:
-        """The same also after `leave`."""
+        """Steer the jobs until `until` holds, which is asked before each event."""
         self._engine.run(until)
-
-    def leave(self) -> None:
-        """Have `run` return with the next event; also from a signal's code, which must then post one."""
-        self._left = True
 
     def _reserve(self, submission: Submission) -> JobId:
         """Let nobody else have the name from now on."""

@@ -1,8 +1,9 @@
 """A host on this machine: its processors, its processes, its run folder and its control socket."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -19,9 +20,10 @@ from punctual.core.timer import Timer
 from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.executors.local.output import Streams
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.control import ControlHandler
-from punctual.runtime.control_socket import ControlSocket
+from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
@@ -46,6 +48,8 @@ OutputOf = Callable[[JobId], OnOutput]
 
 #: How long the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
+#: How long a job that another process submits may take to be in the journal, and how often that is looked at.
+_TELL_S_MAX, _LOOK_S = 10.0, 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +62,13 @@ class HostOptions:
         How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
     policy
         Registered name of the policy that shares the machine among several jobs.
+    shared
+        Whether jobs of other commands may join.
     """
 
     actuator: str = "auto"
     policy: str = SHARING_POLICY
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +140,8 @@ class LocalHost(Host):
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         self.subscribe(self._record)
+        self._is_leaving = False
+        self.run_folder.record_facts(actuator=executor.chosen.actuator.name, actuator_reason=executor.chosen.reason)
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -143,22 +152,40 @@ class LocalHost(Host):
             Another job of this user, here or of another host, has its name and has not ended; or nothing can be
             written where runs live.
         """
-        _check_name_is_free(submission.spec.id, self.run_folder)
-        job = self._reserve(submission)
-        try:
-            with self._record_lock:
-                self.run_folder.keep_inherited(job, submission.inherited)
-                self.run_folder.keep_submitted(job, encode(submitted(submission)))
-                self.run_folder.record_job(job, "queued")
-        except BaseException:
-            self._release(job)
-            raise
-        self._announce(submission)
-        return job
+        return self.submit_all([submission])[0]
 
-    def messages(self) -> Iterator[Message]:
-        """The journal up to now, one at a time: that of a long run is large."""
-        return (message for _, message in self._journal.read_from(1))
+    def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
+        """Have jobs run, all or, if it raises, none of them; raises as `submit` does.
+
+        Parameters
+        ----------
+        streams
+            Where each writes; None: as suits where this process writes.
+        """
+        shift_s = self._timers.shift_s
+        submissions = [replace(given, submitted_at=given.submitted_at - shift_s) for given in submissions]
+        with ExitStack() as undoing:
+            for submission in submissions:
+                _check_name_is_free(submission.spec.id, self.run_folder)
+                undoing.callback(self._release, self._reserve(submission))
+            for submission in submissions:
+                self._keep(submission, streams)
+            undoing.pop_all()
+        for submission in submissions:
+            self._announce(submission)
+        return [submission.spec.id for submission in submissions]
+
+    def submit_told(self, submissions: Sequence[Submission], streams: Streams) -> None:
+        """The same for another process, which may ask again if it does not hear; returns when the journal has them."""
+        new = [submission for submission in submissions if not self._has_same(submission)]
+        if self._is_leaving:
+            raise ControlFailed("the host is just leaving")
+        self.submit_all(new, streams)
+        give_up_at = time.monotonic() + _TELL_S_MAX
+        while not all(self.knows(submission.spec.id) for submission in submissions):
+            if time.monotonic() > give_up_at:
+                raise ControlFailed("the host is too busy")
+            time.sleep(_LOOK_S)
 
     def facts(self, job: JobId) -> dict[str, Any]:
         """What does not change while the job runs: names of its controller and of what enforces its grant."""
@@ -177,9 +204,7 @@ class LocalHost(Host):
             if not status.ended:
                 self.stop(status.id, cause)
         self.executor.close()
-        give_up_at = self.now() + _END_S_MAX
-        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
-        self._run_on(lambda: self.all_ended() or self.now() >= give_up_at)
+        self.run_for(_END_S_MAX, self.all_ended)
         self._upkeep.close()
 
     def _record(self, message: Message) -> None:
@@ -187,11 +212,65 @@ class LocalHost(Host):
         job = ended_by(message)
         if job is not None and self.has_ended(job):
             with self._record_lock:
-                self.run_folder.record_end(job, self.status(job).state)
+                self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
         elif isinstance(message, JobFailed):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, JobSubmitted):
             self.run_folder.forget_submitted(message.spec.id)
+
+    def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
+        give_up_at = self.now() + most_s
+        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
+        self.run(lambda: until() or self.now() >= give_up_at)
+
+    def hand_over(self) -> None:
+        """Leave the jobs that have not ended to another process; they go on, at full speed until they are steered again.
+
+        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more.
+        """
+        self._is_leaving = True
+        self.run_for(_END_S_MAX, lambda: not self._coming)
+        with suppress(InvalidSpec):  # the next host then has more to read
+            self._upkeep.snapshot()
+        self.executor.release()
+        self._upkeep.close()
+        self.run_folder.record_left()
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the jobs were left to another process."""
+        return self._is_leaving
+
+    def _keep(self, submission: Submission, streams: Streams | None) -> None:
+        """Keep what the job needs to be started, beside the journal."""
+        job = submission.spec.id
+        with self._record_lock:
+            self.run_folder.keep_inherited(job, submission.inherited)
+            self.run_folder.keep_submitted(job, encode(submitted(submission)))
+            if streams is not None:
+                self.run_folder.keep_streams(job, streams)
+            self.run_folder.record_job(job, "queued")
+
+    def _has_same(self, submission: Submission) -> bool:
+        """Whether just this job was submitted before."""
+        if not self.knows(submission.spec.id):
+            return False
+        known = self.status(submission.spec.id)
+        return (known.submitted_at, known.program) == (
+            submission.submitted_at - self._timers.shift_s,
+            submission.program,
+        )
+
+    def _end_facts(self, job: JobId) -> dict[str, Any]:
+        """What the executor alone knows of a job that has ended."""
+        workers, faults = self.executor.worker_status(job), self.executor.faults(job)
+        return {
+            "faults": [
+                {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
+            ],
+            "workers": None if workers is None else asdict(workers),
+        }
 
 
 @contextmanager
@@ -233,7 +312,7 @@ def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], 
     """What is done about the places of `run` in the end, which another process may have taken over."""
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, JournalTaken):
+        if (kind is not None and issubclass(kind, JournalTaken)) or not run.is_steered_here():
             return
         if run.jobs():
             run.remove_live_places()
@@ -267,6 +346,7 @@ def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> Loc
         output_of=output_of,
         end_file_of=run.end_file,
         log_of=run.log,
+        streams_of=run.streams,
     )
 
 
@@ -276,9 +356,11 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
     with _planner(policy, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
-            with ControlSocket(state.run.socket, ControlHandler(host, host.told_facts).answer, take=take):
+            handler = ControlHandler(host, host.told_facts, host.submit_told)
+            with ControlSocket(state.run.socket, handler.answer, take=take):
                 yield host
-            host.end_jobs("Punctual is ending")
+            if not host.is_handed_over:
+                host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now
             raise
         except BaseException:

@@ -1,12 +1,13 @@
 """The folder of a run: one host, its jobs, and what other processes of this user must know of them."""
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
+from punctual.executors.local.output import Streams
 from punctual.executors.local.page_files import remove_pages
 from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
@@ -141,11 +143,30 @@ class Run:
         """The submission is in the journal."""
         self._submitted_file(job).unlink(missing_ok=True)
 
-    def record_end(self, job: JobId, state: JobState) -> None:
-        """Remove what only an open job needs, and write down that the job has ended: this last, in case of a kill."""
+    def keep_streams(self, job: JobId, streams: Streams) -> None:
+        """Keep where the job is to write; for one that another process has submitted."""
+        _write_json(self._streams_file(job), asdict(streams))
+
+    def streams(self, job: JobId) -> Streams | None:
+        """What was kept of where the job is to write; None: it writes as suits its host."""
+        kept = _read_json(self._streams_file(job))
+        if not kept:
+            return None
+        return Streams.from_fields(kept)
+
+    def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
+        """Remove what only an open job needs, and write down that the job has ended, and `facts` about it.
+
+        The end comes last, in case of a kill.
+        """
+        if facts:
+            record = _read_json(self.state_dir / _RECORD)
+            record["ends"] = {**record.get("ends", {}), job: dict(facts)}
+            _write_json(self.state_dir / _RECORD, record)
         for file in (
             self._inherited_file(job),
             self._submitted_file(job),
+            self._streams_file(job),
             self._keeper_record(job),
             self.end_file(job),
             being_written(self.end_file(job)),
@@ -155,6 +176,14 @@ class Run:
 
     def _submitted_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.submitted.json"
+
+    def end_facts(self, job: JobId) -> dict[str, Any]:
+        """What was written down about a job that has ended; empty: nothing was."""
+        facts = _read_json(self.state_dir / _RECORD).get("ends", {}).get(job, {})
+        return facts if isinstance(facts, dict) else {}
+
+    def _streams_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.streams.json"
 
     def _inherited_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.environment.json"
@@ -166,6 +195,51 @@ class Run:
         with refused_if_unwritable(self.runtime_dir.parent):
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
             _write_json(self.runtime_dir / _RECORD, {**self.record(), **process_record(os.getpid())})
+
+    def record_facts(self, **facts: Any) -> None:
+        """Write down what other processes may know of the host (JSON values)."""
+        record = _read_json(self.state_dir / _RECORD)
+        _write_json(self.state_dir / _RECORD, {**record, **facts})
+
+    def facts(self) -> dict[str, Any]:
+        """What is written down of the host: its options, and what `record_facts` was given."""
+        return _read_json(self.state_dir / _RECORD)
+
+    def is_steered_here(self) -> bool:
+        """Whether it is this process that steers the run, as far as is written down."""
+        return self.is_live() and bool(_read_json(self.runtime_dir / _RECORD)["pid"] == os.getpid())
+
+    def record_left(self) -> None:
+        """Write down that this process steers the run no more, and that another one may."""
+        record = _read_json(self.runtime_dir / _RECORD)
+        _write_json(self.runtime_dir / _RECORD, {**record, "pid": None})
+
+    @contextmanager
+    def followed(self) -> Iterator[None]:
+        """Let others see that this process waits for jobs of the run, and will steer them if nobody else does."""
+        file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(file)
+
+    def is_followed(self) -> bool:
+        """Whether a process is within `followed`."""
+        try:
+            file = os.open(self._followers_file(), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
+    def _followers_file(self) -> Path:
+        return self.runtime_dir / "followers"
 
     def remove_live_places(self) -> None:
         """Remove what only a live run needs; its journal stays."""

@@ -1,7 +1,8 @@
 """The runs of this user on this machine, their jobs, and whether anybody steers them."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,11 +12,16 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_folder import Run, run_named
+from punctual.store.codec import decode
 from punctual.store.sqlite import SqliteJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
 _N_NAMED = 8
+#: Rows fetched at once.
+_N_ROWS = 500
+#: Kinds of messages that may concern every job.
+_ABOUT_ALL = frozenset({"NodeJoined", "NodeLost", "SteeringResumed", "WarnUser"})
 
 #: *steered*: the host that has the job is there. *unsteered*: it was killed, and the job runs on. *interrupted*: neither
 #: is there, and the job had not ended. *elsewhere*: another machine has it. *ended*: there is nothing left to steer.
@@ -115,10 +121,25 @@ def _runs_in(root: Path) -> list[Run]:
     return [run_named(name) for name in names]
 
 
-def messages_of(run: Run) -> list[Message]:
-    """All messages of the run's journal, oldest first."""
+def messages_of(run: Run, jobs: Sequence[JobId] | None = None) -> list[Message]:
+    """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
     with SqliteJournal(run.journal, read_only=True) as journal:
-        return [message for _, message in journal.read_from(1)]
+        return [message for _, message in read_about(journal, jobs)]
+
+
+def read_about(
+    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
+) -> Iterator[tuple[int, Message]]:
+    """The messages numbered `sequence` and above that may concern one of `jobs`; None: all.
+
+    The others are not even decoded: a shared journal has those of many jobs.
+    """
+    named = None if jobs is None else [json.dumps(job) for job in jobs]
+    while rows := journal.rows_from(sequence, _N_ROWS):
+        for number, kind, body in rows:
+            if named is None or kind in _ABOUT_ALL or any(name in body for name in named):
+                yield number, decode(kind, body)
+        sequence = rows[-1][0] + 1
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:

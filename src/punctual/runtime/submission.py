@@ -70,7 +70,7 @@ class JobRequest:
     argv
         The program and its arguments.
     submitted_at
-        Instant from which the deadline counts, on the clock of the host.
+        Instant from which the deadline counts, on this machine's monotonic clock.
     deadline_s
         Seconds from `submitted_at`; None: no deadline.
     cwd
@@ -90,6 +90,8 @@ class JobRequest:
     n_retries
         How often in a row a job that failed, and may be started again, is; None: never without `checkpoint_dir`, else as the
         scheduler has it.
+    weight
+        How much the job counts against others, above zero.
     name
         None: made from the program's.
     """
@@ -110,6 +112,7 @@ class JobRequest:
     goal: LossGoal | None = None
     n_retries: int | None = None
     checkpoint_dir: Path | None = None
+    weight: float = 1.0
     name: str | None = None
 
 
@@ -231,6 +234,7 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
         model=model if find_spec("numpy") is not None else None,
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
+        weight=request.weight,
     )
 
 
@@ -248,6 +252,7 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
         controller=request.controller or DEFAULT_CONTROLLER,
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
+        weight=request.weight,
     )
 
 

@@ -8,6 +8,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
+from punctual.executors.local.output import Streams
 from punctual.executors.local.poller import Poller
 
 #: Gets what a job writes, as it comes and from another thread. None: the job writes where this process does.
@@ -31,3 +32,4 @@ class ExecutorContext:
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str]]
     output_of: Callable[[JobId], OnOutput]
+    streams_of: Callable[[JobId], Streams | None]

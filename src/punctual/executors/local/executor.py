@@ -24,6 +24,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import Kept
 from punctual.executors.local.launch import JobProcess
+from punctual.executors.local.output import Streams
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
@@ -78,6 +79,8 @@ class LocalExecutor:
         Ids of the GPUs that jobs are given; None: those that this process may use.
     output_of
         What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
+    streams_of
+        Where a job writes; None: as suits where this process writes.
 
     Raises
     ------
@@ -100,15 +103,16 @@ class LocalExecutor:
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
+        streams_of: Callable[[JobId], Streams | None] = lambda _: None,
         devices: Sequence[str] | None = None,
     ) -> None:
         if isinstance(actuator, str):
             actuator = choose(actuator, actuators() if candidates is None else candidates)
-        self._choice = actuator
+        self.chosen = actuator
         runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._context = ExecutorContext(
             node=node,
-            actuator=self._choice.actuator,
+            actuator=self.chosen.actuator,
             runtime_dir=runtime_dir,
             clock=clock,
             stop_grace_s=stop_grace_s,
@@ -120,6 +124,7 @@ class LocalExecutor:
             log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
             environment_of=environment_of,
             output_of=output_of,
+            streams_of=streams_of,
         )
         self._runs: dict[JobId, JobRun] = {}
         self._adopted: dict[JobId, JobRun] = {}
@@ -177,11 +182,7 @@ class LocalExecutor:
 
     def actuator_name(self, job: JobId) -> str:
         """What enforces the job's grant."""
-        return self._choice.actuator.name
-
-    def actuator_reason(self, job: JobId) -> str:
-        """Why it is this one and no other, in a sentence."""
-        return self._choice.reason
+        return self.chosen.actuator.name
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""
@@ -192,6 +193,11 @@ class LocalExecutor:
         """What a job that ended with success declared and did not do; empty for a job that was never launched."""
         run = self._runs.get(job)
         return run.faults() if run is not None else []
+
+    def release(self) -> None:
+        """Leave what still runs to whoever takes it over next; nothing is answered any more."""
+        for run in list(self._runs.values()):
+            run.release()
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it."""

@@ -159,6 +159,13 @@ class JobRun:
             self._grant.lift()  # the sooner the checkpoint is written
             self._context.poller.watch(self._lose_patience, self._context.stop_grace_s)
 
+    def release(self) -> None:
+        """Leave the job to whoever takes it over next: it goes on, and nothing is told of it here any more."""
+        with self._lock:
+            if not self.ended:
+                self.ended, self.told_end_at = True, inf
+                self._process.release()
+
     def terminate(self) -> None:
         """SIGTERM for the job, which also resumes it; said again, SIGKILL."""
         with self._lock:
@@ -205,8 +212,9 @@ class JobRun:
         try:
             last = process.wait(self._restore_grant)
         except SteeringLostError:
-            _LOG.warning("job '%s' was taken over by another process", self._launch.job)
             with self._lock:
+                if not self.ended:
+                    _LOG.warning("job '%s' was taken over by another process", self._launch.job)
                 self.ended, self.told_end_at = True, inf
                 self._context.devices.free(self._launch.job)
             return
@@ -231,6 +239,8 @@ class JobRun:
     def _give_up(self, error: Exception) -> None:
         """The process never was: what stood ready for it goes, and what asked for it is answered."""
         with self._lock:
+            if self.ended:  # it was left to another process while it was being started
+                return
             self._process.clear_away()
             self._context.devices.free(self._launch.job)
             if self._stop_cause is not None:

@@ -54,6 +54,7 @@ class KeeperLink:
         self.pid = self.guard_pid = 0
         #: What the keeper is signalled by, also when its guard, which alone is a child of ours, was killed.
         self._keeper_fd: int | None = None
+        self._is_released = False
 
     def send(self, request: LaunchRequest) -> None:
         """Tell the keeper what to do; to be called once."""
@@ -96,15 +97,19 @@ class KeeperLink:
         Raises
         ------
         SteeringLostError
-            Another process has taken the job over meanwhile.
+            Another process has taken the job over meanwhile, or `release` has left it to one.
         """
         while (words := self.read()) is not None and "expired" in words:
+            if self._is_released:
+                raise SteeringLostError
             if not self._reconnect(address):
                 last = read_end(end_file)
                 if last is None and address.exists():
                     raise SteeringLostError
                 return last
             on_regained()
+        if words is None and self._is_released:
+            raise SteeringLostError
         return read_end(end_file) if words is None else words
 
     def _reconnect(self, address: Path) -> bool:
@@ -120,6 +125,12 @@ class KeeperLink:
         if link._keeper_fd is not None:  # noqa: SLF001
             os.close(link._keeper_fd)  # noqa: SLF001
         return True
+
+    def release(self) -> None:
+        """Tell the keeper that nobody steers the job any more; it may be taken over."""
+        self._is_released = True
+        with suppress(OSError):  # the keeper has ended
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
         """Have the job ended; said again, have it killed."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -186,7 +187,11 @@ class JobProcess:
             if self._unwanted:
                 raise NotStartedError("it was stopped before it began")
             self._takeover_fd = listening.fileno()
-            output = self._output = JobOutput.new(self._context.log_of(self._launch.job), self._receiver())
+            job = self._launch.job
+            streams = self._context.streams_of(job)
+            if streams is not None and not self.can_pace:  # what is read for progress is one stream
+                streams = replace(streams, is_split=False)
+            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
             self._logs = output.logs
             try:
                 fds = [self._takeover_fd, *(fd for _, *ends in self._logs for fd in ends)]
@@ -254,6 +259,15 @@ class JobProcess:
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.renew()
+
+    def release(self) -> None:
+        """Leave the process to whoever takes it over next; nothing more is read of it here."""
+        with self._lock:
+            self._unwanted = True
+            if self._link is not None and not self._link_closed:
+                self._link.release()
+        if self._output is not None:
+            self._output.stop()
 
     def terminate(self) -> None:
         """SIGTERM for the process; said again, SIGKILL. One that is about to be started is not."""

@@ -5,15 +5,17 @@ import logging
 import os
 import pty
 import select
+import struct
 import sys
 import termios
 import threading
 import time
 import tty
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,6 +27,38 @@ _PIECE_BYTES = 65_536
 _PAUSE_S = 0.01
 #: The longest time between two looks, and so to the end of a follower that is stopped.
 _LOOK_S = 5.0
+#: The same where nobody rings the bell.
+_UNRUNG_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streams:
+    """Where a job writes.
+
+    Attributes
+    ----------
+    is_split
+        Its standard error has a log of its own (``.err``).
+    terminal_size
+        Rows and columns of the terminal that the job sees; None: it sees a pipe.
+    """
+
+    is_split: bool = False
+    terminal_size: tuple[int, int] | None = None
+
+    @classmethod
+    def here(cls, receive: Receive | None) -> Self:
+        """Those that suit where this process writes; with a receiver of the output there is one log."""
+        if not os.isatty(1):
+            return cls(is_split=receive is None)
+        rows, columns, *_ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
+        return cls(terminal_size=(rows, columns))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """From plain values, as JSON gives them."""
+        size = fields.get("terminal_size")
+        return cls(is_split=bool(fields.get("is_split")), terminal_size=None if size is None else (size[0], size[1]))
 
 
 class LogFollower:
@@ -43,13 +77,18 @@ class LogFollower:
         Gets the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
         Begin with what is written from now on.
+    look_s
+        The longest time between two looks, in seconds.
     """
 
-    def __init__(self, path: Path, bell_fd: int, receive: Callable[[bytes], None], *, skip: bool = False) -> None:
+    def __init__(
+        self, path: Path, bell_fd: int, receive: Receive, *, skip: bool = False, look_s: float = _LOOK_S
+    ) -> None:
         self._path = path
         self._earlier_path = path.with_name(f"{path.name}.1")
         self._bell_fd = bell_fd
         self._receive = receive
+        self._look_s = look_s
         self._stopped = threading.Event()
         self._fd = -1
         if skip and self._open(path):
@@ -83,7 +122,7 @@ class LogFollower:
         """Wait until there may be more; False: nothing can come any more."""
         poll = select.poll()
         poll.register(self._bell_fd, select.POLLIN)
-        return not poll.poll(_LOOK_S * 1e3) or bool(os.read(self._bell_fd, _PIECE_BYTES))
+        return not poll.poll(self._look_s * 1e3) or bool(os.read(self._bell_fd, _PIECE_BYTES))
 
     def _read(self) -> None:
         """Pass on all that there is, over the ends of files that were rotated away."""
@@ -150,7 +189,7 @@ class JobOutput:
         self.stdout_fd, self.stderr_fd = (self._channels[i].write_fd if channels else -1 for i in (0, -1))
 
     @classmethod
-    def new(cls, log: Path, receive: Receive | None) -> Self:
+    def new(cls, log: Path, receive: Receive | None, streams: Streams | None = None) -> Self:
         """Of a job that is to be started.
 
         Parameters
@@ -158,15 +197,16 @@ class JobOutput:
         log
             The file for what the job writes.
         receive
-            Gets the output as it comes, from another thread. None: it is written where this process writes; and what
-            the job writes to its standard error, unless we write to a terminal, has a log of its own (``.err``).
+            Gets the output as it comes, from another thread. None: it is written where this process writes.
+        streams
+            None: those that suit where this process writes.
         """
-        if receive is None and not os.isatty(1):
-            logs = [log, log.with_name(f"{log.name}.err")]
-            pairs = [_channel(path, os.pipe(), partial(write_through, fd)) for fd, path in enumerate(logs, start=1)]
-        else:
-            ends = _terminal() if os.isatty(1) else os.pipe()
-            pairs = [_channel(log, ends, receive or partial(write_through, 1))]
+        streams = streams or Streams.here(receive)
+        size = streams.terminal_size
+        pairs = [
+            _channel(path, os.pipe() if size is None else _terminal(*size), receive or partial(write_through, fd))
+            for fd, path in enumerate(logs_of(log, streams), start=1)
+        ]
         return cls(*zip(*pairs, strict=True))
 
     @classmethod
@@ -217,6 +257,44 @@ def _channel(log: Path, ends: tuple[int, int], receive: Receive) -> tuple[_Chann
     return _Channel(log, *ends, ring_fd), LogFollower(log, bell_fd, receive, skip=True)
 
 
+def logs_of(log: Path, streams: Streams) -> list[Path]:
+    """The log of a job's standard output and, if it has one of its own, that of its standard error."""
+    return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
+
+
+class LogTail:
+    """Follows what a job writes that another process steers, until `finish`.
+
+    Parameters
+    ----------
+    logs
+        Of the job, by `logs_of`; may still be missing.
+    receive
+        Gets the output as it comes, from another thread. None: it is written where this process writes.
+    skip
+        Begin with what is written from now on.
+    """
+
+    def __init__(self, logs: Sequence[Path], receive: Receive | None, *, skip: bool = False) -> None:
+        # Nobody rings these bells: the followers look by themselves, until the other ends are closed.
+        bells = [os.pipe() for _ in logs]
+        self._ring_fds = [ring_fd for _, ring_fd in bells]
+        self._followers = [
+            LogFollower(log, bell_fd, receive or partial(write_through, fd), skip=skip, look_s=_UNRUNG_LOOK_S)
+            for fd, (log, (bell_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
+        ]
+        for follower in self._followers:
+            follower.start()
+
+    def finish(self, timeout_s: float) -> None:
+        """Pass on what is left, once the job has ended; a second time, do nothing."""
+        for ring_fd in self._ring_fds:
+            os.close(ring_fd)
+        self._ring_fds = []
+        for follower in self._followers:
+            follower.finish(timeout_s)
+
+
 def write_through(fd: int, output: bytes) -> None:
     """Pass output on to where this process writes."""
     (sys.stdout if fd == 1 else sys.stderr).flush()
@@ -225,9 +303,9 @@ def write_through(fd: int, output: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def _terminal() -> tuple[int, int]:
-    """The two ends of a terminal as large as ours, that passes on what is written as it is."""
+def _terminal(rows: int, columns: int) -> tuple[int, int]:
+    """The two ends of a terminal that passes on what is written as it is."""
     read_fd, write_fd = pty.openpty()
     tty.setraw(write_fd)
-    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
+    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     return read_fd, write_fd

@@ -1,0 +1,365 @@
+"""The host of a command's jobs: in this process, or in that of another command with which it shares the machine."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.core.status import JobStatus
+from punctual.executors.local.output import LogTail, Streams, logs_of
+from punctual.runtime.control_client import submit
+from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.engine import Listener
+from punctual.runtime.followed_host import FollowedHost
+from punctual.runtime.local_host import HostOptions, LocalHost, OnOutput, OutputOf, local_host
+from punctual.runtime.restore import resumed_host
+from punctual.runtime.run_folder import Run
+from punctual.runtime.sharing import host_lock, shared_run
+from punctual.runtime.submission import Submission
+from punctual.runtime.when import Now
+from punctual.store.sqlite import JournalTaken
+
+_LOG = logging.getLogger(__name__)
+
+#: Between two looks at what another process does.
+_LOOK_S = 0.1
+#: After an attempt to take the host's place that failed.
+_PAUSE_S = 0.1
+#: How long others may take to begin, join or leave a host, and how long it may take to find one that answers.
+_LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
+#: How long the last output of a job, and the record of its end, may take once the journal says that it has ended.
+_END_S_MAX = 5.0
+
+
+class JoinedHost:
+    """The host of some jobs, wherever it is now.
+
+    Where another process is the host and ends, or is killed, or hangs, one of those that wait for its jobs takes its
+    place. Who is the host ends no job of another command: it leaves those to the others, or to nobody.
+
+    A context manager: leaving it gives up the host, if it is in this process.
+
+    Parameters
+    ----------
+    output_of
+        Says who gets what the jobs of this command write.
+    """
+
+    def __init__(self, output_of: OutputOf) -> None:
+        self._output_of = output_of
+        #: The jobs of this command.
+        self.jobs: tuple[JobId, ...] = ()
+        self._local: LocalHost | None = None
+        self._hosting = ExitStack()
+        self._followed: FollowedHost | None = None
+        self._tails: list[LogTail] = []
+        self._listeners: tuple[Listener, ...] = ()
+        #: Jobs that are to be asked to stop, and why, until they have been.
+        self._to_stop: dict[JobId, str] = {}
+
+    # Entering.
+
+    def run_jobs(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
+        """Have jobs run, all or none: by the host that there is or, if there is none or none may be shared, by a new one.
+
+        Parameters
+        ----------
+        facts
+            Kept in the record of a new host's run.
+
+        Raises
+        ------
+        InvalidSpec
+            A job is refused, or no host can be had.
+        """
+        self.jobs = tuple(submission.spec.id for submission in submissions)
+        give_up_at = time.monotonic() + _JOIN_S_MAX
+        while not self._try_to_run(submissions, options, facts):
+            if time.monotonic() > give_up_at:
+                raise InvalidSpec(
+                    "the host of this machine's jobs must answer",
+                    "no answer",
+                    f"the host of '{self.run_folder.name}'" if self._followed else "the shared host",
+                    "See `punctual ps`, or run these jobs beside it (`--alone`).",
+                )
+            time.sleep(_LOOK_S)
+
+    def _try_to_run(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> bool:
+        with host_lock(_LOCK_S_MAX) as has_lock:
+            run = shared_run() if has_lock and options.shared else None
+            if has_lock and run is None:
+                self._begin(submissions, options, facts)
+                return True
+            if run is None:
+                return False
+            self._follow(run)
+            _check_options(options, run)
+            with suppress(ControlFailed):
+                if self._ask_to_run(run, submissions):
+                    return True
+        self._take_place()
+        if self._local is None:
+            return False
+        self._local.submit_all(submissions, self._streams())
+        self._follow_output(self._local.run_folder)
+        return True
+
+    def _begin(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
+        self._unfollow()
+        name = submissions[0].spec.id
+        with ExitStack() as hosting:
+            local = hosting.enter_context(local_host(name, options, output_of=self._output_here, facts=facts))
+            local.submit_all(submissions)
+            self._is_at(local, hosting)
+
+    def _ask_to_run(self, run: Run, submissions: Sequence[Submission]) -> bool:
+        if not run.is_live():
+            return False
+        submit(run, submissions, self._streams())
+        self._follow_output(run)
+        return True
+
+    def _follow_output(self, run: Run) -> None:
+        """Follow the logs of this command's jobs, whoever steers them."""
+        for job in self.jobs:
+            self._tails.append(LogTail(logs_of(run.log(job), self._streams()), self._output_of(job)))
+
+    def take_over(self, run: Run, *, take: bool) -> None:
+        """Be the host of a run whose host is gone or, with `take`, hangs; all its open jobs are this command's.
+
+        Raises
+        ------
+        InvalidSpec
+            As `resumed_host` does.
+        """
+        with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
+            local = hosting.enter_context(resumed_host(run, output_of=self._output_of, take=take))
+            self.jobs = tuple(status.id for status in local.jobs() if not status.ended)
+            self._is_at(local, hosting)
+
+    # The jobs.
+
+    @property
+    def run_folder(self) -> Run:
+        """Where the run is kept."""
+        return self._present.run_folder
+
+    def clocks(self) -> Now:
+        """The present on the host's clock and on the wall's."""
+        return self._present.clocks()
+
+    def subscribe(self, listener: Listener) -> None:
+        """Let `listener` have each message from now on, once `status` knows of it."""
+        self._listeners = (*self._listeners, listener)
+
+    def status(self, job: JobId) -> JobStatus:
+        """How the job stands; raises `InvalidSpec` as long as the host has not come to it."""
+        return self._present.status(job)
+
+    def knows(self, job: JobId) -> bool:
+        """Whether the host has come to the job's submission."""
+        return self._present.knows(job)
+
+    def has_ended(self, job: JobId) -> bool:
+        """Whether the job was there and has ended."""
+        return self.knows(job) and self.status(job).ended
+
+    def stop(self, job: JobId, cause: str) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
+        if self._local is not None:
+            self._local.stop(job, cause)
+        else:
+            self._to_stop[job] = cause
+
+    def kill(self, job: JobId) -> None:
+        """End the job at once, without a checkpoint; said again, by SIGKILL. Also from a signal's code."""
+        keeper_pid = self.run_folder.keeper_pid(job)
+        if keeper_pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(keeper_pid, signal.SIGTERM)
+
+    def run(self) -> None:
+        """Return when all jobs of this command have ended; in between, steer all jobs of the host if it is here."""
+        while not self._have_ended():
+            if self._local is not None:
+                self._local.run(self._have_ended)
+            else:
+                self._wait()
+        for tail in self._tails:
+            tail.finish(_END_S_MAX)
+
+    def _wait(self) -> None:
+        followed = self._follower
+        followed.look()
+        self._pass_on_stops()
+        if followed.is_lost() and not self._have_ended():
+            self._take_place()
+        time.sleep(_LOOK_S)
+
+    def _have_ended(self) -> bool:
+        return all(self.has_ended(job) for job in self.jobs)
+
+    def _pass_on_stops(self) -> None:
+        for job, cause in list(self._to_stop.items()):
+            with suppress(ControlFailed, InvalidSpec):  # it is said again, or the job has ended
+                ask(self.run_folder.socket, {"verb": "stop", "job": job, "cause": cause})
+                self._to_stop.pop(job, None)
+
+    # Where the host is.
+
+    @property
+    def _present(self) -> LocalHost | FollowedHost:
+        return self._local if self._local is not None else self._follower
+
+    @property
+    def _follower(self) -> FollowedHost:
+        assert self._followed is not None
+        return self._followed
+
+    def _follow(self, run: Run) -> None:
+        if self._followed is None or self._followed.run_folder != run:
+            self._unfollow()
+            self._followed = FollowedHost(run, self.jobs)
+            self._followed.subscribe(self._tell)
+
+    def _unfollow(self) -> None:
+        if self._followed is not None:
+            self._followed.close()
+            self._followed = None
+
+    def _take_place(self) -> None:
+        """Be the host, if the one that is followed is lost and no other process is quicker."""
+        with host_lock(0.0) as has_lock:
+            local = self._resumed() if has_lock else None
+        if local is None:  # its keepers do not know yet, or another process has just what it takes
+            time.sleep(_PAUSE_S)
+            return
+        for job, cause in self._to_stop.items():
+            local.stop(job, cause)
+
+    def _resumed(self) -> LocalHost | None:
+        followed = self._follower
+        run = followed.run_folder
+        if not followed.is_lost() or followed.is_there():
+            return None
+        with ExitStack() as hosting:
+            try:
+                local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=run.is_live()))
+            except InvalidSpec as error:
+                _LOG.debug("the jobs of '%s' cannot be taken over now: %s", run.name, error)
+                return None
+            followed.look()  # all that the host before has written
+            self._is_at(local, hosting)
+        self._unfollow()
+        return local
+
+    def _is_at(self, local: LocalHost, hosting: ExitStack) -> None:
+        """The host is in this process from now on; `hosting` ends it."""
+        local.subscribe(self._tell)
+        self._local, self._hosting = local, hosting.pop_all()
+
+    def _tell(self, message: Message) -> None:
+        for listener in self._listeners:
+            listener(message)
+
+    def _output_here(self, job: JobId) -> OnOutput:
+        return self._output_of(job) if job in self.jobs else _ignore
+
+    def _streams(self) -> Streams:
+        return Streams.here(self._output_of(self.jobs[0]))
+
+    # Leaving.
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for tail in self._tails:
+            tail.finish(_END_S_MAX)
+        if self._local is None:
+            self._unfollow()
+        else:
+            self._leave(self._local, kind, error, trace)
+
+    def _leave(
+        self,
+        local: LocalHost,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        is_taken = kind is not None and issubclass(kind, JournalTaken)
+        give_up_at = time.monotonic() + _LOCK_S_MAX
+        while True:
+            with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
+                if has_lock or error or time.monotonic() > give_up_at:
+                    if not is_taken and any(not status.ended and status.id not in self.jobs for status in local.jobs()):
+                        local.hand_over()
+                        self._hosting.close()
+                    else:
+                        self._hosting.__exit__(kind, error, trace)
+                    return
+            local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
+
+
+def _nobody(_: JobId) -> OnOutput:
+    """What jobs write that this process has not started is followed in their logs, if at all."""
+    return _ignore
+
+
+def _ignore(_: bytes) -> None:
+    """The command that waits for the job follows its log."""
+
+
+def _check_options(options: HostOptions, run: Run) -> None:
+    """Raise `InvalidSpec` if `options` ask for another host than that of `run`."""
+    facts = run.facts()
+    begun = {**facts.get("options", {}), "actuator": facts.get("actuator")}
+    for name in ("actuator", "policy"):
+        wanted = getattr(options, name)
+        if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
+            raise InvalidSpec(
+                f"`--{name}` must be that of the host which the job joins",
+                f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
+                "the shared host of this machine",
+                f"Leave `--{name}` out, or run the job beside the others (`--alone`).",
+            )
+
+
+def ended_of(run: Run, job: JobId) -> dict[str, Any]:
+    """What its host has written down of a job that has ended; empty if the host was killed before it could."""
+    give_up_at = time.monotonic() + _END_S_MAX
+    while job in run.open_jobs() and time.monotonic() < give_up_at:
+        time.sleep(_LOOK_S)
+    return run.end_facts(job)
+
+
+@contextmanager
+def host_of_new_jobs(
+    submissions: Sequence[Submission],
+    options: HostOptions,
+    *,
+    output_of: OutputOf,
+    facts: Mapping[str, Any],
+) -> Iterator[JoinedHost]:
+    """The host that runs new jobs; see `JoinedHost.run_jobs`."""
+    with JoinedHost(output_of) as host:
+        host.run_jobs(submissions, options, facts)
+        yield host
+
+
+@contextmanager
+def host_of_old_jobs(run: Run, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
+    """The host that goes on with the open jobs of a run; see `JoinedHost.take_over`."""
+    with JoinedHost(output_of) as host:
+        host.take_over(run, take=take)
+        yield host
