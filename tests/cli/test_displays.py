@@ -65,7 +65,7 @@ class TestView:
 
     def test_whole_lines_scroll_above_and_the_rest_of_a_bar_stays_inside(self) -> None:
         out = io.StringIO()
-        view = View(lambda: None, lambda: "", Console(file=out, width=80, color_system=None))
+        view = View(lambda _: None, Console(file=out, width=80, color_system=None))
         view.write(b"loss 0.5 \xe2\x96")
         view.write(b"\x88\n10%\r20%\r30")
         assert out.getvalue() == "loss 0.5 █\n"

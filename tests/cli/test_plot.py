@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from punctual.cli import _plot
-from punctual.cli._plot import Curves, check_can_plot, save
+from punctual.cli._plot import Curves, Section, check_can_plot, save
 from punctual.core.errors import InvalidSpec
 
 CURVES = Curves(
@@ -18,13 +18,14 @@ CURVES = Curves(
     ended_s=56.0,
     ceiling_cores=2.0,
 )
+SECTION = Section(curves=CURVES, title="a", paragraph="", table={})
 EMPTY = Curves(progress=[], grant=[], usage=[], deadlines=[], landed_s=None, ended_s=0.1, ceiling_cores=2.0)
 
 
 @pytest.mark.parametrize("curves", [CURVES, EMPTY], ids=["whole", "empty"])
 def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Curves) -> None:
     path = tmp_path / "out.html"
-    save(path, curves, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"})
+    save(path, Section(curves=curves, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"}))
     page = path.read_text()
     assert "a &lt;job&gt;" in page
     assert "prefers-color-scheme: dark" in page
@@ -38,7 +39,7 @@ def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Cu
 
 def test_a_picture_is_a_png(tmp_path: Path) -> None:
     path = tmp_path / "out.png"
-    save(path, CURVES, title="a", paragraph="", table={})
+    save(path, SECTION)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -57,7 +58,7 @@ def test_the_option_that_is_meant_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_a_file_that_cannot_be_written_is_told_and_not_raised_as_such(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(InvalidSpec, match="must be a file that can be written"):
-        save(tmp_path / f"gone/out{suffix}", CURVES, title="a", paragraph="", table={})
+        save(tmp_path / f"gone/out{suffix}", SECTION)
 
 
 def test_missing_matplotlib_is_refused_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,22 +33,22 @@ class JsonLines:
 
     def tell(self, message: Message) -> None:
         status = self._status()
-        elapsed_s = message.at - status.submitted_at
+        told = {"elapsed_s": message.at - status.submitted_at, "job": status.spec.id}
         match message:
             case SteeringResumed():
                 self._verb = "resumed"  # the answer to being launched again has all that there is to tell
             case JobStarted():
                 fields = {"deadline_s": status.spec.deadline_s, "grant_cores": status.held.cores}
-                write(self._verb, {"elapsed_s": elapsed_s, "job": status.spec.id, **self._facts(), **fields})
+                write(self._verb, {**told, **self._facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
-                write("progress", {"elapsed_s": elapsed_s, **standing(status)})
+                write("progress", {**told, **standing(status)})
             case GrantApplied(granted=granted):
                 why = {"reason": status.reason.text, "code": status.reason.code} if status.reason else {}
                 held = {"grant_cores": total(granted.values()).cores, "n_workers": status.n_workers or None}
-                write("grant", {"elapsed_s": elapsed_s, **held, **why})
+                write("grant", {**told, **held, **why})
             case SpecChanged(spec=spec):
-                write("deadline", {"elapsed_s": elapsed_s, "deadline_s": spec.deadline_s})
+                write("deadline", {**told, "deadline_s": spec.deadline_s})
             case WarnUser(reason=reason):
                 fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
-                write("warning", {"elapsed_s": elapsed_s, **fields_of_reason})
+                write("warning", {**told, **fields_of_reason})

@@ -50,13 +50,15 @@ class Curves:
     ceiling_cores: float
 
 
-def check_can_plot(path: Path, option: str = "--report") -> None:
+def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
     """Refuse what could not be drawn at the end, before anything was started.
 
     Parameters
     ----------
     option
         The one that `path` was given with.
+    n_jobs
+        How many are to be drawn: several only fit on a page.
 
     Raises
     ------
@@ -69,6 +71,10 @@ def check_can_plot(path: Path, option: str = "--report") -> None:
             "a report must be a page or a picture", f"a name ending in '{path.suffix}'", where,
             f"Give a name ending in {' or '.join(SUFFIXES)}.",
         )  # fmt: skip
+    if n_jobs > 1 and path.suffix != ".html":
+        raise InvalidSpec(
+            "a report on several jobs must be a page", f"{n_jobs} jobs", where, "Give a name ending in .html."
+        )
     if not path.absolute().parent.is_dir():
         raise InvalidSpec("a report's folder must exist", f"'{path.parent}'", where, "Make the folder first.")
     if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
@@ -82,8 +88,18 @@ def check_can_plot(path: Path, option: str = "--report") -> None:
         )  # fmt: skip
 
 
-def save(path: Path, curves: Curves, *, title: str, paragraph: str, table: Mapping[str, str]) -> None:
-    """Write the report to `path`: a page with everything in one file, or a picture.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What a report says of one job."""
+
+    curves: Curves
+    title: str
+    paragraph: str
+    table: Mapping[str, str]
+
+
+def save(path: Path, *sections: Section) -> None:
+    """Write the report to `path`: a page with everything in one file, or a picture of one job.
 
     Raises
     ------
@@ -91,7 +107,7 @@ def save(path: Path, curves: Curves, *, title: str, paragraph: str, table: Mappi
         When `path` cannot be written.
     """
     try:
-        _write(path, curves, title, paragraph, table)
+        _write(path, sections)
     except OSError as error:
         raise InvalidSpec(
             "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
@@ -99,11 +115,12 @@ def save(path: Path, curves: Curves, *, title: str, paragraph: str, table: Mappi
         ) from error  # fmt: skip
 
 
-def _write(path: Path, curves: Curves, title: str, paragraph: str, table: Mapping[str, str]) -> None:
+def _write(path: Path, sections: Sequence[Section]) -> None:
     if path.suffix == ".png":
-        _draw(curves, title, ink="#222222").savefig(path, dpi=150, facecolor="white")
+        _draw(sections[0].curves, sections[0].title, ink="#222222").savefig(path, dpi=150, facecolor="white")
         return
-    path.write_text(_page(_svg(_draw(curves, "", ink=_INK)), title, paragraph, table), encoding="utf-8")
+    body = "\n".join(map(_section, sections))
+    path.write_text(_PAGE.format(title=html.escape(sections[0].title), body=body), encoding="utf-8")
 
 
 def _draw(curves: Curves, title: str, ink: str) -> "Figure":
@@ -190,11 +207,13 @@ def _svg(figure: "Figure") -> str:
     return text[text.index("<svg") :].replace(_INK, "currentColor")
 
 
-def _page(svg: str, title: str, paragraph: str, table: Mapping[str, str]) -> str:
+def _section(section: Section) -> str:
     rows = "\n".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in table.items()
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in section.table.items()
     )
-    return _PAGE.format(title=html.escape(title), paragraph=html.escape(paragraph), rows=rows, svg=svg)
+    title, paragraph = html.escape(section.title), html.escape(section.paragraph)
+    svg = _svg(_draw(section.curves, "", ink=_INK))
+    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{svg}\n<table>\n{rows}\n</table>"
 
 
 _PAGE = """<!doctype html>
@@ -216,12 +235,7 @@ th {{ font-weight: normal; opacity: 0.7; }}
 </style>
 </head>
 <body>
-<h1>{title}</h1>
-<p>{paragraph}</p>
-{svg}
-<table>
-{rows}
-</table>
+{body}
 </body>
 </html>
 """

@@ -69,13 +69,19 @@ def as_fields(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def draw(path: Path, messages: Sequence[Message], job: JobId) -> None:
-    """Write the report of `job` to `path`."""
-    summary = summarize(messages, job)
-    _plot.save(
-        path, curves(messages, summary), title=f"{job}: {_title(summary)}", paragraph=paragraph(summary),
-        table=table(summary),
-    )  # fmt: skip
+def draw(path: Path, messages: Sequence[Message], *jobs: JobId) -> None:
+    """Write the report of `jobs` to `path`."""
+    summaries = [summarize(messages, job) for job in jobs]
+    sections = [
+        _plot.Section(
+            curves=curves(messages, summary),
+            title=f"{summary.job}: {_title(summary)}",
+            paragraph=paragraph(summary),
+            table=table(summary),
+        )
+        for summary in summaries
+    ]
+    _plot.save(path, *sections)
 
 
 def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:

@@ -2,29 +2,29 @@
 
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
-from punctual.core.errors import InvalidSpec
-from punctual.core.status import JobStatus
-from punctual.runtime.when import Now
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 class Screen(Protocol):
-    """Shows a job.
+    """Shows jobs.
 
     Attributes
     ----------
     on_output
-        Gets what the job writes; None: the job writes where this process does.
+        Gets what the job writes, if there is but one; None: the job writes where this process does.
     """
 
     on_output: Callable[[bytes], None] | None
 
-    def open(self, job: ShownJob) -> None:
-        """Begin to show `job`."""
+    def open(self, *jobs: ShownJob) -> None:
+        """Begin to show `jobs`."""
         ...
 
     def close(self) -> None:
@@ -57,9 +57,10 @@ class PlainScreen:
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
 
-    def open(self, job: ShownJob) -> None:
-        lines = Lines(job.status, job.steered_by_and_why, _to_stderr, quiet=self._quiet, clocks=job.clocks)
-        job.subscribe(lines.tell)
+    def open(self, *jobs: ShownJob) -> None:
+        for job in jobs:
+            write = _to_stderr if len(jobs) == 1 else _named(job, _to_stderr)
+            job.subscribe(Lines(job.status, job.steered_by_and_why, write, quiet=self._quiet, clocks=job.clocks).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -79,8 +80,9 @@ class JsonScreen:
     def __init__(self) -> None:
         self.on_output: Callable[[bytes], None] | None = _pass_on
 
-    def open(self, job: ShownJob) -> None:
-        job.subscribe(_json_lines.JsonLines(job.status, job.facts).tell)
+    def open(self, *jobs: ShownJob) -> None:
+        for job in jobs:
+            job.subscribe(_json_lines.JsonLines(job.status, job.facts).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -93,7 +95,7 @@ class JsonScreen:
 
 
 class LiveScreen:
-    """A panel under the job's output. Changes of the grant are in the panel and not told one by one."""
+    """A panel under the job's output, or a table of several jobs. Changes of the grant are there and not told one by one."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -101,13 +103,15 @@ class LiveScreen:
         from punctual.cli._view import View
 
         self._console = Console()
-        self._job: ShownJob | None = None
-        self._view = View(self._glance, self._title, self._console)
+        self._jobs: tuple[ShownJob, ...] = ()
+        self._view = View(self._draw, self._console)
         self.on_output: Callable[[bytes], None] | None = self._view.write
 
-    def open(self, job: ShownJob) -> None:
-        self._job = job
-        job.subscribe(Lines(job.status, job.steered_by, self.say, grants=False, clocks=job.clocks).tell)
+    def open(self, *jobs: ShownJob) -> None:
+        self._jobs = jobs
+        for job in jobs:
+            say = self.say if len(jobs) == 1 else _named(job, self.say)
+            job.subscribe(Lines(job.status, job.steered_by, say, grants=False, clocks=job.clocks).tell)
         self._view.start()
 
     def close(self) -> None:
@@ -119,14 +123,22 @@ class LiveScreen:
     def say(self, line: str) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
 
-    def _glance(self) -> tuple[JobStatus, Now] | None:
-        try:
-            return (self._job.status(), self._job.clocks()) if self._job else None
-        except InvalidSpec:  # the host has not come to it yet
-            return None
+    def _draw(self, line: str) -> "RenderableType | None":
+        from punctual.cli._view import panel, table
 
-    def _title(self) -> str:
-        return f"{self._job.id} · {' · '.join(map(str, self._job.facts().values()))}" if self._job else ""
+        known = [(job, status) for job in self._jobs if (status := job.known_status()) is not None]
+        if not known:
+            return None
+        if len(self._jobs) > 1:
+            return table([status for _, status in known], known[0][0].clocks())
+        ((job, status),) = known
+        title = f"{job.id} · {' · '.join(map(str, job.facts().values()))}"
+        return panel(status, job.clocks(), title, line)
+
+
+def _named(job: ShownJob, write: Callable[[str], None]) -> Callable[[str], None]:
+    """Writes each line with the name of the job before it."""
+    return lambda line: write(f"{job.id}: {line}")
 
 
 def _to_stderr(line: str) -> None:

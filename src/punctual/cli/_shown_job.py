@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
@@ -21,6 +22,13 @@ class ShownJob:
     def status(self) -> JobStatus:
         """How it stands; only once the host has come to its submission."""
         return self._host.status(self.id)
+
+    def known_status(self) -> JobStatus | None:
+        """How it stands; None: the host has not come to its submission yet."""
+        try:
+            return self.status()
+        except InvalidSpec:
+            return None
 
     def clocks(self) -> Now:
         """The present, on the clock of messages and on the wall's."""

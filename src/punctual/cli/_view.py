@@ -1,15 +1,15 @@
 """The live view: a small panel under the job's own output."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.cli._words import against_deadline, clock, cores, holding, short, steps
 from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
 
@@ -55,6 +55,48 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     if line:
         rows.add_row("output", Text.from_ansi(line, no_wrap=True, overflow="ellipsis"))
     return Panel(rows, title=Text(title), title_align="left", border_style="dim")
+
+
+def table(jobs: Sequence[JobStatus], now: Now) -> Table:
+    """The view of several jobs at `now`: a line for each."""
+    lines = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="dim")
+    for title in ("job", "", "done", "grant", "time left", "forecast"):
+        lines.add_column(title, no_wrap=True, ratio=1 if not title else None)
+    for status in jobs:
+        left_s = None if status.deadline_at is None or status.ended else status.deadline_at - now.at
+        lines.add_row(
+            Text(status.id),
+            Bar(status.done_frac or 0.0, None if status.ended else status.line_frac(now.at)),
+            "-" if status.done_frac is None else f"{status.done_frac:.0%}",
+            holding(status.held.cores, status.n_workers) if status.held else "-",
+            "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
+            verdict(status),
+        )
+    return lines
+
+
+def verdict(status: JobStatus) -> Text:
+    """Where the job lands, or has landed, against its deadline; or what else there is to say of it."""
+    if status.state == "failed":
+        return Text("failed", style="red")
+    if status.state == "stopping":
+        return Text("stopping")
+    deadline_at, forecast = status.deadline_at, status.forecast
+    if status.landed_at is not None:
+        deviation_s = None if deadline_at is None else status.landed_at - deadline_at
+        return Text("landed" if deviation_s is None else f"landed {_side(deviation_s)}", style=_style(deviation_s))
+    if forecast is None or status.spec.deadline_s is None:
+        return Text(status.state, style="dim")
+    deviation_s = forecast.finish_s - status.spec.deadline_s
+    return Text(_side(deviation_s), style="" if forecast.feasible else "red")
+
+
+def _side(deviation_s: float) -> str:
+    return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"
+
+
+def _style(deviation_s: float | None) -> str:
+    return "red" if deviation_s is not None and deviation_s > 0 else "green"
 
 
 def _rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
@@ -109,17 +151,12 @@ class View:
 
     Parameters
     ----------
-    glance
-        Gives the status to draw, and the present.
-    title
-        Gives the panel's title; asked at each drawing, because the actuator is known only after the start.
+    draw
+        Gives what is shown, of the last part of a line that the job has written; None: nothing yet.
     """
 
-    def __init__(
-        self, glance: Callable[[], tuple[JobStatus, Now] | None], title: Callable[[], str], console: Console
-    ) -> None:
-        self._glance = glance
-        self._title = title
+    def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:
+        self._draw_line = draw
         self._line = ""
         # Output comes in pieces that may end inside a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
@@ -145,6 +182,5 @@ class View:
             self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)), soft_wrap=True)
         self._line = rest.rstrip("\r").rpartition("\r")[2]
 
-    def _draw(self) -> Panel | Text:
-        glance = self._glance()
-        return Text("") if glance is None else panel(*glance, self._title(), self._line)
+    def _draw(self) -> RenderableType:
+        return self._draw_line(self._line) or Text("")

@@ -24,7 +24,7 @@ def attach(
     """Take over a job whose `punctual run` has died, or resume one that was interrupted, and bring it to its deadline."""
     target = _unsteered(job)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
-    raise typer.Exit(drive(_host_of(target), target.job, output))
+    raise typer.Exit(drive(_host_of(target), [target.job], output))
 
 
 def _host_of(target: KnownJob) -> OpenHost:

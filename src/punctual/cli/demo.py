@@ -13,8 +13,9 @@ from threading import Timer
 
 import typer
 
-from punctual.cli._drive import Outcome, carry_out
+from punctual.cli._drive import carry_out
 from punctual.cli._errors import tell_user
+from punctual.cli._outcome import Outcome
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._shown_job import ShownJob
@@ -128,7 +129,7 @@ def _train(
             inherited=dict(os.environ), ceiling_cores=min(1.0, usable_cores()),
         )  # fmt: skip
         submission = checked_submission(request, capacity_here())
-        return carry_out(host_of(submission, HostOptions()), submission.spec.id, screen)
+        return carry_out(host_of([submission], HostOptions()), [submission.spec.id], screen)[0]
 
 
 class _Tightening:
@@ -141,9 +142,9 @@ class _Tightening:
         self.say = screen.say
         self.conclude = screen.conclude
 
-    def open(self, job: ShownJob) -> None:
-        self._screen.open(job)
-        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, [job])
+    def open(self, *jobs: ShownJob) -> None:
+        self._screen.open(*jobs)
+        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, jobs)
         self._timer.daemon = True
         self._timer.start()
 

@@ -1,8 +1,6 @@
-"""`punctual run`: a program and its deadline."""
+"""`punctual run`: a program and its deadline, or the jobs of a file."""
 
-import os
-import re
-import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
@@ -11,30 +9,24 @@ from typing import Annotated
 import typer
 
 from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._job_options import JobOptions
+from punctual.cli._jobs_file import read_jobs
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
-from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec
-from punctual.core.loss import LossGoal
-from punctual.core.units import parse_cores, parse_cores_range
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
 from punctual.runtime.local_host import SHARING_POLICY, HostOptions, OutputOf, capacity_here
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
-    JobRequest,
     Submission,
-    WorkerRange,
     checked_submission,
 )
 from punctual.runtime.sweeping import sweep
-from punctual.runtime.when import Now, deadline_s, process_started_at
+from punctual.runtime.when import process_started_at
 
 #: What follows the program's name is the program's, also without `--` before it.
 SETTINGS = {"allow_interspersed_args": False}
-
-#: A job's margin lies below this share of its deadline.
-_MARGIN_BOUND = 0.5
 
 ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
@@ -76,6 +68,9 @@ Retries = Annotated[
         show_default=False,
     ),
 ]
+JobsFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
+]
 Alone = Annotated[
     bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
 ]
@@ -86,7 +81,9 @@ PolicyName = Annotated[
 
 
 def run(
-    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.")],
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.", show_default=False)
+    ] = None,
     deadline: Annotated[
         str | None,
         typer.Option(help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."),
@@ -118,6 +115,7 @@ def run(
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
     as_json: AsJson = False,
+    jobs: JobsFile = None,
     alone: Alone = False,
     weight: Weight = 1.0,
     policy: PolicyName = SHARING_POLICY,
@@ -126,118 +124,53 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
-    started_at = process_started_at()
-    # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
-    floor_cores, ceiling_cores = parse_cores_range(cores) if cores is not None else (None, None)
-    cores_each = parse_cores(cores_per_worker) if cores_per_worker is not None else None
-    worker_counts = worker_range(workers, gpus, cores_each, servers)
-    _check_fit_together(worker_counts, cores, progress_regex, until)
-    request = JobRequest(
-        argv=_found(program),
-        submitted_at=started_at,
-        deadline_s=deadline_s(deadline, started_at=started_at, now=Now.read()) if deadline is not None else None,
-        cwd=_here(),
-        inherited=dict(os.environ),
-        floor_cores=floor_cores,
-        ceiling_cores=ceiling_cores,
-        gpu_frac=gpu_frac(gpus or ""),
-        workers=worker_counts,
+    job = JobOptions(
+        program=tuple(program or ()),
+        deadline=deadline,
+        cores=cores,
+        workers=workers,
+        gpus=gpus,
+        cores_per_worker=cores_per_worker,
+        servers=servers,
         controller=controller,
-        margin_frac=_share(margin) if margin is not None else None,
-        progress_pattern=progress_regex,
-        n_steps=_checked_steps(steps),
-        goal=_goal(until) if until is not None else None,
-        n_retries=retries,
+        margin=margin,
+        progress_regex=progress_regex,
+        until=until,
+        steps=steps,
         checkpoint_dir=checkpoint_dir,
+        retries=retries,
         weight=weight,
         name=name,
     )
-    submission = checked_submission(request, capacity_here())
+    submissions = _checked(job, jobs)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
     options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
-    raise typer.Exit(drive(host_of(submission, options), submission.spec.id, output))
+    raise typer.Exit(drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output))
 
 
-def host_of(submission: Submission, options: HostOptions) -> OpenHost:
-    """The host of a new job: the one that there is, or a new one of the name of the job."""
+def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:
+    """The host of new jobs: the one that there is, or a new one of the name of the first job."""
 
     def opened(output_of: OutputOf) -> AbstractContextManager[JoinedHost]:
-        facts = {"argv": submission.program.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+        argv = submissions[0].program.argv
+        facts = {"argv": argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
         sweep()
         prune()
-        return host_of_new_jobs([submission], options, output_of=output_of, facts=facts)
+        return host_of_new_jobs(submissions, options, output_of=output_of, facts=facts)
 
     return opened
 
 
-def _here() -> Path | None:
-    """The present folder, where there still is one."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return None
-
-
-def _check_fit_together(
-    workers: WorkerRange | None, cores: str | None, progress_regex: str | None, until: str | None
-) -> None:
-    """Raise `InvalidSpec` for options that exclude each other."""
-    if until is not None and progress_regex is not None:
+def _checked(job: JobOptions, jobs: Path | None) -> list[Submission]:
+    """The jobs that the options, or the file `jobs`, ask for."""
+    started_at, capacity = process_started_at(), capacity_here()
+    if jobs is None:
+        return [checked_submission(job.request(started_at), capacity)]
+    if job != JobOptions():
         raise InvalidSpec(
-            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
-            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
-        )  # fmt: skip
-    if workers is not None and cores is not None:
-        raise InvalidSpec(
-            f"`--cores` must not go with `{workers.option}`", repr(cores), "`punctual run`",
-            "Say what one worker holds: `--cores-per-worker 0.5`.",
-        )  # fmt: skip
-    if workers is not None and progress_regex is not None:
-        raise InvalidSpec(
-            f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
-            "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
-        )  # fmt: skip
-
-
-def _goal(text: str) -> LossGoal:
-    """What `loss<0.1` says."""
-    found = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
-    if not found:
-        raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
-    return LossGoal(target=float(found[1]))
-
-
-def _share(text: str) -> float:
-    """`0.1%` and `0.001` are the same share."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
-    if not found:
-        raise InvalidSpec(
-            "a margin must be a share of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
+            "options of a job must be in the file with `--jobs`",
+            "a program" if job.program else "an option of a job",
+            "`punctual run`",
+            "Leave it out, or write it into the job's table `[[job]]`.",
         )
-    share = float(found[1]) / (100 if found[2] else 1)
-    if share >= _MARGIN_BOUND:
-        raise InvalidSpec(
-            "a margin must be less than half of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
-        )
-    return share
-
-
-def _checked_steps(steps: int | None) -> int | None:
-    if steps is not None and steps < 1:
-        raise InvalidSpec(
-            "the number of steps must be above zero", f"{steps} steps", "`--steps`",
-            "Give the steps of the whole job, or leave it out if the program says them.",
-        )  # fmt: skip
-    return steps
-
-
-def _found(program: list[str]) -> tuple[str, ...]:
-    """`program`, if there is something to run by its name."""
-    name = program[0]
-    if shutil.which(name) is not None:
-        return tuple(program)
-    if name.endswith(".py") and Path(name).is_file():
-        got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
-    else:
-        got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
-    raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)
+    return read_jobs(jobs, started_at, capacity)

@@ -148,7 +148,7 @@ class JoinedHost:
 
     @property
     def run_folder(self) -> Run:
-        """Where the run is kept."""
+        """Where the run is kept; also after leaving."""
         return self._present.run_folder
 
     def clocks(self) -> Now:
@@ -270,7 +270,7 @@ class JoinedHost:
             listener(message)
 
     def _output_here(self, job: JobId) -> OnOutput:
-        return self._output_of(job) if job in self.jobs else _ignore
+        return self._output_of(job) if job in self.jobs else ignore_output
 
     def _streams(self) -> Streams:
         return Streams.here(self._output_of(self.jobs[0]))
@@ -286,7 +286,8 @@ class JoinedHost:
         for tail in self._tails:
             tail.finish(_END_S_MAX)
         if self._local is None:
-            self._unfollow()
+            if self._followed is not None:
+                self._followed.close()
         else:
             self._leave(self._local, kind, error, trace)
 
@@ -313,10 +314,10 @@ class JoinedHost:
 
 def _nobody(_: JobId) -> OnOutput:
     """What jobs write that this process has not started is followed in their logs, if at all."""
-    return _ignore
+    return ignore_output
 
 
-def _ignore(_: bytes) -> None:
+def ignore_output(_: bytes) -> None:
     """The command that waits for the job follows its log."""
 
 

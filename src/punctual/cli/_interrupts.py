@@ -1,0 +1,58 @@
+"""What Ctrl-C and other signals mean to a command that brings jobs to their ends."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from punctual.runtime.joined_host import JoinedHost
+
+
+class Interrupts:
+    """The first signal asks the jobs of this command to end, the second ends them.
+
+    Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
+    of it behind.
+    """
+
+    def __init__(self) -> None:
+        self._host: JoinedHost | None = None
+        self.received: int | None = None
+
+    def pass_on_to(self, host: JoinedHost) -> None:
+        """Let `host` know of signals from now on, and of one that has come already."""
+        self._host = host
+        if self.received is not None:
+            self._stop_all(host, self.received)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        is_first = self.received is None
+        self.received = self.received or number
+        if self._host is not None:
+            if is_first:
+                self._stop_all(self._host, number)
+            else:
+                self._kill_all(self._host)
+
+    def _stop_all(self, host: JoinedHost, number: int) -> None:
+        for job in host.jobs:
+            host.stop(job, _name(number))
+
+    def _kill_all(self, host: JoinedHost) -> None:
+        for job in host.jobs:
+            host.kill(job)
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        # A terminal that is closed takes the display with it, not the deadline.
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+        try:
+            yield
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)
+
+
+def _name(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name

@@ -1,0 +1,169 @@
+"""A job as a user writes it down, as options or in a file, and what is meant by that."""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from punctual.cli._workers import gpu_frac, worker_range
+from punctual.core.errors import InvalidSpec
+from punctual.core.loss import LossGoal
+from punctual.core.units import parse_cores, parse_cores_range
+from punctual.runtime.submission import JobRequest, WorkerRange
+from punctual.runtime.when import Now, deadline_s
+
+#: A job's margin lies below this share of its deadline.
+_MARGIN_BOUND = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options of `punctual run` that concern a job, as they are written; None: not given.
+
+    Attributes
+    ----------
+    cwd
+        Where the program runs; None: here.
+    env
+        Variables beside those of this process, and over them.
+    """
+
+    program: tuple[str, ...] = ()
+    deadline: str | None = None
+    cores: str | None = None
+    workers: str | None = None
+    gpus: str | None = None
+    cores_per_worker: str | None = None
+    servers: str | None = None
+    controller: str | None = None
+    margin: str | None = None
+    progress_regex: str | None = None
+    until: str | None = None
+    steps: int | None = None
+    checkpoint_dir: Path | None = None
+    retries: int | None = None
+    weight: float = 1.0
+    name: str | None = None
+    cwd: Path | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def request(self, started_at: float) -> JobRequest:
+        """What is meant; the deadline counts from `started_at`, monotonic seconds.
+
+        Raises
+        ------
+        InvalidSpec
+            An option cannot be read, or two exclude each other.
+        """
+        # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
+        floor_cores, ceiling_cores = parse_cores_range(self.cores) if self.cores is not None else (None, None)
+        cores_each = parse_cores(self.cores_per_worker) if self.cores_per_worker is not None else None
+        workers = worker_range(self.workers, self.gpus, cores_each, self.servers)
+        _check_fit_together(workers, self.cores, self.progress_regex, self.until)
+        cwd = _here() if self.cwd is None else self._checked_cwd(self.cwd)
+        inherited = {**os.environ, **self.env}
+        deadline = self.deadline
+        return JobRequest(
+            argv=_found(self.program, cwd, inherited.get("PATH")),
+            submitted_at=started_at,
+            deadline_s=None if deadline is None else deadline_s(deadline, started_at=started_at, now=Now.read()),
+            cwd=cwd,
+            inherited=inherited,
+            floor_cores=floor_cores,
+            ceiling_cores=ceiling_cores,
+            gpu_frac=gpu_frac(self.gpus or ""),
+            workers=workers,
+            controller=self.controller,
+            margin_frac=_share(self.margin) if self.margin is not None else None,
+            progress_pattern=self.progress_regex,
+            n_steps=_checked_steps(self.steps),
+            goal=_goal(self.until) if self.until is not None else None,
+            n_retries=self.retries,
+            checkpoint_dir=None if self.checkpoint_dir is None else Path(cwd or "", self.checkpoint_dir),
+            weight=self.weight,
+            name=self.name,
+        )
+
+    def _checked_cwd(self, cwd: Path) -> Path:
+        if not cwd.is_dir():
+            raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
+        return cwd.absolute()
+
+
+def _here() -> Path | None:
+    """The present folder, where there still is one."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
+def _check_fit_together(
+    workers: WorkerRange | None, cores: str | None, progress_regex: str | None, until: str | None
+) -> None:
+    """Raise `InvalidSpec` for options that exclude each other."""
+    if until is not None and progress_regex is not None:
+        raise InvalidSpec(
+            "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
+            "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
+        )  # fmt: skip
+    if workers is not None and cores is not None:
+        raise InvalidSpec(
+            f"`--cores` must not go with `{workers.option}`", repr(cores), "`punctual run`",
+            "Say what one worker holds: `--cores-per-worker 0.5`.",
+        )  # fmt: skip
+    if workers is not None and progress_regex is not None:
+        raise InvalidSpec(
+            f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
+            "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
+        )  # fmt: skip
+
+
+def _goal(text: str) -> LossGoal:
+    """What `loss<0.1` says."""
+    found = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
+    if not found:
+        raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
+    return LossGoal(target=float(found[1]))
+
+
+def _share(text: str) -> float:
+    """`0.1%` and `0.001` are the same share."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    if not found:
+        raise InvalidSpec(
+            "a margin must be a share of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
+        )
+    share = float(found[1]) / (100 if found[2] else 1)
+    if share >= _MARGIN_BOUND:
+        raise InvalidSpec(
+            "a margin must be less than half of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
+        )
+    return share
+
+
+def _checked_steps(steps: int | None) -> int | None:
+    if steps is not None and steps < 1:
+        raise InvalidSpec(
+            "the number of steps must be above zero", f"{steps} steps", "`--steps`",
+            "Give the steps of the whole job, or leave it out if the program says them.",
+        )  # fmt: skip
+    return steps
+
+
+def _found(program: tuple[str, ...], cwd: Path | None, path: str | None) -> tuple[str, ...]:
+    """`program`, if there is something to run by its name."""
+    if not program:
+        raise InvalidSpec(
+            "`program` must be given", "none", "the job", "Name it after `--`: `punctual run -- python train.py`."
+        )
+    name = program[0]
+    if shutil.which(str(Path(cwd or "", name)) if "/" in name else name, path=path) is not None:
+        return program
+    if name.endswith(".py") and Path(cwd or "", name).is_file():
+        got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
+    else:
+        got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
+    raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)

@@ -1,0 +1,98 @@
+"""What a job came to, as its command says it."""
+
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from punctual.cli._errors import EXIT_USER_ERROR
+from punctual.cli._report import as_fields, paragraph
+from punctual.cli._workers import told_of, worker_fields
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.metrics.run import RunSummary
+from punctual.runtime.run_folder import Run
+from punctual.wire import WorkerStatus
+
+EXIT_MISSED = 75
+#: As in sysexits.h: an internal software error.
+EXIT_BROKEN = 70
+#: As shells have it for a command that Ctrl-C has ended.
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a job came to.
+
+    Attributes
+    ----------
+    received
+        The signal that ended it; None: none did.
+    workers
+        Its workers, if it was made of any.
+    controller_cpu_s
+        CPU time that steering took, without starting this program and reading the journal at the end.
+    """
+
+    job: JobId
+    run: Run
+    summary: RunSummary
+    facts: Mapping[str, Any]
+    faults: tuple[InvalidSpec, ...]
+    received: int | None
+    workers: WorkerStatus | None
+    controller_cpu_s: float
+
+    def exit_code(self, *, strict: bool) -> int:
+        """What the command leaves with: what ended it, the job's own, the user's error, or a missed deadline."""
+        if self.received is not None:
+            return 128 + self.received
+        if self.summary.status != "finished":
+            return _shell_code(self.summary.exit_code)
+        if self.faults:
+            return EXIT_USER_ERROR
+        return EXIT_MISSED if strict and self.summary.on_time is False else 0
+
+
+def last_words(outcome: Outcome, drawn: Path | None) -> str:
+    """What is said to people of a job at its end."""
+    run, job = outcome.run, outcome.job
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
+    report = f"; report: {drawn}" if drawn is not None else ""
+    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
+
+
+def last_words_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:
+    """The same of several jobs: a line for each."""
+    lines = [f"{outcome.job}: {paragraph(outcome.summary)}{told_of(outcome.workers)}" for outcome in outcomes]
+    run = outcomes[0].run
+    report = f" Report: {drawn}." if drawn is not None else ""
+    return "\n".join([*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"])
+
+
+def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
+    """The last object of `--json`; the job's own exit status is beside the command's."""
+    summary = outcome.summary
+    return {
+        **as_fields(summary),
+        **outcome.facts,
+        "steps": summary.steps_done,
+        "controller_cpu_s": outcome.controller_cpu_s,
+        "command_cpu_s": time.process_time(),
+        "job_exit_code": summary.exit_code,
+        "exit_code": exit_code,
+        "workers": worker_fields(outcome.workers),
+        "faults": [str(fault) for fault in outcome.faults],
+        "journal": str(outcome.run.journal),
+        "output": str(outcome.run.log(outcome.job)),
+    }
+
+
+def _shell_code(exit_code: int | None) -> int:
+    """A status as shells say it: 128 and the signal for a job that was killed."""
+    if exit_code is None:
+        return 1
+    return 128 - exit_code if exit_code < 0 else exit_code or 1
