@@ -38,9 +38,7 @@ def read_jobs(path: Path, started_at: float, capacity: Resources) -> list[Submis
         try:
             submissions.append(checked_submission(_options(table).request(started_at), capacity))
         except InvalidSpec as error:
-            errors.append(
-                InvalidSpec(error.must, error.got, f"{where}{_key_in(f'{error.must} {error.where}')}", error.remedy)
-            )
+            errors.append(InvalidSpec(error.must, error.got, where + _key_in(error), error.remedy))
     errors += _repeated(path, tables)
     for earlier in errors[:-1]:
         tell_user(earlier)
@@ -138,9 +136,9 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-def _key_in(text: str) -> str:
-    """The key that an error is about, by the option that it names."""
-    named = [word.replace("-", "_") for word in re.findall(r"`(?:--)?([a-z_-]+)`", text)]
+def _key_in(error: InvalidSpec) -> str:
+    """The key that an error is about: the first that it names."""
+    named = [word.strip("-").replace("-", "_") for word in re.findall(r"[a-z_-]+", f"{error.must} {error.where}")]
     return next((f", `{key}`" for key in named if key in _KEYS), "")
 
 
