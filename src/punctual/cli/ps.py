@@ -1,6 +1,7 @@
 """`punctual ps`: what runs, and how it stands against its deadline."""
 
 import json
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -17,17 +18,17 @@ _REMEDIES = {
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",
     SILENT: "the command that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
-    STARTING: "the command that steers {job} is just starting, or ending",
+    STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
 }
 
-_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "ACTUATOR")
+_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "ACTUATOR")
 
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also list the jobs that have ended.")] = False,
 ) -> None:
-    """List the jobs that have not ended."""
+    """List the jobs that have not ended, what each holds and wants, and what is free."""
     sweep()
     rows = [standing for run in known_runs() for standing in standings(run)]
     if everything:
@@ -40,9 +41,27 @@ def ps(
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
         typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in _budgets(rows):
+        typer.echo(line)
     for standing in rows:
         if standing["state"] in _REMEDIES:
             typer.echo(_REMEDIES[standing["state"]].format(job=standing["job"]), err=True)
+
+
+def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """For each host what it shares out, what of that is free, and what it has promised."""
+    told = [standing for standing in standings if "host" in standing]
+    for host in dict.fromkeys(standing["host"] for standing in told):
+        jobs = [standing for standing in told if standing["host"] == host]
+        budget, n_jobs = jobs[-1], len(jobs)
+        yield (
+            f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
+            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
+            f"{budget['host_free_cores']:.2f} free"
+        )
+        for job in jobs:
+            if job["promised_until_wall"] is not None:
+                yield f"  {job['job']} is promised to be done by {clock(datetime.fromisoformat(job['promised_until_wall']))}"
 
 
 def _ended(job: KnownJob) -> dict[str, Any]:
@@ -61,6 +80,7 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
         _forecast(standing),
         _grant(standing),
+        "-" if standing["demand_cores"] is None else f"{standing['demand_cores']:.2f}",
         standing["actuator"],
     )
 

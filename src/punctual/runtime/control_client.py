@@ -39,6 +39,8 @@ def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _state_untold(job: KnownJob) -> str:
+    if job.steering == "unsteered" and job.run.is_followed():
+        return STARTING  # another command is taking its host's place
     if job.steering != "steered":
         return job.steering
     return SILENT if job.run.socket.exists() else STARTING

@@ -28,6 +28,7 @@ from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.planner import InlinePlanner, Planner, SharingPlanner
+from punctual.runtime.promises import Promises
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
@@ -140,6 +141,8 @@ class LocalHost(Host):
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         self.subscribe(self._record)
+        self._scheduler, self._promises = state.scheduler, Promises()
+        self.subscribe(self._promises.take)
         self._is_leaving = False
         self.run_folder.record_facts(actuator=executor.chosen.actuator.name, actuator_reason=executor.chosen.reason)
 
@@ -192,8 +195,30 @@ class LocalHost(Host):
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
 
     def told_facts(self, job: JobId) -> dict[str, Any]:
-        """The same for other processes, and the file with what the job writes."""
-        return {**self.facts(job), "output": str(self.run_folder.log(job))}
+        """The same for other processes; the file with what the job writes, what it wants, and the budget it is part of."""
+        demand = None
+        with suppress(KeyError):  # it is forgotten just now
+            demand = self._scheduler.demand(job)
+        until_at = self._promises.until_at(job)
+        return {
+            **self.facts(job),
+            "output": str(self.run_folder.log(job)),
+            "demand_cores": None if demand is None else demand.resources.cores,
+            "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
+            **self._budget(),
+        }
+
+    def _budget(self) -> dict[str, Any]:
+        """What this host shares out, and what of it nobody holds."""
+        cores = sum(node.capacity.cores for node in self._board.nodes())
+        held_cores = sum(status.held.cores for status in self.jobs())
+        policy = self.run_folder.facts().get("options", {}).get("policy")
+        return {
+            "host": self.run_folder.name,
+            "host_cores": cores,
+            "host_free_cores": cores - held_cores,
+            "policy": policy,
+        }
 
     def end_jobs(self, cause: str) -> None:
         """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.

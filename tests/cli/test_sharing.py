@@ -1,0 +1,209 @@
+"""Commands that share the machine: one host for all, whoever is it, and no job that ends because another's command does."""
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.programs import SPIN, Terminal, objects
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.events import JobStarted, JobSubmitted, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.runtime.runs import messages_of
+
+#: Waits, when it has begun, for a file of its own; says how often it was started.
+NAMED = (
+    SPIN
+    + """
+import os, pathlib, sys, time, punctual
+name = sys.argv[1]
+with open(name + ".begun", "a") as begun:
+    begun.write(f"{os.getpid()}\\n")
+for i in punctual.track(range(60), total_steps=60):
+    step()
+    while i == 20 and not pathlib.Path(name + ".go").exists():
+        time.sleep(0.01)
+print("trained", name, flush=True)
+print("a warning of", name, file=sys.stderr, flush=True)
+"""
+)
+
+
+class SharedMachine(Terminal):
+    """A terminal whose jobs are called by letters."""
+
+    def begin_job(self, name: str, *options: str) -> "subprocess.Popen[str]":
+        """A command with a job that has begun and waits."""
+        run = self.submit(name, *options)
+        wait_until(lambda: self.n_starts(name) or run.poll() is not None)
+        assert run.poll() is None, run.communicate()
+        return run
+
+    def submit(self, name: str, *options: str) -> "subprocess.Popen[str]":
+        script = self.script(NAMED, f"{name}.py")
+        return self.start("run", "--actuator", "pacing", "--name", name, *options, "--", *script, name)
+
+    def n_starts(self, name: str) -> int:
+        begun = self.folder / f"{name}.begun"
+        return len(begun.read_text().splitlines()) if begun.exists() else 0
+
+    def let(self, *names: str) -> None:
+        """Let jobs go on to their ends."""
+        for name in names:
+            (self.folder / f"{name}.go").touch()
+
+    def runs(self) -> list[str]:
+        return sorted(path.name for path in (self.home / "state" / "runs").iterdir())
+
+    def host_pid(self) -> int:
+        """The process that is the host of the one live run; 0: none is just now."""
+        folders = [path for path in (self.home / "runtime" / "live").iterdir() if path.is_dir()]
+        assert len(folders) == 1
+        from punctual.runtime.run_folder import Run
+
+        run = Run(folders[0].name, folders[0], self.home / "state" / "runs" / folders[0].name)
+        return int(run.record()["pid"]) if run.is_live() else 0
+
+    def messages(self, run: str) -> list[Any]:
+        from punctual.runtime.run_folder import Run
+
+        return messages_of(Run(run, self.home / "runtime" / "live" / run, self.home / "state" / "runs" / run))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[SharedMachine]:
+    made = SharedMachine(tmp_path)
+    yield made
+    made.let("a", "b", "c")
+    made.close()
+    assert made.left_behind() == []
+
+
+def finished(run: "subprocess.Popen[str]") -> tuple[str, str]:
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, errors
+    return output, errors
+
+
+def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    b = machine.begin_job("b", "--weight", "2")
+    listed = machine.jobs()
+    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {"a": ("running", "a"), "b": ("running", "a")}
+    held_cores = sum(job["grant_cores"] for job in listed)
+    assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
+    table = machine.punctual("ps").stdout
+    assert "host a (proportional): " in table
+    assert "held by 2 jobs" in table
+    machine.let("b")
+    output, errors = finished(b)
+    assert output == "trained b\n"
+    assert "a warning of b" in errors
+    assert "started job b" in errors
+    assert "job a" not in errors
+    machine.let("a")
+    assert finished(a)[0] == "trained a\n"
+    assert machine.runs() == ["a"]
+    submitted = [message for message in machine.messages("a") if isinstance(message, JobSubmitted)]
+    assert [(message.spec.id, message.spec.weight) for message in submitted] == [("a", 1.0), ("b", 2.0)]
+
+
+def test_when_the_host_ends_first_another_command_takes_its_place(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    b = machine.begin_job("b", "--deadline", "1h", "--json")
+    machine.let("a")
+    finished(a)
+    wait_until(lambda: machine.host_pid() == b.pid)
+    assert machine.punctual("deadline", "b", "5s").returncode == 0
+    machine.let("b")
+    output, errors = finished(b)
+    assert "trained b" in errors
+    report = objects(output)[-1]
+    assert (report["status"], report["steps_done"]) == ("finished", 60)
+    assert [line["type"] for line in objects(output)].count("resumed") == 1
+    assert machine.n_starts("b") == 1
+
+
+def test_of_two_commands_one_takes_the_place_of_a_host_that_was_killed(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    b, c = machine.begin_job("b"), machine.begin_job("c")
+    a.kill()
+    a.wait()
+    wait_until(lambda: machine.host_pid() in {b.pid, c.pid})
+    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 3)
+    machine.let("a", "b", "c")
+    assert finished(b)[0] == "trained b\n"
+    assert finished(c)[0] == "trained c\n"
+    wait_until(lambda: machine.jobs() == [])
+    messages = machine.messages("a")
+    assert {message.job for message in messages if isinstance(message, JobStarted)} == {"a", "b", "c"}
+    assert sum(isinstance(message, SteeringResumed) for message in messages) <= 2  # the second if that host ended first
+    assert [machine.n_starts(name) for name in "abc"] == [1, 1, 1]
+
+
+def test_two_runs_that_start_at_once_have_one_host(machine: SharedMachine) -> None:
+    both = [machine.submit(name) for name in "ab"]
+    wait_until(lambda: machine.n_starts("a") and machine.n_starts("b"))
+    assert len(machine.runs()) == 1
+    machine.let("a", "b")
+    for run in both:
+        finished(run)
+
+
+def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    b = machine.begin_job("b", "--alone")
+    machine.let("a", "b")
+    finished(a)
+    finished(b)
+    assert machine.runs() == ["a", "b"]
+
+
+def test_ctrl_c_in_the_host_stops_its_own_job_alone(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b")
+    a.send_signal(signal.SIGINT)
+    _, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 130, errors
+    wait_until(lambda: machine.host_pid() == b.pid)
+    machine.let("b")
+    assert finished(b)[0] == "trained b\n"
+    assert machine.n_starts("b") == 1
+
+
+def test_ctrl_c_elsewhere_stops_the_job_through_the_host(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b", "--json")
+    b.send_signal(signal.SIGINT)
+    output, errors = b.communicate(timeout=PATIENCE_S)
+    assert b.returncode == 130, errors
+    assert "was stopped (Ctrl-C)" in objects(output)[-1]["text"]
+    machine.let("a")
+    finished(a)
+
+
+def test_a_job_that_the_host_refuses_is_told_as_everywhere(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    for options, must in (
+        (("--name", "a"), "`name` must be new"),
+        (("--policy", "fifo"), "`--policy` must be that of"),
+    ):
+        refused = machine.punctual("run", *options, "--", "true")
+        assert refused.returncode == 2
+        assert must in refused.stderr
+        assert "to do:" in refused.stderr
+    machine.let("a")
+    finished(a)
+
+
+def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b")
+    b.kill()
+    b.wait()
+    machine.let("a")
+    finished(a)
+    assert machine.jobs() == [{"job": "b", "state": "unsteered"}]
+    machine.let("b")
+    assert JobId("b") == "b"
+    wait_until(lambda: machine.jobs() == [])
