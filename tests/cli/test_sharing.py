@@ -1,5 +1,6 @@
 """Commands that share the machine: one host for all, whoever is it, and no job that ends because another's command does."""
 
+import json
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from tests.cli.programs import SPIN, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.events import JobStarted, JobSubmitted, SteeringResumed
-from punctual.core.ids import JobId
 from punctual.runtime.runs import messages_of
 
 #: Waits, when it has begun, for a file of its own; says how often it was started.
@@ -96,7 +96,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
     table = machine.punctual("ps").stdout
-    assert "host a (proportional): " in table
+    assert "host a (promises-first): " in table
     assert "held by 2 jobs" in table
     machine.let("b")
     output, errors = finished(b)
@@ -162,6 +162,19 @@ def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> 
     assert machine.runs() == ["a", "b"]
 
 
+def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_host(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    facts = machine.home / "state" / "runs" / "a" / "run.json"
+    record = json.loads(facts.read_text())
+    record["hardware"]["cpus"] = [4096]
+    facts.write_text(json.dumps(record))
+    b = machine.begin_job("b")
+    machine.let("a", "b")
+    finished(a)
+    finished(b)
+    assert machine.runs() == ["a", "b"]
+
+
 def test_ctrl_c_in_the_host_stops_its_own_job_alone(machine: SharedMachine) -> None:
     a, b = machine.begin_job("a"), machine.begin_job("b")
     a.send_signal(signal.SIGINT)
@@ -202,8 +215,24 @@ def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedM
     b.kill()
     b.wait()
     machine.let("a")
-    finished(a)
+    assert "punctual attach b" in finished(a)[1]
     assert machine.jobs() == [{"job": "b", "state": "unsteered"}]
     machine.let("b")
-    assert JobId("b") == "b"
     wait_until(lambda: machine.jobs() == [])
+
+
+def test_the_place_of_a_host_that_hangs_is_taken(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b")
+    a.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: machine.host_pid() == b.pid)
+        wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 2)
+    finally:
+        a.send_signal(signal.SIGCONT)
+    _, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 70
+    assert "another command has taken over job 'a'" in errors
+    machine.let("a", "b")
+    assert finished(b)[0] == "trained b\n"
+    wait_until(lambda: machine.jobs() == [])
+    assert [machine.n_starts(name) for name in "ab"] == [1, 1]

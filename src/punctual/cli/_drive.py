@@ -103,6 +103,11 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
             screen.close()
         controller_cpu_s = time.process_time() - begun_s
         facts = [job.facts() for job in shown]
+    for job in host.left_alone:
+        screen.say(
+            f"punctual: job {job} goes on at full speed, and nobody steers it: its command was killed. "
+            f"Steer it: punctual attach {job}"
+        )
     # The host is left before the journal is read, which may take a while: other jobs are not to wait for that.
     messages = messages_of(host.run_folder, jobs)
     return [

@@ -22,6 +22,11 @@ def usable_gpus(devices: Path = Path("/dev")) -> int:
     return len(visible_devices(devices=devices))
 
 
+def usable_hardware() -> dict[str, list[int] | list[str]]:
+    """Which processors and which GPUs this process may use: what processes must have in common to share them."""
+    return {"cpus": sorted(os.sched_getaffinity(0)), "gpus": list(visible_devices())}
+
+
 def _quotas(membership: str, root: Path) -> Iterator[float]:
     """The quotas in force, in cores, of the groups listed in `membership` (the text of /proc/self/cgroup)."""
     for line in membership.splitlines():

@@ -100,20 +100,20 @@ class FollowedHost:
         """Let `listener` have each message from now on, in the thread of `look`."""
         self._listeners = (*self._listeners, listener)
 
-    def knows(self, job: JobId) -> bool:
-        """Whether the journal has the job's submission."""
-        try:
-            self._board.job(job)
-        except KeyError:
-            return False
-        return True
-
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` if the journal does not have it yet."""
         try:
             return self._board.job(job)
         except KeyError:
             raise unknown_to_host(job) from None
+
+    def knows(self, job: JobId) -> bool:
+        """Whether the journal has the job."""
+        try:
+            self._board.job(job)
+        except KeyError:
+            return False
+        return True
 
     def look(self) -> None:
         """Take in what is new in the journal, and now and then ask the host."""

@@ -56,6 +56,7 @@ class Host:
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
+        self._left = False
 
     def now(self) -> float:
         """The present, as an instant of events."""
@@ -144,8 +145,16 @@ class Host:
     # The engine.
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steer the jobs until `until` holds, which is asked before each event."""
+        """Steer the jobs until `until` holds, which is asked before each event, or `leave` is called."""
+        self._run_on(lambda: self._left or until())
+
+    def _run_on(self, until: Callable[[], bool]) -> None:
+        """The same also after `leave`."""
         self._engine.run(until)
+
+    def leave(self) -> None:
+        """Have `run` return with the next event; also from a signal's code, which must then post one."""
+        self._left = True
 
     def _reserve(self, submission: Submission) -> JobId:
         """Let nobody else have the name from now on."""

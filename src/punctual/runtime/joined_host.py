@@ -56,6 +56,8 @@ class JoinedHost:
         self._output_of = output_of
         #: The jobs of this command.
         self.jobs: tuple[JobId, ...] = ()
+        #: Jobs of other commands that nobody steers now that this one has left the host.
+        self.left_alone: tuple[JobId, ...] = ()
         self._local: LocalHost | None = None
         self._hosting = ExitStack()
         self._followed: FollowedHost | None = None
@@ -303,13 +305,21 @@ class JoinedHost:
         while True:
             with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
                 if has_lock or error or time.monotonic() > give_up_at:
-                    if not is_taken and any(not status.ended and status.id not in self.jobs for status in local.jobs()):
-                        local.hand_over()
-                        self._hosting.close()
-                    else:
+                    if is_taken or not self._hand_over(local):
                         self._hosting.__exit__(kind, error, trace)
                     return
             local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
+
+    def _hand_over(self, local: LocalHost) -> bool:
+        """Leave the jobs of other commands to these; False: there are none."""
+        others = tuple(status.id for status in local.jobs() if not status.ended and status.id not in self.jobs)
+        if not others:
+            return False
+        local.hand_over()
+        self._hosting.close()
+        if not local.run_folder.is_followed():
+            self.left_alone = others
+        return True
 
 
 def _nobody(_: JobId) -> OnOutput:

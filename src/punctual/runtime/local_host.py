@@ -21,7 +21,7 @@ from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.host import Host, submitted
@@ -144,7 +144,11 @@ class LocalHost(Host):
         self._scheduler, self._promises = state.scheduler, Promises()
         self.subscribe(self._promises.take)
         self._is_leaving = False
-        self.run_folder.record_facts(actuator=executor.chosen.actuator.name, actuator_reason=executor.chosen.reason)
+        self.run_folder.record_facts(
+            actuator=executor.chosen.actuator.name,
+            actuator_reason=executor.chosen.reason,
+            hardware=usable_hardware(),
+        )
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -165,16 +169,15 @@ class LocalHost(Host):
         streams
             Where each writes; None: as suits where this process writes.
         """
-        shift_s = self._timers.shift_s
-        submissions = [replace(given, submitted_at=given.submitted_at - shift_s) for given in submissions]
         with ExitStack() as undoing:
             for submission in submissions:
                 _check_name_is_free(submission.spec.id, self.run_folder)
                 undoing.callback(self._release, self._reserve(submission))
-            for submission in submissions:
+            in_journal_time = [self._in_journal_time(submission) for submission in submissions]
+            for submission in in_journal_time:
                 self._keep(submission, streams)
             undoing.pop_all()
-        for submission in submissions:
+        for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
 
@@ -232,22 +235,11 @@ class LocalHost(Host):
         self.run_for(_END_S_MAX, self.all_ended)
         self._upkeep.close()
 
-    def _record(self, message: Message) -> None:
-        """Bring the run's folder up to the journal."""
-        job = ended_by(message)
-        if job is not None and self.has_ended(job):
-            with self._record_lock:
-                self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
-        elif isinstance(message, JobFailed):
-            self.run_folder.forget_end(message.job)
-        elif isinstance(message, JobSubmitted):
-            self.run_folder.forget_submitted(message.spec.id)
-
     def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
-        self.run(lambda: until() or self.now() >= give_up_at)
+        self._run_on(lambda: until() or self.now() >= give_up_at)
 
     def hand_over(self) -> None:
         """Leave the jobs that have not ended to another process; they go on, at full speed until they are steered again.
@@ -281,11 +273,22 @@ class LocalHost(Host):
         """Whether just this job was submitted before."""
         if not self.knows(submission.spec.id):
             return False
-        known = self.status(submission.spec.id)
-        return (known.submitted_at, known.program) == (
-            submission.submitted_at - self._timers.shift_s,
-            submission.program,
-        )
+        known, told = self.status(submission.spec.id), self._in_journal_time(submission)
+        return (known.submitted_at, known.program) == (told.submitted_at, told.program)
+
+    def _in_journal_time(self, submission: Submission) -> Submission:
+        return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
+
+    def _record(self, message: Message) -> None:
+        """Bring the run's folder up to the journal."""
+        job = ended_by(message)
+        if job is not None and self.has_ended(job):
+            with self._record_lock:
+                self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
+        elif isinstance(message, JobFailed):
+            self.run_folder.forget_end(message.job)
+        elif isinstance(message, JobSubmitted):
+            self.run_folder.forget_submitted(message.spec.id)
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """What the executor alone knows of a job that has ended."""

@@ -131,6 +131,17 @@ class Run:
         """The variables that were kept for the job; empty if it has ended."""
         return _read_json(self._inherited_file(job))
 
+    def keep_streams(self, job: JobId, streams: Streams) -> None:
+        """Keep where the job is to write; for one that another process has submitted."""
+        _write_json(self._streams_file(job), asdict(streams))
+
+    def streams(self, job: JobId) -> Streams | None:
+        """What was kept of where the job is to write; None: it writes as suits its host."""
+        kept = _read_json(self._streams_file(job))
+        if not kept:
+            return None
+        return Streams.from_fields(kept)
+
     def keep_submitted(self, job: JobId, message: str) -> None:
         """Keep the text of the job's submission, which its host has accepted, until that is in the journal."""
         _write_json(self._submitted_file(job), {"message": message})
@@ -143,21 +154,10 @@ class Run:
         """The submission is in the journal."""
         self._submitted_file(job).unlink(missing_ok=True)
 
-    def keep_streams(self, job: JobId, streams: Streams) -> None:
-        """Keep where the job is to write; for one that another process has submitted."""
-        _write_json(self._streams_file(job), asdict(streams))
-
-    def streams(self, job: JobId) -> Streams | None:
-        """What was kept of where the job is to write; None: it writes as suits its host."""
-        kept = _read_json(self._streams_file(job))
-        if not kept:
-            return None
-        return Streams.from_fields(kept)
-
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
         """Remove what only an open job needs, and write down that the job has ended, and `facts` about it.
 
-        The end comes last, in case of a kill.
+        That it has ended is written last, in case of a kill.
         """
         if facts:
             record = _read_json(self.state_dir / _RECORD)
@@ -165,8 +165,8 @@ class Run:
             _write_json(self.state_dir / _RECORD, record)
         for file in (
             self._inherited_file(job),
-            self._submitted_file(job),
             self._streams_file(job),
+            self._submitted_file(job),
             self._keeper_record(job),
             self.end_file(job),
             being_written(self.end_file(job)),

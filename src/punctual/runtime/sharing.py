@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.paths import refused_if_unwritable, runtime_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders
@@ -43,11 +44,13 @@ def _locked(file: int, give_up_at: float) -> bool:
 def shared_run() -> Run | None:
     """The run that a new job joins: its host is there, or commands that will take the place of their host.
 
-    None: the new job begins one. Jobs that nobody waits for are left alone until `punctual attach`.
+    The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs that nobody waits for are left alone until `punctual attach`.
     """
     return next((run for run in live_folders() if _is_joinable(run)), None)
 
 
 def _is_joinable(run: Run) -> bool:
-    is_shared = bool(run.facts().get("options", {}).get("shared"))
+    facts = run.facts()
+    # What was started on certain processors or GPUs is to stay there: its host has the same.
+    is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
     return is_shared and run.machine() is None and (run.is_live() or run.is_followed())
