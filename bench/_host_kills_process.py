@@ -1,4 +1,4 @@
-"""The host of a round of `_host_kills`: ``ROUND``, a JSON object.
+"""The host of a round of `host_kills.py`: ``ROUND``, a JSON object.
 
 It runs the jobs of the round, or goes on with them. When the message that the round names comes, it says so on its
 standard output, and does nothing until a line has come on its standard input; meanwhile processes are killed, itself

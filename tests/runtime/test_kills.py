@@ -1,7 +1,7 @@
-"""Some of the rounds of ``bench/_host_kills.py``: SIGKILL for a host, its keepers and its jobs when a given message comes."""
+"""Some of the rounds of ``bench/host_kills.py``: SIGKILL for a host, its keepers and its jobs when a given message comes."""
 
 import pytest
-from _host_kills import KINDS, Round, drawn, played
+from host_kills import KINDS, Round, drawn, played
 
 HOST, KEEPERS = ("host",), ("host", "keeper", "guard")
 ALL = ("host", "keeper", "guard", "planner", "job")

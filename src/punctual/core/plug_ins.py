@@ -70,17 +70,18 @@ class PlugIns:
         return failures, ""
 
     def _begin_steering(self, job: ScheduledJob) -> None:
-        controller = self._find("controllers", job.spec.controller, job.spec)
-        if controller is not None:
+        name = job.spec.controller
+        if name is not None:
+            controller = self._find("controllers", name, job.spec)
             job.controller, job.controller_state = controller, controller.init(job.spec)
 
     def _begin_learning(self, job: ScheduledJob) -> None:
         spec = job.spec
-        model = self._find("models", spec.model, spec)
-        convergence = self._find("convergence models", spec.convergence if spec.goal else None, spec)
-        if model is not None:
+        if spec.model is not None:
+            model = self._find("models", spec.model, spec)
             job.curve = RateCurve(model, model.init(spec))
         if spec.goal is not None:
+            convergence = self._find("convergence models", spec.convergence, spec)
             job.losses = LossCurve(convergence, spec.goal, convergence.init())
 
     def restored(self, plain: dict[str, Any]) -> tuple[ScheduledJob, list[Failure]]:

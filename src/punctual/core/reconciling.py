@@ -33,6 +33,8 @@ class Reconciler:
 
     def reconcile(self, at: float) -> None:
         """Ask for everything that differs and may be asked for now."""
+        if not self._unsettled:
+            return
         for name, job in tuple(self._unsettled.items()):
             if job.is_settled():
                 del self._unsettled[name]

@@ -297,12 +297,12 @@ class ScheduledJob:
             steps_total_std=steps_total_std,
             phases=self.phases,
             forecast=self.demand.forecast if self.demand else None,
-            work=self._work_left(),
+            work=None if self.demand is None else self._work_left(self.demand),
         )
 
-    def _work_left(self) -> CoreWork | None:
+    def _work_left(self, demand: Demand) -> CoreWork | None:
         """What was left at `accrued_at`: as its controller said, less what the job has held since."""
-        work = self.demand.work if self.demand else None
+        work = demand.work
         if work is None or self.granted_core_s == self.demand_core_s:
             return work
         return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))

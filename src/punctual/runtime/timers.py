@@ -6,20 +6,26 @@ from punctual.core.timer import Timer
 
 
 class Timers:
-    """Instants by timer; setting a timer again replaces its instant."""
+    """Instants by timer; setting a timer again replaces its instant.
+
+    Attributes
+    ----------
+    fire_at
+        The instant of each timer that is set.
+    """
 
     def __init__(self) -> None:
-        self._fire_at: dict[Timer, float] = {}
+        self.fire_at: dict[Timer, float] = {}
         #: Holds replaced entries too; they are dropped when they come to the top.
         self._heap: list[tuple[float, Timer]] = []
 
     def set(self, timer: Timer, fire_at: float) -> None:
-        self._fire_at[timer] = fire_at
+        self.fire_at[timer] = fire_at
         heappush(self._heap, (fire_at, timer))
 
     def next_at(self) -> float | None:
         """Instant of the next timer; None: none is set."""
-        while self._heap and self._fire_at.get(self._heap[0][1]) != self._heap[0][0]:
+        while self._heap and self.fire_at.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
@@ -28,6 +34,6 @@ class Timers:
         due = []
         while (fire_at := self.next_at()) is not None and fire_at <= now:
             _, timer = heappop(self._heap)
-            del self._fire_at[timer]
+            del self.fire_at[timer]
             due.append(timer)
         return due

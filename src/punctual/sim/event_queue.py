@@ -33,12 +33,13 @@ class EventQueue:
 
     def pop(self) -> Entry | None:
         """The next entry; None: there is none. Timers of one instant are one entry; its subject is the list of them."""
-        entries, timers_at = self._entries, self.timers.next_at()
+        entries, timers = self._entries, self.timers
+        timers_at = timers.next_at() if timers.fire_at else None
         if timers_at is None:
             return heappop(entries) if entries else None
         if entries and (entries[0][0] < timers_at or (entries[0][0] == timers_at and entries[0][1] < TIMER)):
             return heappop(entries)
-        return timers_at, TIMER, 0, self.timers.pop_due(timers_at), 0
+        return timers_at, TIMER, 0, timers.pop_due(timers_at), 0
 
     def has_only(self, priority: int) -> bool:
         """Whether no entry has another priority."""

@@ -40,9 +40,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import _host_kills_process
-from _common import parser, print_table
+from _common import RESULTS, commit, parser, print_table, write_results
 from _host_kills_process import JOBS, RUN
 from _host_kills_training import CHECKPOINT_STEPS
+from simulator import table
 
 from punctual.core.commands import Command
 from punctual.core.events import Event, JobFinished, JobStarted
@@ -340,11 +341,6 @@ def drawn(seed: int, n_rounds: int | None = None) -> list[Round]:
     return [*firsts, *(round_ for round_ in made if round_ not in firsts)][:n_rounds]
 
 
-def measured(n_rounds: int | None, seed: int) -> list[dict[str, Any]]:
-    """Play so many rounds, or all of them; one row for each kind of message."""
-    return rows_of([_told(played(round_)) for round_ in drawn(seed, n_rounds)])
-
-
 def _told(round_: Round) -> Round:
     print(json.dumps(asdict(round_)), file=sys.stderr, flush=True)
     return round_
@@ -390,13 +386,26 @@ def main() -> int:
         rounds = [round_ for round_ in rounds if round_.victims == tuple(options.victims.split(","))]
     results = [_told(played(round_)) for round_ in rounds[: options.rounds]]
     rows = rows_of(results)
-    print_table(HEADS, [[*list(row.values())[:-1], f"{row['round_s']:.1f}"] for row in rows if row["n_rounds"]])
+    cells = [[*list(row.values())[:-1], f"{row['round_s']:.1f}"] for row in rows if row["n_rounds"]]
+    print_table(HEADS, cells)
     n_faulty = sum(row["n_faulty"] for row in rows)
-    print(
+    last = (
         f"kill -9: {len(results) - n_faulty} of {len(results)} rounds without a fault (target: all), "
         f"{sum(row['n_killed'] for row in rows)} processes killed at "
         f"{sum(bool(row['n_killed']) for row in rows)} of {len(KINDS)} kinds of messages"
     )
+    if not options.quick:
+        told = {
+            "commit": commit(),
+            "load": os.getloadavg(),
+            "seed": options.seed,
+            "rounds": [asdict(r) for r in results],
+        }
+        write_results("host_kills", told)
+        lines = table(list(HEADS), [[str(cell) for cell in row] for row in cells])
+        page = "\n".join([f"{last}.", "", *lines, "", f"Measured at revision {commit()}.", ""])
+        (RESULTS / "host_kills.md").write_text(page, encoding="utf-8")
+    print(last)
     return int(bool(n_faulty))
 
 
