@@ -17,11 +17,12 @@ from pathlib import Path
 import _host_kills_training
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantFailed, JobStarted, NodeLost, ProgressReported
+from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeLost, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.loss import LossGoal
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
+from punctual.core.story import Reason
 from punctual.executors.local import executor as local
 from punctual.executors.local.launch import JobProcess
 from punctual.runtime import local_host as composed
@@ -48,6 +49,8 @@ LATE = JobId("urgent")
 PREEMPTIBLE = ("tracked", "goal", "stopped", "failing")
 #: Ignores SIGTERM in some of the rounds.
 STUBBORN = "goal"
+#: What an executor might have to say.
+_WARNING = Reason("unreadable-progress", "said for the sake of the round")
 #: Steps after which jobs are stopped, or another is submitted.
 N_STEPS = 4
 
@@ -89,6 +92,7 @@ class Driver:
         self._n_started = 0
         self._submitted: set[str] = set()
         self._loses_node = kill._kind == NodeLost.__name__  # noqa: SLF001 -- it is one of our own
+        self._warns = kill._kind == JobWarned.__name__  # noqa: SLF001
         host.subscribe(self.listen)
 
     def submit(self, job: str) -> None:
@@ -108,6 +112,9 @@ class Driver:
                 self._loses_node = False
                 (self._folder / "node-lost").touch()
                 self._host.post(NodeLost(at=self._host.now(), node=HERE))
+        if self._warns and isinstance(message, JobStarted):
+            self._warns = False
+            self._host.post(JobWarned(at=self._host.now(), job=message.job, reason=_WARNING))
         if isinstance(message, NodeLost):
             self._host.post(composed.NodeJoined(at=self._host.now(), node=HERE, capacity=capacity_here()))
         if isinstance(message, ProgressReported):

@@ -8,7 +8,7 @@ When a message of a given kind comes for the n-th time, the host stands still: b
 get SIGKILL: the host, a keeper, a guard, the policy's process, a job, or several of them in any order. A host that was
 killed is resumed from its journal, which may be killed again; its users say again what they had said.
 
-The kinds are all events and commands that there are. In rounds about the loss of a node the host posts it itself (its jobs
+The kinds are all events and commands that there are. In rounds about a warning, or the loss of a node, the host posts it itself (jobs of a node
 then count as lost), and in those about grants that fail it finds no room for the first page: neither can be had otherwise.
 
 When all is over it must hold that
@@ -335,9 +335,13 @@ def drawn(seed: int, n_rounds: int | None = None) -> list[Round]:
     rng.shuffle(made)
     if n_rounds is None:
         return made
-    # First one of each kind, then the rest.
+    # First one of each kind that kills the host, then the rest.
     seen: set[str] = set()
-    firsts = [round_ for round_ in made if not (round_.kind in seen or seen.add(round_.kind))]  # type: ignore[func-returns-value]
+    firsts = []
+    for round_ in made:
+        if "host" in round_.victims and round_.kind not in seen:
+            seen.add(round_.kind)
+            firsts.append(round_)
     return [*firsts, *(round_ for round_ in made if round_ not in firsts)][:n_rounds]
 
 
@@ -379,7 +383,7 @@ def main() -> int:
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--victims", help="these alone: `host`, or `host,keeper`")
     options = made.parse_args()
-    rounds = drawn(options.seed, _QUICK_N if options.quick else None)
+    rounds = drawn(options.seed, _QUICK_N if options.quick else options.rounds)
     if options.kind:
         rounds = [round_ for round_ in drawn(options.seed) if round_.kind == options.kind]
     if options.victims:
