@@ -134,9 +134,18 @@ class Stage:
                 return event
 
     def look(self) -> ProgressReported:
-        """What is reported now."""
+        """What is reported now; nothing is for a moment while the job is being started again."""
+        seen = until(self._reported)
+        assert seen is not None
+        return seen
+
+    def _reported(self) -> ProgressReported | None:
         self.executor.observe(JOB, time.monotonic(), self.sink)
-        return self.wait(ProgressReported)
+        while not self._arrived.empty():
+            event = self._arrived.get()
+            if isinstance(event, ProgressReported):
+                return event
+        return None
 
     def look_until(self, holds: Callable[[ProgressReported], bool]) -> ProgressReported:
         return until(self.look, holds)
