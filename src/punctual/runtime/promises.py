@@ -10,7 +10,8 @@ from punctual.core.protocols import Message
 class Promises:
     """Until when each job is promised to be done; to be given each message.
 
-    A policy that makes promises carries them from plan to plan as ``promised``: job -> instant.
+    A policy that makes promises carries them from plan to plan as ``promised``: job -> instant. Those to jobs on shares
+    of cores are in a table of the same name under ``cores``.
     """
 
     def __init__(self) -> None:
@@ -20,9 +21,12 @@ class Promises:
         """Take in a message."""
         if not isinstance(message, PlanProposed) or message.plan is None or not isinstance(message.plan.carry, dict):
             return
-        promised = message.plan.carry.get("promised")
-        if isinstance(promised, dict):
-            self._until_at = {JobId(job): at for job, at in promised.items() if isinstance(at, int | float)}
+        carry = message.plan.carry
+        parts = [part for part in (carry, carry.get("cores")) if isinstance(part, dict)]
+        tables = [part["promised"] for part in parts if isinstance(part.get("promised"), dict)]
+        if tables:
+            promised = [pair for table in tables for pair in table.items()]
+            self._until_at = {JobId(job): at for job, at in promised if isinstance(at, int | float)}
 
     def until_at(self, job: JobId) -> float | None:
         """The instant by which the job is promised to be done; None: nothing is promised."""
