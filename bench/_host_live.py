@@ -60,12 +60,12 @@ def ready_line(host: LocalHost, n_jobs: int) -> Callable[[Message], None]:
     return note
 
 
-def obey(host: LocalHost) -> None:
+def obey(host: LocalHost, is_over: threading.Event) -> None:
     for line in sys.stdin:
         for status, deadline_s in zip(host.jobs(), json.loads(line), strict=True):
             host.move_deadline(status.id, deadline_s)
             time.sleep(BETWEEN_S)
-    host.leave()
+    is_over.set()
     host.stop(host.jobs()[0].id, "the measurement has ended")
 
 
@@ -74,12 +74,13 @@ def main(n_jobs: int, profile: str | None) -> None:
         host.subscribe(ready_line(host, n_jobs))
         for i_job in range(n_jobs):
             host.submit(submission(f"job-{i_job}", n_jobs))
-        threading.Thread(target=obey, args=(host,), daemon=True).start()
+        is_over = threading.Event()
+        threading.Thread(target=obey, args=(host, is_over), daemon=True).start()
         if profile is None:
-            host.run(host.all_ended)
+            host.run(is_over.is_set)
             return
         with cProfile.Profile() as profiling:
-            host.run(host.all_ended)
+            host.run(is_over.is_set)
         profiling.dump_stats(profile)
 
 

@@ -27,7 +27,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, shape_of
 from punctual.core.ledger import Account
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
@@ -227,13 +227,18 @@ class StatusBoard:
             fold_all(message)
             return
         change = self._changes.get(type(message))
-        entry = self._live(_subject(message)) if change is not None else None
+        job = about(message)
+        entry = self._live(job) if change is not None and job is not None else None
         if change is not None and entry is not None:
             change(entry, message)
 
     def job(self, id: JobId) -> JobStatus:
         """How a job stands; raises `KeyError` for one that is unknown, or not remembered any more."""
         return self._entries[id].status
+
+    def knows(self, id: JobId) -> bool:
+        """Whether a job was submitted and is remembered."""
+        return id in self._entries
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """All jobs that are remembered, in order of submission."""
@@ -449,8 +454,3 @@ def _without_warning(status: JobStatus, code: str) -> JobStatus:
     if code not in status.warnings:
         return status
     return replace(status, warnings={other: text for other, text in status.warnings.items() if other != code})
-
-
-def _subject(message: Any) -> JobId:
-    job: JobId = message.spec.id if isinstance(message, SpecChanged) else message.job
-    return job

@@ -109,11 +109,7 @@ class FollowedHost:
 
     def knows(self, job: JobId) -> bool:
         """Whether the journal has the job."""
-        try:
-            self._board.job(job)
-        except KeyError:
-            return False
-        return True
+        return self._board.knows(job)
 
     def look(self) -> None:
         """Take in what is new in the journal, and now and then ask the host."""

@@ -56,7 +56,6 @@ class Host:
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
-        self._left = False
 
     def now(self) -> float:
         """The present, as an instant of events."""
@@ -124,11 +123,7 @@ class Host:
 
     def knows(self, job: JobId) -> bool:
         """Whether the host has come to the job's submission."""
-        try:
-            self._board.job(job)
-        except KeyError:
-            return False
-        return True
+        return self._board.knows(job)
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """All jobs, those that have ended lately included, in order of submission."""
@@ -145,16 +140,8 @@ class Host:
     # The engine.
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Steer the jobs until `until` holds, which is asked before each event, or `leave` is called."""
-        self._run_on(lambda: self._left or until())
-
-    def _run_on(self, until: Callable[[], bool]) -> None:
-        """The same also after `leave`."""
+        """Steer the jobs until `until` holds, which is asked before each event."""
         self._engine.run(until)
-
-    def leave(self) -> None:
-        """Have `run` return with the next event; also from a signal's code, which must then post one."""
-        self._left = True
 
     def _reserve(self, submission: Submission) -> JobId:
         """Let nobody else have the name from now on."""

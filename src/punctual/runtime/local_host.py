@@ -136,7 +136,7 @@ class LocalHost(Host):
             afterwards=self._upkeep,
         )
         self.run_folder, self.executor = state.run, executor
-        self._journal, self._timers = state.journal, state.time
+        self._timers = state.time
         state.time.pulse(executor.renew)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
@@ -144,6 +144,7 @@ class LocalHost(Host):
         self._scheduler, self._promises = state.scheduler, Promises()
         self.subscribe(self._promises.take)
         self._is_leaving = False
+        self._policy = state.run.facts().get("options", {}).get("policy")
         self.run_folder.record_facts(
             actuator=executor.chosen.actuator.name,
             actuator_reason=executor.chosen.reason,
@@ -215,12 +216,11 @@ class LocalHost(Host):
         """What this host shares out, and what of it nobody holds."""
         cores = sum(node.capacity.cores for node in self._board.nodes())
         held_cores = sum(status.held.cores for status in self.jobs())
-        policy = self.run_folder.facts().get("options", {}).get("policy")
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
-            "policy": policy,
+            "policy": self._policy,
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -239,7 +239,7 @@ class LocalHost(Host):
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
-        self._run_on(lambda: until() or self.now() >= give_up_at)
+        self.run(lambda: until() or self.now() >= give_up_at)
 
     def hand_over(self) -> None:
         """Leave the jobs that have not ended to another process; they go on, at full speed until they are steered again.
