@@ -43,9 +43,7 @@ class Watched:
         begun_s = time.perf_counter()
         plan = self._policy.allocate(snapshot)
         self.times_s.append(time.perf_counter() - begun_s)
-        carry = plan.carry if isinstance(plan.carry, dict) else {}
-        promised = carry.get("promised", ())
-        self.promised.update(promised if isinstance(promised, dict) else ())
+        self.promised.update(plan.promises or ())
         return plan
 
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -15,6 +16,11 @@ def parser(description: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--quick", action="store_true", help="fewer repetitions: for a look, not for the record")
     return made
+
+
+def json_lines(output: str) -> list[dict[str, Any]]:
+    """The objects that a command has written with `--json`, among other output."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 @cache

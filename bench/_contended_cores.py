@@ -135,13 +135,13 @@ class Outcome:
 
 def simulate(
     contention: Contention, policy: str | Policy = "promises-first", *, controller: str = "remaining-cost",
-    physics: Physics | None = None, seed: int = 0, beside: Sequence[SimJob] = (),
+    physics: Physics | None = None, seed: int = 0, beside: Sequence[SimJob] = (), n_gpus: int = 0,
 ) -> Outcome:  # fmt: skip
-    """Play the jobs to their end under `policy`, each steered by `controller`; jobs made of workers may run beside."""
+    """Play the jobs to their end under `policy`, each steered by `controller`; jobs made of workers may run beside, on GPUs too."""
     made = registry.load("policies", policy)() if isinstance(policy, str) else policy
     jobs = [_job(i, load, contention.cores, controller) for i, load in enumerate(contention.loads)] + list(beside)
     journal: list[Message] = []
-    node = Node(NodeId("node"), Resources(cores=contention.cores))
+    node = Node(NodeId("node"), Resources(cores=contention.cores, gpus=n_gpus))
     Simulation(
         sorted(jobs, key=lambda job: job.submitted_at), [node], made, listeners=[journal.append], seed=seed,
         controllers={controller: registry.load("controllers", controller)()}, physics=physics,

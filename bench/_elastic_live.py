@@ -1,6 +1,5 @@
 """The live part of `bench/elastic_deadline.py`: real trainings by one to three workers."""
 
-import json
 import os
 import random
 import subprocess
@@ -11,6 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from _common import json_lines
 
 COUNTS = (1, 2, 3)
 #: Of each worker; all together leave a little of two CPUs to what else runs.
@@ -129,7 +130,7 @@ def _run(options: Sequence[str], *, n_epochs: int, n_epoch_steps: int) -> list[d
              *program, f"--epochs={n_epochs}", f"--steps={n_epoch_steps}"],
             env=os.environ | {"PUNCTUAL_HOME": home}, capture_output=True, text=True, check=False,
         )  # fmt: skip
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = json_lines(done.stdout)
     if done.returncode or not lines or lines[-1]["type"] != "report":
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-2000:]}")
     return lines

@@ -2,16 +2,21 @@
 
 import random
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))  # the plants of the tests
+
+from tests.plants.quota_plant import STEADY, Contention, Noise, World
+from tests.plants.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 from punctual.controllers.decor_pi import DecorPi
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
 from punctual.models.all_reduce import AllReduce
-from punctual.testing.plant import STEADY, Contention, Noise, World
-from punctual.testing.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
 
 OURS, WITH_MODEL, DECOR = "two-level", "two-level, with a model", "decor-pi"
 CONTROLLERS: dict[str, Callable[[], Controller[Any]]] = {OURS: TwoLevel, WITH_MODEL: TwoLevel, DECOR: DecorPi}

@@ -1,4 +1,4 @@
-"""The host of a round of `host_kills.py`: ``ROUND``, a JSON object.
+"""The host of a round of `host_kills.py`: ``TOLD``, a JSON object with the round and what this host is to do.
 
 It runs the jobs of the round, or goes on with them. When the message that the round names comes, it says so on its
 standard output, and does nothing until a line has come on its standard input; meanwhile processes are killed, itself
@@ -11,10 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import _host_kills_training
+from _host_kills_scenarios import SCENARIOS, After, Job, Round
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeLost, ProgressReported
@@ -30,41 +31,25 @@ from punctual.runtime import restore
 from punctual.runtime.local_host import HERE, HostOptions, LocalHost, OnOutput, capacity_here, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
-from punctual.runtime.submission import JobRequest, Submission, checked_submission
+from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.sweeping import sweep
 from punctual.store.sqlite import SqliteJournal
 
 RUN = "kills"
-#: Steps, seconds a step, exit code, cores at most (None: all, and no fewer), deadline in seconds, retries.
-JOBS: dict[str, tuple[int, float, int, float | None, float | None, int | None]] = {
-    "tracked": (30, 0.02, 0, 0.4, 1.5, None),
-    "goal": (20, 0.02, 0, 0.4, None, None),
-    "stopped": (100_000, 0.02, 0, 0.4, None, None),
-    "failing": (8, 0.02, 3, 0.4, None, 0),
-    "urgent": (8, 0.02, 0, None, 0.3, None),
-}
-#: Is submitted once the others run, and needs the whole machine.
-LATE = JobId("urgent")
-#: May be paused for others.
-PREEMPTIBLE = ("tracked", "goal", "stopped", "failing")
-#: Ignores SIGTERM in some of the rounds.
-STUBBORN = "goal"
 #: What an executor might have to say.
 _WARNING = Reason("unreadable-progress", "said for the sake of the round")
-#: Steps after which jobs are stopped, or another is submitted.
-N_STEPS = 4
 
 
 class Kill:
     """Waits for the message at which processes are to be killed, and has them killed there, once."""
 
     def __init__(self, kind: str, nth: int, moment: str) -> None:
-        self._kind, self._n_left, self._moment = kind, nth, moment
+        self.kind, self._n_left, self._moment = kind, nth, moment
 
     def look(self, messages: Iterable[Message], moment: str) -> None:
         """`moment`: before the messages are *unwritten*, *written* and not performed, or *performed*."""
         for message in messages:
-            if moment == self._moment and type(message).__name__ == self._kind:
+            if moment == self._moment and type(message).__name__ == self.kind:
                 self._n_left -= 1
                 if self._n_left == 0:
                     print(json.dumps({"job": _job_of(message)}), flush=True)
@@ -87,28 +72,29 @@ class KillingJournal(SqliteJournal):
 class Driver:
     """Does what users do, whatever the host that they ask knows already."""
 
-    def __init__(self, host: LocalHost, kill: Kill, folder: Path, *, is_stubborn: bool) -> None:
-        self._host, self._kill, self._folder, self._is_stubborn = host, kill, folder, is_stubborn
+    def __init__(self, host: LocalHost, kill: Kill, folder: Path, round_: Round) -> None:
+        self._host, self._kill, self._folder, self._is_stubborn = host, kill, folder, round_.stubborn
+        self._jobs = round_.jobs()
         self._n_started = 0
+        self._n_first = sum(job.arrives is None for job in self._jobs.values())
         self._submitted: set[str] = set()
-        self._loses_node = kill._kind == NodeLost.__name__  # noqa: SLF001 -- it is one of our own
-        self._warns = kill._kind == JobWarned.__name__  # noqa: SLF001
+        #: What was said to this host already: it comes to it with its next event.
+        self._said: set[tuple[str, str]] = set()
+        self._loses_node = kill.kind == NodeLost.__name__
+        self._warns = kill.kind == JobWarned.__name__
         host.subscribe(self.listen)
 
-    def submit(self, job: str) -> None:
-        """Submit the job unless the host has it; what it has accepted is written down."""
-        if all(status.id != job for status in self._host.jobs()) and job not in self._submitted:
-            self._submitted.add(job)
-            is_stubborn = self._is_stubborn and job == STUBBORN
-            self._host.submit(submission(job, self._folder, self._host.now(), is_stubborn=is_stubborn))
-            with (self._folder / "submitted").open("a") as accepted:
-                accepted.write(f"{job}\n")
+    def submit_first(self) -> None:
+        """Submit the jobs that are there from the beginning."""
+        for name, job in self._jobs.items():
+            if job.arrives is None:
+                self._submit(name)
 
     def listen(self, message: Message) -> None:
         self._kill.look([message], "performed")
         if isinstance(message, JobStarted):
             self._n_started += 1
-            if self._loses_node and self._n_started == len(JOBS) - 1:
+            if self._loses_node and self._n_started == self._n_first:
                 self._loses_node = False
                 (self._folder / "node-lost").touch()
                 self._host.post(NodeLost(at=self._host.now(), node=HERE))
@@ -118,35 +104,58 @@ class Driver:
         if isinstance(message, NodeLost):
             self._host.post(composed.NodeJoined(at=self._host.now(), node=HERE, capacity=capacity_here()))
         if isinstance(message, ProgressReported):
-            for status in self._host.jobs():
-                if status.ended or status.steps_done >= N_STEPS:
-                    self._go_on(status)
+            self._go_on({status.id: status for status in self._host.jobs()})
 
-    def _go_on(self, status: JobStatus) -> None:
-        if status.id == "stopped" and status.state == "running":
-            self._host.stop(status.id, "by the user")
-        if (
-            status.id == "tracked"
-            and status.spec.deadline_s == JOBS["tracked"][4]
-            and not status.landed
-            and status.state == "running"
-        ):
-            self._host.move_deadline(status.id, 2.0)
-        if status.id == "goal":
-            self.submit(LATE)
+    def _go_on(self, known: dict[JobId, JobStatus]) -> None:
+        """Do what is to be done by now."""
+
+        def is_time(after: After | None) -> bool:
+            status = None if after is None else known.get(JobId(after[0]))
+            return status is not None and after is not None and (status.ended or status.steps_done >= after[1])
+
+        for name, job in self._jobs.items():
+            status = known.get(JobId(name))
+            if status is None:
+                if is_time(job.arrives):
+                    self._submit(name)
+            elif status.state == "running":
+                if is_time(job.stops) and self._is_new(name, "stop"):
+                    self._host.stop(status.id, "by the user")
+                is_moved = job.moves is not None and status.spec.deadline_s == job.moved_s
+                if is_moved:
+                    (self._folder / name / _host_kills_training.MOVED).touch()
+                if is_time(job.moves) and not is_moved and not status.landed and self._is_new(name, "move"):
+                    self._host.move_deadline(status.id, job.moved_s)
+
+    def _is_new(self, name: str, what: str) -> bool:
+        is_new = (name, what) not in self._said
+        self._said.add((name, what))
+        return is_new
+
+    def _submit(self, name: str) -> None:
+        """Submit the job unless the host has it; what it has accepted is written down."""
+        if not self._host.knows(JobId(name)) and name not in self._submitted:
+            self._submitted.add(name)
+            is_stubborn = self._is_stubborn and self._jobs[name].is_stubborn
+            self._host.submit(
+                submission(name, self._jobs[name], self._folder, self._host.now(), is_stubborn=is_stubborn)
+            )
+            with (self._folder / "submitted").open("a") as accepted:
+                accepted.write(f"{name}\n")
 
 
-def submission(job: str, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
-    n_steps, step_s, code, cores, deadline_s, n_retries = JOBS[job]
-    numbers = (str(n_steps), str(step_s), str(code), *["stubborn"] * is_stubborn)
-    program = (sys.executable, _host_kills_training.__file__, str(folder / job), *numbers)
+def submission(name: str, job: Job, folder: Path, at: float, *, is_stubborn: bool) -> Submission:
+    place = folder / name
+    argv = (sys.executable, _host_kills_training.__file__, str(place), json.dumps(asdict(job)))
     request = JobRequest(
-        argv=program, submitted_at=at, name=job, inherited=dict(os.environ), deadline_s=deadline_s, ceiling_cores=cores,
-        floor_cores=cores or capacity_here().cores, n_retries=n_retries, checkpoint_dir=folder / job,
-        goal=LossGoal(target=1e-9) if job == "goal" else None,
+        argv=(*argv, *["stubborn"] * is_stubborn), submitted_at=at, name=name, inherited=dict(os.environ),
+        deadline_s=job.deadline_s, ceiling_cores=job.cores,
+        floor_cores=(job.cores or capacity_here().cores) if job.is_rigid else None,
+        workers=None if job.workers is None else WorkerRange(n_least=job.workers[0], n_most=job.workers[1]),
+        n_retries=job.n_retries, checkpoint_dir=place, goal=LossGoal(target=1e-9) if job.has_goal else None,
     )  # fmt: skip
     checked = checked_submission(request, capacity_here())
-    return replace(checked, spec=replace(checked.spec, preemptible=job in PREEMPTIBLE))
+    return replace(checked, spec=replace(checked.spec, preemptible=job.preemptible))
 
 
 class NoRoom:
@@ -165,6 +174,7 @@ class NoRoom:
 def main(text: str) -> int:
     faulthandler.enable()
     told = json.loads(text)
+    round_ = Round(**told["round"])
     kill = Kill(told["kind"], told["nth"], told["moment"])
     KillingJournal.kill = kill
     composed.SqliteJournal = restore.SqliteJournal = KillingJournal  # type: ignore[misc]
@@ -172,12 +182,9 @@ def main(text: str) -> int:
     if told["kind"] == GrantFailed.__name__ and not told["resumes"]:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]
     if not told["resumes"]:
-        options = HostOptions(actuator=told["actuator"], policy=told["policy"])
+        options = HostOptions(actuator=round_.actuator, policy=SCENARIOS[round_.scenario].policy)
         with local_host(RUN, options, output_of=_unheard) as host:
-            driver = Driver(host, kill, folder, is_stubborn=told["stubborn"])
-            for job in JOBS:
-                if job != LATE:
-                    driver.submit(job)
+            Driver(host, kill, folder, round_).submit_first()
             host.run(host.all_ended)
         return 0
     if told["sweeps"]:
@@ -187,7 +194,7 @@ def main(text: str) -> int:
         return 0
     try:
         with resumed_host(run, output_of=_unheard) as host:
-            Driver(host, kill, folder, is_stubborn=told["stubborn"])
+            Driver(host, kill, folder, round_)
             host.run(host.all_ended)
     except InvalidSpec as error:
         if run.open_jobs() or "has ended" not in str(error):

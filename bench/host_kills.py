@@ -1,23 +1,32 @@
 """Kill -9 at every kind of message: is a job lost, run twice, or anything left?
 
-In a round a host with its policy in a worker process runs five small jobs: two with checkpoints that end by themselves
-(one of them does not end on SIGTERM in a fifth of the rounds), one that is stopped by its user, one that fails, and one that
-is submitted later and for which the others are paused.
+In a round a host, with its policy in a worker process, runs the small jobs of a scenario, see `_host_kills_scenarios.py`.
+In `pauses` there are five under `earliest-deadline`: two with checkpoints that end by themselves (one of them does not end on
+SIGTERM in a fifth of the rounds), one that is stopped by its user, one that fails, and one that is submitted later and for which
+the others are paused. In `contention` there are seven or eight under `promises-first`, for whose deadlines two cores are
+enough in sum, but not for what all want at the same time. They come one after another; one has its deadline tightened, one is
+stopped, one crashes and is retried from its checkpoint, one has no deadline, and in every fourth round one is elastic by workers.
+
 When a message of a given kind comes for the n-th time, the host stands still: before the message is in the journal
 (*unwritten*), when it is there and nothing has been done about it (*written*), or after (*performed*). Then processes
-get SIGKILL: the host, a keeper, a guard, the policy's process, a job, or several of them in any order. A host that was
-killed is resumed from its journal, which may be killed again; its users say again what they had said.
+get SIGKILL: the host, a keeper, a guard, the policy's process, a job, or several of them in any order; in `contention` the host is
+always one of them. A host that was killed is resumed from its journal, which may be killed again; its users say again what
+they had said.
 
-The kinds are all events and commands that there are. In rounds about a warning, or the loss of a node, the host posts it itself (jobs of a node
+The kinds are all events and commands that there are; the ones that `contention` cannot have are named with it. In rounds of
+`pauses` about a warning, or the loss of a node, the host posts it itself (jobs of a node
 then count as lost), and in those about grants that fail it finds no room for the first page: neither can be had otherwise.
 
 When all is over it must hold that
 
 * the journal tells one end of each job that was submitted, nothing about it afterwards, and the end that it would have had undisturbed
   (a job that may not be retried may also have failed with its process);
-* each job that finished did every step, and each of its processes went on from the last checkpoint;
-* no two processes of a job were there at once, no job was started again but for a process that was killed, and
+* each job that finished did every step, and each of its processes went on from the last checkpoint; the elastic one has the
+  weights of the undisturbed round;
+* no two processes of a job were there at once, no job was started again but for a process that was killed or has crashed, and
   none after its end;
+* a deadline was moved once, and no promise was forgotten: each holds until its job ends, its deadline is moved or has come, or the
+  job is told that it is lost;
 * there is no process left, no control group, and with it no quota, no page, no file of a live run, and no file that only
   an open job needs.
 """
@@ -35,20 +44,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import _host_kills_process
 from _common import RESULTS, commit, parser, print_table, write_results
-from _host_kills_process import JOBS, RUN
+from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_promises_of
+from _host_kills_process import RUN
+from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
 from _host_kills_training import CHECKPOINT_STEPS
 from simulator import table
 
-from punctual.core.commands import Command
-from punctual.core.events import Event, JobFinished, JobStarted
+from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
@@ -57,40 +66,13 @@ from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import Run, run_named
 from punctual.runtime.runs import messages_of
 
-KINDS = tuple(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
-#: Those of which a round has several.
-FREQUENT = {
-    "JobSubmitted", "JobStarted", "ProgressReported", "GrantApplied", "PlanProposed", "TimerFired", "PhaseReported",
-    "LossReported", "LaunchJob", "ResizeJob", "RequestPlan", "SetTimer",
-}  # fmt: skip
-MOMENTS = ("unwritten", "written", "performed")
-#: Who is killed, in this order; of more than one, the order is drawn.
-VICTIMS = (
-    ("host",), ("keeper",), ("guard",), ("planner",), ("job",), ("host", "keeper"), ("host", "job"),
-    ("host", "keeper", "guard"), ("host", "keeper", "guard", "planner", "job"),
-)  # fmt: skip
-POLICY = "earliest-deadline"
+#: A host whose jobs do nothing for so long hangs.
 PATIENCE_S = 120.0
 #: How long processes that are ending may be there after the last host.
-_ENDING_S_MAX = 15.0
-_QUICK_N = 6
-
-
-@dataclass
-class Round:
-    """One round, and what became of it."""
-
-    kind: str
-    nth: int
-    moment: str
-    victims: tuple[str, ...]
-    actuator: str
-    seed: int
-    stubborn: bool = False
-    n_killed: int = 0
-    n_hosts: int = 0
-    took_s: float = 0.0
-    faults: list[str] = field(default_factory=list)
+_ENDING_S_MAX = 60.0
+_LOOK_S = 0.5
+#: What the elastic training says in the end.
+_FINAL = "final "
 
 
 class Place:
@@ -111,21 +93,21 @@ class Place:
         plans = [(self._round.kind, self._round.nth, self._round.moment, self._round.victims)]
         if self._round.kind == "SteeringResumed":  # there must be one
             plans.insert(0, ("JobStarted", 2, "performed", ("host",)))
-        elif second:
-            plans.append((self._rng.choice(KINDS), 1, self._rng.choice(MOMENTS), ("host",)))
-        give_up_at = time.monotonic() + PATIENCE_S
+        elif second and self._round.kind:
+            kinds = SCENARIOS[self._round.scenario].kinds
+            plans.append((self._rng.choice(kinds), 1, self._rng.choice(MOMENTS), ("host",)))
         while True:
             kind, nth, moment, victims = plans.pop(0) if plans else ("", 0, "", ())
-            code = self._host(kind, nth, moment, victims, give_up_at)
+            code = self._host(kind, nth, moment, victims)
             if code != -signal.SIGKILL:
                 break
         if code:
             self._round.faults.append(f"a host ended with {code}: {self.output.read_text(errors='replace')[-3000:]}")
 
-    def _host(self, kind: str, nth: int, moment: str, victims: Sequence[str], give_up_at: float) -> int:
+    def _host(self, kind: str, nth: int, moment: str, victims: Sequence[str]) -> int:
         told = {
-            "kind": kind, "nth": nth, "moment": moment, "folder": str(self.folder), "policy": POLICY,
-            "actuator": self._round.actuator, "stubborn": self._round.stubborn, "resumes": bool(self.host_pids), "sweeps": self._rng.random() < 0.5,
+            "kind": kind, "nth": nth, "moment": moment, "folder": str(self.folder), "round": asdict(self._round),
+            "resumes": bool(self.host_pids), "sweeps": self._rng.random() < 0.5,
         }  # fmt: skip
         command = [sys.executable, _host_kills_process.__file__, json.dumps(told)]
         with self.output.open("ab") as output:
@@ -136,25 +118,38 @@ class Place:
         assert process.stdout is not None
         self.host_pids.append(process.pid)
         self._round.n_hosts += 1
+        begun_at = time.time()
         try:
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, give_up_at - time.monotonic()))
-            line = process.stdout.readline() if ready else b""
+            while not select.select([process.stdout], [], [], _LOOK_S)[0] and self._goes_on(begun_at):
+                pass
+            line = process.stdout.readline() if self._goes_on(begun_at) else b""
             if line:
                 self._kill(process.pid, json.loads(line)["job"], list(victims))
                 with suppress(BrokenPipeError):
                     process.stdin.write(b"\n")
                     process.stdin.flush()
-            return process.wait(max(1.0, give_up_at - time.monotonic()))
-        except subprocess.TimeoutExpired:
+            while self._goes_on(begun_at):
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(_LOOK_S)
             process.send_signal(signal.SIGABRT)  # it says where it stands
-            process.wait()
-            return process.returncode
+            return process.wait()
         finally:
             process.kill()
             process.wait()
             process.stdout.close()
             with suppress(BrokenPipeError):
                 process.stdin.close()
+
+    def _goes_on(self, begun_at: float) -> bool:
+        """Whether a host that began at that wall time was seen to work: to begin, or its jobs to do steps or to end."""
+        files = [self.run.state_dir / "run.json"]
+        files += [file for job in self._round.jobs() for file in (self.folder / job).glob("*")]
+        files += [file for job in self._round.jobs() for file in self.run.state_dir.glob(f"{job}.*")]
+        seen_at = begun_at
+        for file in files:
+            with suppress(OSError):
+                seen_at = max(seen_at, file.stat().st_mtime)
+        return time.time() < seen_at + PATIENCE_S
 
     def _kill(self, host: int, job: str | None, victims: list[str]) -> None:
         self._rng.shuffle(victims)
@@ -191,52 +186,55 @@ class Place:
         faults = self._round.faults
         messages = messages_of(self.run) if self.run.journal.exists() else []
         accepted = self.folder / "submitted"
-        for job in accepted.read_text().split() if accepted.exists() else ():
-            faults += [f"job '{job}': {fault}" for fault in self._faults_of(job, messages)]
+        names = accepted.read_text().split() if accepted.exists() else []
+        faults += [f"job '{name}': {fault}" for name in names for fault in self._faults_of(name, messages)]
+        if (
+            self._round.n_hosts == 1
+        ):  # the next host may find that all others have ended, and end before it submits the rest
+            faults += [f"job '{name}': was never submitted" for name in self._round.jobs() if name not in names]
+        faults += faults_of_promises(messages)
         faults += self._left()
+        if not self._round.kind:
+            told = {*kinds_of(messages), "SteeringResumed", *SCENARIOS[self._round.scenario].without}
+            faults += [f"{kind}: neither seen nor named as missing" for kind in KINDS if kind not in told]
+            faults += [] if n_promises_of(messages) else ["no promise was made"]
 
-    def _faults_of(self, job: str, messages: list[Message]) -> Iterator[str]:
-        ends = [i for i, message in enumerate(messages) if ended_by(message) == job]
-        if not ends:
-            yield f"lost: {self.run.jobs().get(JobId(job), 'never recorded')}"
-            return
-        if len(ends) > 1:
-            yield f"ended {len(ends)} times"
-        if any(isinstance(message, JobStarted) and message.job == job for message in messages[ends[0] :]):
-            yield "started after its end"
-        has_finished = isinstance(messages[ends[0]], JobFinished)
-        if has_finished == (job in ("stopped", "failing")):
-            yield f"{messages[ends[0]]}"
-        recorded = self.run.jobs().get(JobId(job))
+    def _faults_of(self, name: str, messages: list[Message]) -> Iterator[str]:
+        job = self._round.jobs()[name]
+        yield from faults_of_job(name, job, messages, self.n_taken[name] + self._is_node_lost())
+        has_finished = any(isinstance(message, JobFinished) and message.job == name for message in messages)
+        recorded = self.run.jobs().get(JobId(name))
         if recorded != ("finished" if has_finished else "failed"):
             yield f"recorded as {recorded}"
-        yield from self._faults_of_work(job, has_finished)
+        yield from self._faults_of_work(name, job, has_finished)
+        if job.workers and has_finished:
+            finals = {line for line in self.run.log(JobId(name)).read_text().splitlines() if line.startswith(_FINAL)}
+            self._round.final = min(finals, default="")
+            if len(finals) != 1 or self._round.final.split()[1] != str(job.n_steps):
+                yield f"ended with {finals}"
 
-    def _faults_of_work(self, job: str, has_finished: bool) -> Iterator[str]:
-        if (self.folder / job / "twice").exists():
+    def _is_node_lost(self) -> bool:
+        return (self.folder / "node-lost").exists()
+
+    def _faults_of_work(self, name: str, job: Job, has_finished: bool) -> Iterator[str]:
+        if (self.folder / name / "twice").exists():
             yield "two processes at once"
-        file = self.folder / job / "steps"
+        file = self.folder / name / "steps"
         lines = file.read_text().splitlines() if file.exists() else []
         n_starts = sum(line.startswith("start ") for line in lines)
-        is_node_lost = (self.folder / "node-lost").exists()
-        if n_starts > 1 + self.n_taken[job] + is_node_lost:
-            yield f"started {n_starts} times, {self.n_taken[job]} of its processes were killed"
+        has_crashed = (self.folder / name / "crashed").exists()
+        n_lost = self.n_taken[name] + self._is_node_lost()
+        if n_starts > 1 + has_crashed + n_lost:
+            yield f"started {n_starts} times, {self.n_taken[name]} of its processes were killed"
+        if has_finished and has_crashed != (job.crashes_at is not None):
+            yield "has not crashed"
         # A process that was killed when it had done its work is started again, and finds nothing to do.
-        if lines.count("end") > 1 + self.n_taken[job] + (is_node_lost and not has_finished):
+        if lines.count("end") > 1 + self.n_taken[name] + (self._is_node_lost() and not has_finished):
             yield "done twice"
-        next_step = 0
-        for line in lines:
-            if line.startswith("start "):
-                start = int(line.split()[1])
-                if start > next_step or start < next_step - next_step % CHECKPOINT_STEPS - CHECKPOINT_STEPS:
-                    yield f"began at {start} after {next_step}"
-                next_step = start
-            elif line.isdigit():
-                if int(line) != next_step:
-                    yield f"step {line} where {next_step} was due"
-                next_step += 1
-        if has_finished and (next_step != JOBS[job][0] or "end" not in lines):
-            yield f"finished after {next_step} of {JOBS[job][0]} steps"
+        if has_finished and "end" not in lines:
+            yield "finished before its end"
+        if not job.workers:
+            yield from _faults_of_steps(lines, job.n_steps if has_finished else None)
 
     def _left(self) -> list[str]:
         give_up_at = time.monotonic() + _ENDING_S_MAX
@@ -255,7 +253,7 @@ class Place:
             page.unlink()
         if self.run.runtime_dir.exists():
             faults.append(f"live places left: {[file.name for file in self.run.runtime_dir.iterdir()]}")
-        kept = {"journal.db", "run.json", *(f"{job}.log" for job in JOBS)}
+        kept = {"journal.db", "run.json", *(f"{job}.log" for job in self._round.jobs())}
         files = [file.name for file in self.run.state_dir.iterdir() if file.name not in kept]
         faults += [f"file left: {name}" for name in files if name not in ("journal.db-wal", "journal.db-shm")]
         return faults
@@ -270,6 +268,23 @@ class Place:
                     if home in (process / "environ").read_bytes().split(b"\0"):
                         alive.append(int(process.name))
         return alive
+
+
+def _faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
+    """What is wrong with the steps that a job's processes have written down; `n_steps`: all, if it has finished."""
+    next_step = 0
+    for line in lines:
+        if line.startswith("start "):
+            start = int(line.split()[1])
+            if start > next_step or start < next_step - next_step % CHECKPOINT_STEPS - CHECKPOINT_STEPS:
+                yield f"began at {start} after {next_step}"
+            next_step = start
+        elif line.isdigit():
+            if int(line) != next_step:
+                yield f"step {line} where {next_step} was due"
+            next_step += 1
+    if n_steps is not None and next_step != n_steps:
+        yield f"finished after {next_step} of {n_steps} steps"
 
 
 def children(pid: int) -> list[int]:
@@ -316,33 +331,9 @@ def played(round_: Round) -> Round:
     return round_
 
 
-def drawn(seed: int, n_rounds: int | None = None) -> list[Round]:
-    """Rounds of every kind of message with every victim, before and after; None: all of them, once."""
-    rng = random.Random(seed)
-    chosen = [
-        (kind, victims, rng.choice(moments))
-        for kind in KINDS
-        for victims in VICTIMS
-        for moments in (("unwritten", "written"), ("performed",))
-    ]
-    made = [
-        Round(
-            kind=kind, nth=rng.randint(1, 3) if kind in FREQUENT else 1, moment=moment, victims=victims,
-            actuator=rng.choice(("auto", "pacing")), seed=rng.randrange(1 << 30), stubborn=rng.random() < 0.2,
-        )
-        for kind, victims, moment in chosen
-    ]  # fmt: skip
-    rng.shuffle(made)
-    if n_rounds is None:
-        return made
-    # First one of each kind that kills the host, then the rest.
-    seen: set[str] = set()
-    firsts = []
-    for round_ in made:
-        if "host" in round_.victims and round_.kind not in seen:
-            seen.add(round_.kind)
-            firsts.append(round_)
-    return [*firsts, *(round_ for round_ in made if round_ not in firsts)][:n_rounds]
+def undisturbed(name: str) -> Round:
+    """The round with all jobs of a scenario in which nothing is killed."""
+    return Round("", 0, "", (), actuator="auto", seed=0, scenario=name, has_rare=True)
 
 
 def _told(round_: Round) -> Round:
@@ -350,19 +341,67 @@ def _told(round_: Round) -> Round:
     return round_
 
 
-def rows_of(rounds: Sequence[Round]) -> list[dict[str, Any]]:
+def measured(name: str, rounds: Sequence[Round], seed: int, *, quick: bool) -> dict[str, Any]:
+    """Play `rounds` of a scenario, and first the one in which nothing is killed, with which their ends are compared."""
+    reference = None if quick or not SCENARIOS[name].rare_n > 1 else _told(played(undisturbed(name)))
+    results = [_told(played(round_)) for round_ in rounds]
+    for round_ in results:
+        if reference is not None and round_.final and round_.final != reference.final:
+            round_.faults.append(f"the weights are {round_.final}, and undisturbed {reference.final}")
+    part = {"commit": commit(), "load": os.getloadavg(), "seed": seed, "rounds": [asdict(r) for r in results]}
+    return part if reference is None else {**part, "undisturbed": asdict(reference)}
+
+
+def rows_of(rounds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """By kind of message: rounds, processes killed, takeovers, rounds with a fault, and seconds a round."""
     rows = []
     for kind in KINDS:
-        of_kind = [round_ for round_ in rounds if round_.kind == kind]
+        of_kind = [round_ for round_ in rounds if round_["kind"] == kind]
         rows.append({
-            "kind": kind, "n_rounds": len(of_kind), "n_killed": sum(round_.n_killed for round_ in of_kind),
-            "n_resumed": sum(round_.n_hosts - 1 for round_ in of_kind),
-            "n_without_kill": sum(not round_.n_killed for round_ in of_kind),
-            "n_faulty": sum(bool(round_.faults) for round_ in of_kind),
-            "round_s": sum(round_.took_s for round_ in of_kind) / max(1, len(of_kind)),
+            "kind": kind, "n_rounds": len(of_kind), "n_killed": sum(round_["n_killed"] for round_ in of_kind),
+            "n_resumed": sum(round_["n_hosts"] - 1 for round_ in of_kind),
+            "n_without_kill": sum(not round_["n_killed"] for round_ in of_kind),
+            "n_faulty": sum(bool(round_["faults"]) for round_ in of_kind),
+            "round_s": sum(round_["took_s"] for round_ in of_kind) / max(1, len(of_kind)),
         })  # fmt: skip
     return rows
+
+
+def cells_of(part: dict[str, Any]) -> list[list[str]]:
+    """The table of a scenario."""
+    rows = [row for row in rows_of(part["rounds"]) if row["n_rounds"]]
+    return [[*(str(cell) for cell in list(row.values())[:-1]), f"{row['round_s']:.1f}"] for row in rows]
+
+
+def n_faulty(part: dict[str, Any]) -> int:
+    """Rounds with a fault."""
+    rounds = [*part["rounds"], part.get("undisturbed", {"faults": []})]
+    return sum(bool(round_["faults"]) for round_ in rounds)
+
+
+def figure(name: str, part: dict[str, Any]) -> str:
+    """The key figure of a scenario beside its target."""
+    rows, n_rounds = rows_of(part["rounds"]), len(part["rounds"]) + ("undisturbed" in part)
+    return (
+        f"kill -9 in `{name}`: {n_rounds - n_faulty(part)} of {n_rounds} rounds without a fault (target: all), "
+        f"{sum(row['n_killed'] for row in rows)} processes killed at "
+        f"{sum(bool(row['n_killed']) for row in rows)} of {len(SCENARIOS[name].kinds)} kinds of messages"
+    )
+
+
+def page_of(parts: dict[str, dict[str, Any]]) -> str:
+    """All scenarios, for the documentation."""
+    lines: list[str] = []
+    for name, part in parts.items():
+        lines += [f"{figure(name, part)}.", "", *table(list(HEADS), cells_of(part)), ""]
+        without = [f"`{kind}` ({why})" for kind, why in SCENARIOS[name].without.items()]
+        lines += [f"Kinds that `{name}` does not have: {'; '.join(without)}.", ""] if without else []
+        if "undisturbed" in part:
+            n_rare = sum(round_["has_rare"] for round_ in part["rounds"])
+            rare = ", ".join(f"`{job}`" for job, row in SCENARIOS[name].jobs.items() if row.is_rare)
+            lines += [f"{n_rare} rounds, and one in which nothing is killed, have {rare} too.", ""]
+        lines += [f"Measured at revision {part['commit']}.", ""]
+    return "\n".join(lines)
 
 
 HEADS = (
@@ -378,39 +417,30 @@ HEADS = (
 
 def main() -> int:
     made = parser(__doc__ or "")
-    made.add_argument("--rounds", type=int, help="so many; none: every kind with every victim")
+    made.add_argument("--scenario", choices=SCENARIOS, help="this one alone; the other is as it was on record")
+    made.add_argument("--rounds", type=int, help="so many of a scenario; none: every kind with every victims")
     made.add_argument("--seed", type=int, default=0)
     made.add_argument("--kind", choices=KINDS, help="this kind alone")
     made.add_argument("--victims", help="these alone: `host`, or `host,keeper`")
     options = made.parse_args()
-    rounds = drawn(options.seed, _QUICK_N if options.quick else options.rounds)
-    if options.kind:
-        rounds = [round_ for round_ in drawn(options.seed) if round_.kind == options.kind]
-    if options.victims:
-        rounds = [round_ for round_ in rounds if round_.victims == tuple(options.victims.split(","))]
-    results = [_told(played(round_)) for round_ in rounds[: options.rounds]]
-    rows = rows_of(results)
-    cells = [[*list(row.values())[:-1], f"{row['round_s']:.1f}"] for row in rows if row["n_rounds"]]
-    print_table(HEADS, cells)
-    n_faulty = sum(row["n_faulty"] for row in rows)
-    last = (
-        f"kill -9: {len(results) - n_faulty} of {len(results)} rounds without a fault (target: all), "
-        f"{sum(row['n_killed'] for row in rows)} processes killed at "
-        f"{sum(bool(row['n_killed']) for row in rows)} of {len(KINDS)} kinds of messages"
-    )
+    parts = {}
+    for name in [options.scenario] if options.scenario else SCENARIOS:
+        n_rounds = SCENARIOS[name].n_quick if options.quick else options.rounds
+        rounds = drawn(name, options.seed, None if options.kind or options.victims else n_rounds)
+        rounds = [round_ for round_ in rounds if options.kind in (None, round_.kind)]
+        victims = options.victims and tuple(options.victims.split(","))
+        rounds = [round_ for round_ in rounds if not victims or round_.victims == victims]
+        parts[name] = measured(name, rounds[:n_rounds], options.seed, quick=options.quick)
+        print_table(HEADS, cells_of(parts[name]))
+        print()
     if not options.quick:
-        told = {
-            "commit": commit(),
-            "load": os.getloadavg(),
-            "seed": options.seed,
-            "rounds": [asdict(r) for r in results],
-        }
-        write_results("host_kills", told)
-        lines = table(list(HEADS), [[str(cell) for cell in row] for row in cells])
-        page = "\n".join([f"{last}.", "", *lines, "", f"Measured at revision {commit()}.", ""])
-        (RESULTS / "host_kills.md").write_text(page, encoding="utf-8")
-    print(last)
-    return int(bool(n_faulty))
+        recorded = RESULTS / "host_kills.json"
+        before = json.loads(recorded.read_text()) if recorded.exists() else {}
+        every = {name: part for name in SCENARIOS if (part := parts.get(name, before.get(name))) is not None}
+        write_results("host_kills", every)
+        (RESULTS / "host_kills.md").write_text(page_of(every), encoding="utf-8")
+    print("; ".join(figure(name, part) for name, part in parts.items()))
+    return int(any(n_faulty(part) for part in parts.values()))
 
 
 if __name__ == "__main__":

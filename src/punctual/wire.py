@@ -318,6 +318,15 @@ class Page:
             raise PageError(f"{path} was written by another version of Punctual")
         return cls(mapped)
 
+    @classmethod
+    def of(cls, content: bytes) -> Page:
+        """A page of its own with what another one held; raises `PageError` if that was none."""
+        if len(content) != PAGE_BYTES or not content.startswith(_MAGIC):
+            raise PageError(f"{len(content)} bytes that are no Punctual page of {PAGE_BYTES}")
+        mapped = mmap.mmap(-1, PAGE_BYTES)
+        mapped[:] = content
+        return cls(mapped)
+
     def close(self) -> None:
         self._map.close()
 

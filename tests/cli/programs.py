@@ -1,14 +1,19 @@
-"""Small training programs for the tests, and the command line as a user has it: in a process of its own."""
+"""Small training programs for the tests, and the command line: as a user has it, or without a process of its own."""
 
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.cli import main
 
 #: Steps of 10 ms of CPU time: a step of the programs below.
 SPIN = """
@@ -123,6 +128,19 @@ class Terminal:
         output, errors = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
+    def tell(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that starts no job to its end, in this process: to start another one takes longer than most."""
+        output, errors = StringIO(), StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
+            patch.chdir(self.folder)
+            patch.setenv("PUNCTUAL_HOME", str(self.home))
+            patch.setattr(sys, "argv", ["punctual", *arguments])
+            with pytest.raises(SystemExit) as left:
+                main()
+        code = left.value.code or 0
+        assert isinstance(code, int)
+        return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command; `close` ends it if the test does not."""
         return self.start_python("-m", "punctual", *arguments)
@@ -147,7 +165,7 @@ class Terminal:
 
     def jobs(self) -> list[dict[str, Any]]:
         """What `punctual ps` says."""
-        listed = self.punctual("ps", "--json")
+        listed = self.tell("ps", "--json")
         assert listed.returncode == 0, listed.stderr
         return [json.loads(line) for line in listed.stdout.splitlines()]
 

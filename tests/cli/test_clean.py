@@ -52,7 +52,7 @@ def runs_of(terminal: Terminal) -> list[str]:
     ids=" ".join,
 )
 def test_what_is_removed(terminal: Terminal, options: list[str], kept: list[str]) -> None:
-    done = terminal.punctual("clean", *options)
+    done = terminal.tell("clean", *options)
     assert done.returncode == 0, done.stderr
     assert runs_of(terminal) == kept
     assert f"{4 - len(kept)} run" in done.stdout
@@ -61,7 +61,7 @@ def test_what_is_removed(terminal: Terminal, options: list[str], kept: list[str]
 
 
 def test_a_dry_run_removes_nothing(terminal: Terminal) -> None:
-    done = terminal.punctual("clean", "--all", "--dry-run")
+    done = terminal.tell("clean", "--all", "--dry-run")
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["new", "old", "very-old"]
     assert "3 runs would be removed" in lines[3]
@@ -70,7 +70,7 @@ def test_a_dry_run_removes_nothing(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("options", [["--all", "--older-than", "7d"], ["--older-than", "soon"]])
 def test_what_cannot_be_meant_is_a_four_part_error(terminal: Terminal, options: list[str]) -> None:
-    done = terminal.punctual("clean", *options)
+    done = terminal.tell("clean", *options)
     assert done.returncode == 2
     for part in ("error: ", "got:", "for:", "to do:"):
         assert part in done.stderr

@@ -28,20 +28,20 @@ def test_the_version(terminal: Terminal) -> None:
 
 
 def test_help_lists_every_command(terminal: Terminal) -> None:
-    text = terminal.punctual("--help").stdout
+    text = terminal.tell("--help").stdout
     for name in ("run", "deadline", "ps", "why", "stop", "report", "clean", "controllers", "policies", "demo"):
         assert f"  {name} " in text
 
 
 @pytest.mark.parametrize("family", ["controllers", "policies"])
 def test_plug_ins_are_listed_with_what_they_are(terminal: Terminal, family: str) -> None:
-    lines = terminal.punctual(family).stdout.splitlines()
+    lines = terminal.tell(family).stdout.splitlines()
     assert [line.split()[0] for line in lines] == registry.names(family)
     assert all(len(line.split()) > 3 for line in lines)
 
 
 def test_nothing_runs(terminal: Terminal) -> None:
-    listed = terminal.punctual("ps")
+    listed = terminal.tell("ps")
     assert listed.returncode == 0
     assert listed.stdout.split()[:2] == ["JOB", "STATE"]
     assert len(listed.stdout.splitlines()) == 1
@@ -49,7 +49,7 @@ def test_nothing_runs(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("command", [["why", "none"], ["stop"], ["deadline", "5m"], ["report", "none"]])
 def test_a_job_that_is_not_there_is_a_four_part_error(terminal: Terminal, command: list[str]) -> None:
-    done = terminal.punctual(*command)
+    done = terminal.tell(*command)
     assert done.returncode == 2
     for part in ("error: ", "got:", "for:", "to do:"):
         assert part in done.stderr
@@ -64,13 +64,13 @@ def test_a_job_that_is_not_there_is_a_four_part_error(terminal: Terminal, comman
     ids=" ".join,
 )  # fmt: skip
 def test_a_command_line_that_cannot_be_read_is_a_four_part_error(terminal: Terminal, command: list[str]) -> None:
-    done = terminal.punctual(*command)
+    done = terminal.tell(*command)
     assert done.returncode == 2
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 
 
 def test_without_a_command_there_is_help(terminal: Terminal) -> None:
-    assert "Commands:" in terminal.punctual().stdout
+    assert "Commands:" in terminal.tell().stdout
 
 
 def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch:
         written_at = run.journal.stat().st_mtime - age_s
         os.utime(run.journal, (written_at, written_at))
     assert job_to_tell_of(None).job == "b"
-    told = terminal.punctual("why")
+    told = terminal.tell("why")
     assert told.returncode == 0, told.stderr
     assert "was submitted" in told.stdout
     assert told.stderr == "job b:\n"

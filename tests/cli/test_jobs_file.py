@@ -3,17 +3,25 @@
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from tests.cli.pieces import folded, progressed, started
+from rich.console import Console
+from tests.cli.pieces import JOB, board_of, folded, progressed, started
 from tests.cli.programs import TRACKED, Terminal, objects
 
 from punctual.cli._jobs_file import read_jobs
-from punctual.cli._view import verdict
+from punctual.cli._lines import Lines
+from punctual.cli._view import table, verdict
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed
+from punctual.core.ids import JobId
 from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
 from punctual.runtime.submission import Submission
+from punctual.runtime.when import Now
 
 
 @pytest.fixture
@@ -41,6 +49,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         deadline = 90
         cores = "0.5..2"
         weight = 3
+        preemptible = false
         cwd = "{tmp_path / "work"}"
         checkpoint_dir = "kept"
         env = {{ SEED = "7" }}
@@ -54,7 +63,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
     )
     assert first.program.argv == (sys.executable, "-c", "pass", "--epochs", "3")
     assert first.spec.deadline_s == pytest.approx(90.0)
-    assert first.spec.weight == 3
+    assert (first.spec.weight, first.spec.preemptible) == (3, False)
     assert (first.spec.floor.cores, first.spec.ceiling.cores) == (0.5, 2.0)
     assert first.program.cwd == str(tmp_path / "work")
     assert first.program.environment["PUNCTUAL_CHECKPOINT_DIR"] == str(tmp_path / "work" / "kept")
@@ -86,18 +95,48 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, must: s
     assert where in caught.value.where
 
 
+def test_all_that_is_wrong_with_a_job_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        read(
+            tmp_path,
+            """
+            [[job]]
+            program = "nothing-there"
+            deadlin = "5m"
+            deadline = "8x"
+            cores = "9"
+            weight = -1
+            steps = 1.5
+            controller = "cruise"
+            until = "loss"
+            """,
+        )
+    assert [error.where.partition(", job 1, ")[2] for error in caught.value.all()] == [
+        "`deadlin`", "`steps`", "`program`", "`deadline`", "`until`", "`cores`", "`weight`",
+        "`controller`",
+    ]  # fmt: skip
+    assert caught.value.remedy.startswith("Did you mean `deadline`?")
+
+
+def test_options_that_are_wrong_are_all_told_by_their_names(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--cores", "-1", "--deadline", "yesterday", "--weight", "0", "--", "true")
+    assert done.returncode == 2
+    told = [line.strip() for line in done.stderr.splitlines() if "for:" in line]
+    assert [line.rpartition(", ")[2] for line in told] == ["`--cores`", "`--deadline`", "`--weight`"]
+
+
 def test_all_wrong_jobs_are_told_and_none_is_started(terminal: Terminal, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(
         "[[job]]\nprogram = 'touch begun'\n[[job]]\nprogram = 'nothing-there'\n[[job]]\nprogram = 'true'\nsteps = 0\n"
     )
-    done = terminal.punctual("run", "--jobs", "jobs.toml")
+    done = terminal.tell("run", "--jobs", "jobs.toml")
     assert done.returncode == 2
     assert [line.split("job ")[1] for line in done.stderr.splitlines() if "for:" in line] == [
         "2, `program`",
         "3, `steps`",
     ]
     assert not (tmp_path / "begun").exists()
-    assert terminal.punctual("run", "--jobs", "jobs.toml", "--", "true").returncode == 2
+    assert terminal.tell("run", "--jobs", "jobs.toml", "--", "true").returncode == 2
 
 
 def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> None:
@@ -113,7 +152,46 @@ def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> N
     report = told[-1]
     assert report["exit_code"] == 7
     assert [(job["job"], job["status"]) for job in report["jobs"]] == [("lands", "finished"), ("fails", "failed")]
+    assert report["text"].startswith("2 jobs: 1 on time, 1 failed.\nlands: Landed ")
     assert (tmp_path / "home" / "state" / "runs" / "lands" / "lands.log").read_text() == "trained 40\n"
+
+
+def lines_of(jobs: list[JobStatus], width: int, stopped: tuple[JobId, ...] = ()) -> list[str]:
+    """The table of jobs on a terminal of that width."""
+    console = Console(width=width, file=StringIO(), color_system=None)
+    console.print(table(jobs, Now.read(), width, stopped))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_a_missing_program_is_told_once(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--deadline", "90")
+    told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert told == ["error: `program` must be given", "error: `deadline` must be a duration or a time"]
+
+
+@pytest.mark.parametrize("width", [60, 140])
+def test_a_table_of_jobs_shows_each_verdict_and_both_ends_of_each_name(width: int) -> None:
+    at = time.monotonic()
+    landed = folded(started(at), progressed(at + 81, 1000, 9.0, landed=True), at=at)
+    failed = folded(started(at), JobFailed(at=at + 3, job=JOB, cause="a signal", exit_code=-9), at=at)
+    long = replace(landed, spec=replace(landed.spec, id=JobId("a-long-name-with-a-meaning-at-its-end")))
+    head, *lines = lines_of([landed, failed, long], width, stopped=(JOB,))
+    assert head.split() == ["job", "done", "grant", "left", "forecast"]
+    assert [len(line) <= width for line in lines] == [True] * 3
+    verdicts = ["landed 21.0s late", "stopped", "landed 21.0s late"]
+    assert all(line.rstrip().endswith(verdict) for line, verdict in zip(lines, verdicts, strict=True))
+    assert lines[2].startswith("a-long")
+    assert "its-end" in lines[2].split()[0]
+    assert "━━━━" in lines[0]
+
+
+def test_lines_about_several_jobs_are_named_and_tell_of_failures() -> None:
+    board, told = board_of(), list[str]()
+    lines = Lines(lambda: board.job(JOB), lambda: "", told.append, title=JOB)
+    for message in (started(1.0), JobFailed(at=3.0, job=JOB, cause="a signal", exit_code=-9)):
+        board.fold(message)
+        lines.tell(message)
+    assert [line.partition(" ")[2] for line in told][1:] == [f"{JOB}: ended: a signal"]
 
 
 def test_the_line_of_a_job_says_how_it_stands() -> None:

@@ -50,7 +50,8 @@ def test_it_does_not_land_before_its_deadline_and_says_so_in_json(terminal: Term
     kinds = [line["type"] for line in told]
     assert kinds[0] == "started"
     assert kinds[-1] == "report"
-    assert {"progress", "grant"} <= set(kinds)
+    assert "progress" in kinds
+    assert {"grant", "warning"} & set(kinds), "where the machine is too busy to be held back, that is told"
     report = told[-1]
     assert report["deadline_s"] == pytest.approx(8.0)
     assert report["deviation_frac"] > -0.4  # at full speed it would land at a quarter of it
@@ -90,7 +91,7 @@ def test_a_training_ends_at_its_loss(terminal: Terminal) -> None:
     ],
 )
 def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: list[str], must: str) -> None:
-    done = terminal.punctual("run", *options, "--", "true")
+    done = terminal.tell("run", *options, "--", "true")
     assert done.returncode == 2
     assert_four_parts(done.stderr)
     assert must in done.stderr
@@ -101,10 +102,10 @@ def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
     job = terminal.wait_for_job(lambda job: job["steps_done"] == 20)
     assert (job["job"], job["state"]) == ("mine", "running")
     assert 0 < job["left_s"] < 3600
-    refused = terminal.punctual("deadline", "mine", "-2h")
+    refused = terminal.tell("deadline", "mine", "-2h")
     assert refused.returncode == 2
     assert_four_parts(refused.stderr)
-    moved = terminal.punctual("deadline", "5s")
+    moved = terminal.tell("deadline", "5s")
     assert moved.returncode == 0, moved.stderr
     assert moved.stdout.startswith("mine: the deadline is now ")
     terminal.go_on()
@@ -113,7 +114,7 @@ def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
     assert any(line["type"] == "deadline" for line in objects(output))
     assert 5 < report["deadline_s"] < 3600
     assert report["steps"] == 200
-    why = terminal.punctual("why", "mine", "--last", "100")
+    why = terminal.tell("why", "mine", "--last", "100")
     assert why.returncode == 0, why.stderr
     assert "the deadline was changed" in why.stdout
     assert "asked to resize to" in why.stdout
@@ -122,21 +123,21 @@ def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
 def test_stop_ends_the_job_and_lets_it_save(terminal: Terminal) -> None:
     saved = terminal.folder / "saved"
     run = terminal.start("run", "--", *terminal.script(STOPPABLE), str(saved))
-    job = terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    job = terminal.wait_for_job(lambda job: job.get("steps_done", 0) > 5)
     assert job["left_s"] is None
-    assert terminal.punctual("ps").stdout.splitlines()[1].startswith("train-")
-    assert terminal.punctual("stop", job["job"][:5]).returncode == 0
+    assert terminal.tell("ps").stdout.splitlines()[1].startswith("train-")
+    assert terminal.tell("stop", job["job"][:5]).returncode == 0
     run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 143
     assert saved.read_text() == "saved"
-    assert "asked to stop" in terminal.punctual("why").stdout
+    assert "asked to stop" in terminal.tell("why").stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_lets_the_job_save_first(terminal: Terminal, number: signal.Signals, code: int) -> None:
     saved = terminal.folder / "saved"
     run = terminal.start("run", "--deadline", "50s", "--", *terminal.script(STOPPABLE), str(saved))
-    terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    terminal.wait_for_job(lambda job: job.get("steps_done", 0) > 5)
     run.send_signal(number)
     run.communicate(timeout=PATIENCE_S)
     assert run.returncode == code
@@ -155,7 +156,7 @@ def test_a_closed_terminal_does_not_end_the_steering(terminal: Terminal) -> None
 def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) -> None:
     asked = terminal.folder / "asked"
     run = terminal.start("run", "--", *terminal.script(STUBBORN), str(asked))
-    terminal.wait_for_job(lambda job: job["steps_done"] > 5)
+    terminal.wait_for_job(lambda job: job.get("steps_done", 0) > 5)
     run.send_signal(signal.SIGINT)
     wait_until(lambda: asked.exists() and asked.read_text() != "")
     run.send_signal(signal.SIGINT)
@@ -165,7 +166,7 @@ def test_the_second_signal_ends_a_job_that_takes_its_time(terminal: Terminal) ->
 
 
 def test_a_program_that_is_not_there(terminal: Terminal) -> None:
-    done = terminal.punctual("run", "--", "no-such-program")
+    done = terminal.tell("run", "--", "no-such-program")
     assert done.returncode == 2
     assert "no-such-program" in done.stderr
     assert_four_parts(done.stderr)
@@ -174,7 +175,7 @@ def test_a_program_that_is_not_there(terminal: Terminal) -> None:
 
 def test_a_script_without_its_interpreter_is_told_what_is_missing(terminal: Terminal) -> None:
     terminal.script(TRACKED)
-    done = terminal.punctual("run", "--", "train.py")
+    done = terminal.tell("run", "--", "train.py")
     assert done.returncode == 2
     assert_four_parts(done.stderr)
     assert "`-- python train.py`" in done.stderr
@@ -188,7 +189,7 @@ def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
 
 def test_a_missed_deadline_is_told_and_strict_makes_it_a_failure(terminal: Terminal) -> None:
     run = terminal.begin(PAUSING, "--deadline", "1h", "--strict")
-    moved = terminal.punctual("deadline", "1s")
+    moved = terminal.tell("deadline", "1s")
     assert moved.returncode == 0, moved.stderr
     time.sleep(1)
     terminal.go_on()
@@ -254,7 +255,7 @@ def test_what_the_job_declared_wrongly_is_told_at_its_end(terminal: Terminal, pr
     ids=" ".join,
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(terminal: Terminal, options: list[str]) -> None:
-    done = terminal.punctual("run", *options, "--", *terminal.script(TRACKED), "5")
+    done = terminal.tell("run", *options, "--", *terminal.script(TRACKED), "5")
     assert done.returncode == 2
     assert_four_parts(done.stderr)
     assert "trained" not in done.stdout
@@ -264,10 +265,10 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(terminal: Terminal
 def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:
     terminal.start("run", "--name", "mine", "--", *terminal.script(STOPPABLE), str(terminal.folder / "saved"))
     terminal.wait_for_job(lambda job: True)
-    done = terminal.punctual("run", "--name", "mine", "--", *terminal.script(TRACKED, "other.py"), "5")
+    done = terminal.tell("run", "--name", "mine", "--", *terminal.script(TRACKED, "other.py"), "5")
     assert done.returncode == 2
     assert_four_parts(done.stderr)
-    assert terminal.punctual("stop").returncode == 0
+    assert terminal.tell("stop").returncode == 0
 
 
 def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(terminal: Terminal) -> None:
@@ -276,11 +277,11 @@ def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(
     command.kill()
     command.wait()
     assert terminal.jobs() == [{"job": "orphan", "state": "unsteered"}]
-    assert terminal.punctual("ps").stdout.splitlines()[1].split()[:2] == ["orphan", "unsteered"]
-    refused = terminal.punctual("deadline", "orphan", "+10s")
+    assert terminal.tell("ps").stdout.splitlines()[1].split()[:2] == ["orphan", "unsteered"]
+    refused = terminal.tell("deadline", "orphan", "+10s")
     assert refused.returncode == 2
     assert_four_parts(refused.stderr)
-    assert terminal.punctual("stop", "orphan").returncode == 0
+    assert terminal.tell("stop", "orphan").returncode == 0
     wait_until(lambda: terminal.jobs() == [])
     terminal.punctual("run", "--", *terminal.script(SILENT, "next.py"))  # sweeps what the killed command left
 
@@ -307,7 +308,7 @@ def test_a_failure_of_ours_does_not_end_the_training(terminal: Terminal) -> None
     broken = terminal.start_python("-c", BROKEN, "run", "--deadline", "60s", "--name", "hardy", "--", *program, "5000")
     assert broken.wait(PATIENCE_S) == 70
     assert terminal.jobs() == [{"job": "hardy", "state": "unsteered"}]
-    assert terminal.punctual("stop", "hardy").returncode == 0
+    assert terminal.tell("stop", "hardy").returncode == 0
     wait_until(lambda: terminal.jobs() == [])
     assert broken.stderr is not None
     assert "disk is full" in broken.stderr.read()  # to its end, which is there when the job has let go of it too
@@ -320,7 +321,7 @@ def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> N
     )
     assert done.returncode == 0, done.stderr
     assert "<svg" in (terminal.folder / "out.html").read_text()
-    again = terminal.punctual("report", "mine", "--out", "out.png")
+    again = terminal.tell("report", "mine", "--out", "out.png")
     assert again.returncode == 0, again.stderr
     assert (terminal.folder / "out.png").read_bytes().startswith(b"\x89PNG")
     assert again.stdout.partition(" Why")[0].split("\n")[0] in done.stderr

@@ -12,6 +12,8 @@ from tests.cli.programs import SPIN, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.events import JobStarted, JobSubmitted, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import messages_of
 
 #: Waits, when it has begun, for a file of its own; says how often it was started.
@@ -62,15 +64,14 @@ class SharedMachine(Terminal):
         """The process that is the host of the one live run; 0: none is just now."""
         folders = [path for path in (self.home / "runtime" / "live").iterdir() if path.is_dir()]
         assert len(folders) == 1
-        from punctual.runtime.run_folder import Run
-
-        run = Run(folders[0].name, folders[0], self.home / "state" / "runs" / folders[0].name)
+        run = self.run_folder(folders[0].name)
         return int(run.record()["pid"]) if run.is_live() else 0
 
     def messages(self, run: str) -> list[Any]:
-        from punctual.runtime.run_folder import Run
+        return messages_of(self.run_folder(run))
 
-        return messages_of(Run(run, self.home / "runtime" / "live" / run, self.home / "state" / "runs" / run))
+    def run_folder(self, name: str) -> Run:
+        return Run(name, self.home / "runtime" / "live" / name, self.home / "state" / "runs" / name)
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     assert {job["job"]: (job["state"], job["host"]) for job in listed} == {"a": ("running", "a"), "b": ("running", "a")}
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
-    table = machine.punctual("ps").stdout
+    table = machine.tell("ps").stdout
     assert "host a (promises-first): " in table
     assert "held by 2 jobs" in table
     machine.let("b")
@@ -117,7 +118,7 @@ def test_when_the_host_ends_first_another_command_takes_its_place(machine: Share
     machine.let("a")
     finished(a)
     wait_until(lambda: machine.host_pid() == b.pid)
-    assert machine.punctual("deadline", "b", "5s").returncode == 0
+    wait_until(lambda: machine.tell("deadline", "b", "5s").returncode == 0)  # it may be just opening its socket
     machine.let("b")
     output, errors = finished(b)
     assert "trained b" in errors
@@ -142,6 +143,24 @@ def test_of_two_commands_one_takes_the_place_of_a_host_that_was_killed(machine: 
     assert {message.job for message in messages if isinstance(message, JobStarted)} == {"a", "b", "c"}
     assert sum(isinstance(message, SteeringResumed) for message in messages) <= 2  # the second if that host ended first
     assert [machine.n_starts(name) for name in "abc"] == [1, 1, 1]
+
+
+def test_the_name_of_a_job_that_has_ended_can_be_used_again_on_the_same_host(machine: SharedMachine) -> None:
+    b = machine.begin_job("b")
+    machine.let("a")
+    finished(machine.submit("a"))
+    (machine.folder / "a.begun").unlink()
+    again = machine.begin_job("a", "--weight", "2")
+    output, errors = finished(again)
+    assert output == "trained a\n"
+    assert "punctual: the name 'a' was taken: this job is a-2" in errors
+    assert machine.runs() == ["b"]
+    submitted = [message.spec for message in machine.messages("b") if isinstance(message, JobSubmitted)]
+    assert [(spec.id, spec.weight) for spec in submitted] == [("b", 1.0), ("a", 1.0), ("a-2", 2.0)]
+    assert machine.run_folder("b").log(JobId("a-2")).read_text() == "trained a\n"
+    assert str(machine.run_folder("b").log(JobId("a-2"))) in machine.punctual("why", "a-2").stderr
+    machine.let("b")
+    finished(b)
 
 
 def test_two_runs_that_start_at_once_have_one_host(machine: SharedMachine) -> None:
@@ -202,7 +221,7 @@ def test_a_job_that_the_host_refuses_is_told_as_everywhere(machine: SharedMachin
         (("--name", "a"), "`name` must be new"),
         (("--policy", "fifo"), "`--policy` must be that of"),
     ):
-        refused = machine.punctual("run", *options, "--", "true")
+        refused = machine.tell("run", *options, "--", "true")
         assert refused.returncode == 2
         assert must in refused.stderr
         assert "to do:" in refused.stderr
@@ -221,18 +240,61 @@ def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedM
     wait_until(lambda: machine.jobs() == [])
 
 
-def test_the_place_of_a_host_that_hangs_is_taken(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b")
+def replace_stopped_host(machine: SharedMachine, a: "subprocess.Popen[str]", b: "subprocess.Popen[str]") -> None:
+    """Stop `a`, which is the host, until `b` has taken its place."""
     a.send_signal(signal.SIGSTOP)
+    wait_until(lambda: machine.host_pid() == b.pid)
+    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 2)
+
+
+def test_a_host_whose_place_was_taken_while_it_was_stopped_follows_the_next(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
     try:
-        wait_until(lambda: machine.host_pid() == b.pid)
-        wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 2)
+        replace_stopped_host(machine, a, b)
+    finally:
+        a.send_signal(signal.SIGCONT)
+    wait_until(lambda: machine.run_folder("a").is_followed())
+    assert machine.host_pid() == b.pid
+    machine.let("a")
+    output, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 0, errors
+    assert errors.count("trained a\n") == 1
+    report = objects(output)[-1]
+    assert (report["status"], report["steps_done"]) == ("finished", 60)
+    assert [line["type"] for line in objects(output)].count("resumed") == 1
+    assert [job["state"] for job in machine.jobs()] == ["running"]
+    machine.let("b")
+    assert finished(b)[0] == "trained b\n"
+    assert machine.jobs() == []
+    messages = machine.messages("a")
+    assert sum(isinstance(message, SteeringResumed) for message in messages) == 1
+    assert [machine.n_starts(name) for name in "ab"] == [1, 1]
+
+
+def test_a_job_that_ended_while_its_command_was_stopped_is_told_with_its_own_status(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b")
+    try:
+        replace_stopped_host(machine, a, b)
+        assert machine.punctual("stop", "a").returncode == 0
+        machine.let("b")
+        assert finished(b)[0] == "trained b\n"
+        wait_until(lambda: machine.jobs() == [])
     finally:
         a.send_signal(signal.SIGCONT)
     _, errors = a.communicate(timeout=PATIENCE_S)
-    assert a.returncode == 70
-    assert "another command has taken over job 'a'" in errors
-    machine.let("a", "b")
+    assert a.returncode == 143, errors
+    assert "was stopped" in errors
+
+
+def test_ctrl_c_reaches_the_job_of_a_host_that_was_stopped(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b")
+    try:
+        replace_stopped_host(machine, a, b)
+        a.send_signal(signal.SIGINT)  # it waits until the process goes on
+    finally:
+        a.send_signal(signal.SIGCONT)
+    _, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 130, errors
+    machine.let("b")
     assert finished(b)[0] == "trained b\n"
-    wait_until(lambda: machine.jobs() == [])
-    assert [machine.n_starts(name) for name in "ab"] == [1, 1]
+    assert machine.n_starts("a") == 1

@@ -11,6 +11,8 @@ from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
+#: In the process of the command itself.
+INLINE = ("--processes", "1")
 
 
 @pytest.fixture
@@ -36,43 +38,42 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
 
     # The saved scenario is the same study: nothing is run again.
     runs = sorted((terminal.folder / "simulation" / "runs").iterdir())
-    assert terminal.punctual("simulate", "s.toml").returncode == 0
+    assert terminal.tell("simulate", "s.toml").returncode == 0
     assert sorted((terminal.folder / "simulation" / "runs").iterdir()) == runs
 
-    compared = terminal.punctual("compare", "simulation", "--json")
+    compared = terminal.tell("compare", "simulation", "--json")
     assert compared.returncode == 0, compared.stderr
     (found,) = json.loads(compared.stdout)["comparisons"]
     assert (found["first"], found["other"], found["n_common"]) == ("fifo", "shortest-remaining", 60)
-    assert "60 jobs in common" in terminal.punctual("compare", "simulation").stdout
+    assert "60 jobs in common" in terminal.tell("compare", "simulation").stdout
 
 
 def test_why_tells_of_a_simulated_job_what_each_policy_decided(terminal: Terminal) -> None:
     options = ("--policy", "fifo", "--policy", "elastic-mip", "--scaling", "elastic", "--jobs", "20", "--seeds", "2")
-    assert terminal.punctual("simulate", *options, "--export", "jobs.csv").returncode == 0
+    assert terminal.tell("simulate", *options, *INLINE, "--export", "jobs.csv").returncode == 0
     name = pl.read_csv(terminal.folder / "jobs.csv")["id"][7]
 
-    told = terminal.punctual("why", name, "--study", "simulation")
+    told = terminal.tell("why", name, "--study", "simulation")
     assert told.returncode == 0, told.stderr
     heads = [line for line in told.stdout.splitlines() if line.endswith(":")]
     assert heads == ["fifo, seed 0:", "elastic-mip, seed 0:"]
     assert "below the best" in told.stdout or "proven best" in told.stdout
 
     found = [
-        json.loads(line)
-        for line in terminal.punctual("why", name, "--study", "simulation", "--json").stdout.splitlines()
+        json.loads(line) for line in terminal.tell("why", name, "--study", "simulation", "--json").stdout.splitlines()
     ]
     assert {one["job"] for one in found} == {name}
     assert all(one["text"] for one in found)
     assert {one["gap_frac"] is None for one in found if one["policy"] == "fifo"} == {True}
 
-    unknown = terminal.punctual("why", "nobody", "--study", "simulation")
+    unknown = terminal.tell("why", "nobody", "--study", "simulation")
     assert unknown.returncode == 2
     assert "got:   'nobody'" in unknown.stderr
-    assert terminal.punctual("why", "--study", "simulation").returncode == 2
+    assert terminal.tell("why", "--study", "simulation").returncode == 2
 
 
 def test_a_policy_alone_is_enough(terminal: Terminal) -> None:
-    done = terminal.punctual("simulate", "--policy", "fifo", "--json")
+    done = terminal.tell("simulate", "--policy", "fifo", *INLINE, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [run["summary"]["n_jobs"] for run in found["runs"]] == [200, 200, 200]
@@ -81,7 +82,7 @@ def test_a_policy_alone_is_enough(terminal: Terminal) -> None:
 
 def test_options_go_over_the_file_s_keys(terminal: Terminal) -> None:
     (terminal.folder / "s.toml").write_text('policies = ["fifo"]\nseeds = 1\n[trace]\njobs = 7\n')
-    done = terminal.punctual("simulate", "s.toml", "--jobs", "5", "--set", "physics.resize_s=2", "--json")
+    done = terminal.tell("simulate", "s.toml", *INLINE, "--jobs", "5", "--set", "physics.resize_s=2", "--json")
     found = json.loads(done.stdout)
     assert found["scenario"]["trace"]["jobs"] == found["runs"][0]["summary"]["n_jobs"] == 5
     assert found["scenario"]["physics"] == {"resize_s": 2}
@@ -102,7 +103,7 @@ def test_options_go_over_the_file_s_keys(terminal: Terminal) -> None:
     ],
 )
 def test_a_slip_is_a_four_part_error(terminal: Terminal, arguments: list[str], words: str) -> None:
-    done = terminal.punctual("simulate", *arguments)
+    done = terminal.tell("simulate", *arguments)
     assert done.returncode == 2
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
     assert words in done.stderr
@@ -111,8 +112,8 @@ def test_a_slip_is_a_four_part_error(terminal: Terminal, arguments: list[str], w
 
 @pytest.mark.parametrize("arguments", [["none"], ["simulation", "--baseline", "greedy"], ["simulation"]], ids=" ".join)
 def test_a_comparison_that_cannot_be_made_is_a_four_part_error(terminal: Terminal, arguments: list[str]) -> None:
-    assert terminal.punctual("simulate", "--policy", "fifo", "--jobs", "3", "--seeds", "1").returncode == 0
-    done = terminal.punctual("compare", *arguments)
+    assert terminal.tell("simulate", "--policy", "fifo", "--jobs", "3", "--seeds", "1", *INLINE).returncode == 0
+    done = terminal.tell("compare", *arguments)
     assert done.returncode == 2
     assert [line.split()[0] for line in done.stderr.splitlines()] == ["error:", "got:", "for:", "to"]
 

@@ -152,7 +152,7 @@ def test_workers_end_together_at_the_loss_that_was_asked_for(terminal: Terminal)
 def test_a_job_of_workers_that_is_stopped_saves_first(terminal: Terminal) -> None:
     run = begin(terminal, n_epochs=100_000)
     terminal.go_on()
-    assert terminal.punctual("stop").returncode == 0
+    assert terminal.tell("stop").returncode == 0
     output, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 143, errors
     assert output.split().count("saved") == 1, errors

@@ -57,9 +57,13 @@ def test_a_job_of_which_nothing_is_known_has_no_work_left(desk: Desk) -> None:
 
 
 def test_the_mean_cost_is_what_is_known_where_the_controller_does_not_say(desk: Desk) -> None:
+    """Of the steps: what the process used before it reported one was its start."""
+    desk.progress(A, at=10.0, steps=5)
+    desk.tick(A, at=10.0)
+    assert desk.scheduler.job(A).core_s_left(10.0) is None
     desk.progress(A, at=20.0, steps=25)
     desk.tick(A, at=20.0)
-    assert desk.scheduler.job(A).core_s_left(20.0) == pytest.approx(60.0)
+    assert desk.scheduler.job(A).core_s_left(20.0) == pytest.approx(10.0 / 20 * 75)
 
 
 def test_another_plan_is_asked_for_when_the_work_left_departs_from_what_policies_know(desk: Desk) -> None:

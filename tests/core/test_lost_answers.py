@@ -51,6 +51,16 @@ def test_a_job_that_ran_already_when_it_was_launched_again_is_brought_to_its_tar
     assert desk.scheduler.job(A).granted == cores(2.0)
 
 
+def test_an_event_between_a_launch_and_its_answer_does_not_make_it_asked_again(desk: Desk) -> None:
+    desk.submit(A)
+    launch = only(desk.plan({A: cores(1.0)}), LaunchJob)
+    waiting = desk.tell(NodeJoined(at=0.5, node=HERE, capacity=Resources(cores=2)))
+    assert none(waiting, LaunchJob)
+    assert none(waiting, ResizeJob)
+    assert none(desk.started(launch, at=1.0), ResizeJob)
+    assert desk.scheduler.job(A).granted == cores(1.0)
+
+
 def test_a_job_whose_launch_was_not_answered_can_be_given_up(desk: Desk) -> None:
     """Whether it runs is not known; so it is told to hold nothing, and what was booked for it is free then."""
     spec = JobSpec(id=A, ceiling=Resources(cores=2), controller=None, preemptible=True)

@@ -55,6 +55,16 @@ def test_a_retry_is_told_and_waits_twice_as_long_each_time() -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0]
 
 
+def test_an_end_is_not_counted_again_when_a_command_did_not_find_the_process_any_more() -> None:
+    """The host was resumed: a resize was asked for before the end that was waiting to be told."""
+    desk = running(n_retries=1)
+    resize = only(desk.plan({A: cores(0.5)}), ResizeJob)
+    crash(desk, at=1.0)
+    assert desk.tell(unknown_job(resize)) == []
+    again(desk, at=3.0)
+    assert desk.scheduler.job(A).status == "running"
+
+
 def test_no_wait_is_longer_than_the_longest() -> None:
     periods = Periods(retry_s=1.0, retry_max_s=5.0)
     assert [periods.retry_after_s(n) for n in (0, 1, 3, 4, 5000)] == [1.0, 1.0, 4.0, 5.0, 5.0]

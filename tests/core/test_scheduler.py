@@ -1,5 +1,6 @@
 """Given these events, then these commands."""
 
+import pickle
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -414,6 +415,30 @@ def test_a_policy_may_turn_a_waiting_job_away(desk: Desk) -> None:
     assert (rejected.job, rejected.reason) == (B, no), "A runs and is not the policy's to end"
     assert desk.scheduler.job(B).status == "failed"
     assert desk.scheduler.snapshot(1.0).waiting == ()
+
+
+def test_a_promise_holds_until_a_plan_takes_it_back(desk: Desk) -> None:
+    """A plan of a policy that promises nothing leaves it as it is; it is part of the state."""
+    desk.run(A, 1.0)
+    desk.submit(B)
+    desk.plan({A: cores(1.0)})
+    changes(desk, {}, promises={A: 60.0, B: 90.0})
+    changes(desk, {})
+    resumed = Scheduler({"scripted": desk.controller}, strict=True)
+    resumed.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    shown = {view.id: view.promised_until_at for view in resumed.snapshot(1.0).jobs}
+    assert shown == {A: 60.0, B: 90.0}
+    changes(desk, {}, promises={B: 70.0})
+    assert {view.id: view.promised_until_at for view in desk.scheduler.snapshot(1.0).jobs} == {A: None, B: 70.0}
+    desk.tell(StopRequested(at=2.0, job=B, cause="enough"))
+    assert desk.scheduler.promised_until_at(B) is None
+
+
+@pytest.mark.parametrize("until_at", [float("nan"), "soon"])
+def test_a_promise_that_is_no_instant_is_refused(desk: Desk, until_at: Any) -> None:
+    desk.run(A, 1.0)
+    with pytest.raises(InvariantBroken, match=r"no instant|no plan"):
+        changes(desk, {}, promises={A: until_at})
 
 
 def test_an_amount_that_is_no_number_of_workers_is_refused(desk: Desk) -> None:

@@ -121,6 +121,13 @@ def test_a_failure_that_may_be_retried_ends_nothing() -> None:
     assert (again.state, again.n_attempts, again.started_at, again.warnings) == ("running", 2, 3.0, {})
 
 
+def test_a_failure_that_answers_a_command_of_an_earlier_process_is_none() -> None:
+    crash = JobFailed(at=5.0, job=A, cause="a signal", exit_code=9, retryable=True)
+    stale = JobFailed(at=5.0, job=A, cause="no process", retryable=True, request=1)
+    assert after(*RUNNING, crash, stale).exit_code == 9
+    assert after(*RUNNING, crash, launched(6.0, 3), started(7.0, 3), stale).state == "running"
+
+
 def test_a_job_that_is_given_up_has_failed_and_says_why() -> None:
     crash = JobFailed(at=5.0, job=A, cause="a signal", exit_code=9, retryable=True)
     reject = RejectJob(at=5.0, job=A, reason=Reason("failed-again", "it failed in the same way"))

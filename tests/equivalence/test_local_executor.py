@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.equivalence.test_simulation import Calls
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob
@@ -42,8 +44,6 @@ from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Constant
-from punctual.store.memory import MemoryJournal
-from punctual.testing.clock import FakeClock
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))
 #: Nothing is repeated or given up because it took long.

@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+from tests.equivalence.replay import replay
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
+
 from punctual import registry
 from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
@@ -14,10 +18,7 @@ from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
-from punctual.runtime.replay import replay
-from punctual.store.memory import MemoryJournal
 from punctual.store.sqlite import SqliteJournal
-from punctual.testing.clock import FakeClock
 
 CONTROLLERS = ("remaining-cost", "decor-pi", "proportional-integral")
 

@@ -5,6 +5,9 @@ Delays and submissions are odd numbers, so that a fact of the world and a timer 
 which of them is first then is not compared.
 """
 
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
+
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobSubmitted, TimerFired
@@ -22,8 +25,6 @@ from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import Cores
 from punctual.sim.world import World
-from punctual.store.memory import MemoryJournal
-from punctual.testing.clock import FakeClock
 
 NODE = Node(NodeId("here"), Resources(cores=2.0))
 CONTROLLERS = ("remaining-cost", "decor-pi")

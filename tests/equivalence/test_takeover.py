@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 import pytest
+from tests.equivalence.replay import replay
 from tests.equivalence.test_replay import CONTROLLERS, make_scheduler, spec
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
 
 from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SteeringResumed
 from punctual.core.ids import JobId, NodeId
@@ -15,9 +18,6 @@ from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
-from punctual.runtime.replay import replay
-from punctual.store.memory import MemoryJournal
-from punctual.testing.clock import FakeClock
 
 DEADLINE_S = 60.0
 #: How long nobody steers.

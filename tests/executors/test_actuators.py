@@ -157,8 +157,8 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     (quota,) = (cpu / "punctual").glob("*/cpu.cfs_quota_us")
     assert quota.read_text() == "5000"
     assert (quota.parent / "cpu.cfs_period_us").read_text() == "20000"
-    assert (quota.parent / "cpu.shares").read_text() == "8192"
-    assert (cpu / "punctual" / "cpu.shares").read_text() == "16384"
+    assert (quota.parent / "cpu.shares").read_text() == "2048"
+    assert (cpu / "punctual" / "cpu.shares").read_text() == "4096"
     assert group.grant(5.0) == 2.0
     assert group.used_core_s() == 1.5
     assert group.final_core_s("2000000000\n", 0.0) == 2.0
@@ -196,8 +196,8 @@ def test_version_2(base: Path) -> None:
     assert group.grant(0.25) == 0.25
     (quota,) = (base / "punctual").glob("*/cpu.max")
     assert quota.read_text() == "5000 20000"
-    assert (quota.parent / "cpu.weight").read_text() == "800"
-    assert (base / "punctual" / "cpu.weight").read_text() == "1600"
+    assert (quota.parent / "cpu.weight").read_text() == "200"
+    assert (base / "punctual" / "cpu.weight").read_text() == "400"
     assert group.grant(2.0) == 2.0
     assert quota.read_text() == "max 20000"
     assert group.used_core_s() == 2.5

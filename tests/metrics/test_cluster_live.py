@@ -1,6 +1,8 @@
 """The same record of a live run: heard as it happens, read from its journal, and against what others say of it."""
 
 import pytest
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
 from tests.metrics.scene import record_of
 
 from punctual import registry
@@ -16,8 +18,6 @@ from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import InlinePlanner
-from punctual.store.memory import MemoryJournal
-from punctual.testing.clock import FakeClock
 
 JOBS = ("a", "b", "c")
 

@@ -175,6 +175,15 @@ def test_starting_again_is_no_resize_and_holds_nothing_between() -> None:
     assert summary.status == "finished"
 
 
+def test_what_a_process_used_that_failed_counts_too() -> None:
+    failed = JobFailed(at=105.0, job=JOB, cause="lost", retryable=True)
+    messages: list[Message] = [submitted(), started(101.0, 1.0), progress(104.0, 40, 3.0), failed, started(107.0, 1.0)]
+    assert summarize(messages, JOB).used_core_s == 3.0
+    landed = progress(112.0, 100, 4.0, landed=True, in_flight=0.5)
+    assert summarize([*messages, progress(109.0, 60, 1.0)], JOB).used_core_s == 3.0 + 1.0
+    assert summarize([*messages, landed], JOB).used_core_s == 3.0 + 4.0 - 0.5
+
+
 def test_a_failed_resize_says_what_is_held() -> None:
     failed = GrantFailed(at=103.0, job=JOB, request=2, granted=on(1.5), cause="device busy")
     summary = summarize([submitted(), started(101.0, 2.0), failed, progress(105.0, 10, 1.0)], JOB)

@@ -13,7 +13,7 @@ from tests.optim.instances import Counts, cluster, small
 
 from punctual.core.errors import InvalidSpec
 from punctual.optim import _core_search, knapsack, solution, vector_knapsack
-from punctual.optim.knapsack import charge_switching, solve_knapsack
+from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import Solution, relative_gap
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -247,27 +247,6 @@ def test_values_of_very_different_size() -> None:
 def test_malformed_input_is_refused(arguments: tuple[list[list[int]], list[list[float]], int], must: str) -> None:
     with pytest.raises(InvalidSpec, match=must):
         solve_knapsack(*arguments)
-
-
-def test_switching_costs_only_those_who_switch() -> None:
-    charged = charge_switching([[0.0, 3.0], [0.0, 3.0], [0.0, -inf]], [1, -1, 0], [2.0, 2.0, 1.0])
-    assert charged.tolist() == [[-2.0, 3.0], [0.0, 3.0], [0.0, -inf]]
-
-
-@given(SEEDS)
-def test_a_large_penalty_keeps_everyone_in_place(seed: int) -> None:
-    one = cluster(30, 60, seed)
-    start = solve_knapsack(one.costs, one.values, 60).choices
-    other = np.random.default_rng(seed).permuted(one.values, axis=0)
-    other[np.arange(30), start] = 0.0
-    kept = solve_knapsack(one.costs, charge_switching(other, start, 1e6), 60, exact=True)
-    assert kept.choices.tolist() == start.tolist()
-
-
-@pytest.mark.parametrize(("current", "penalty"), [([2], 1.0), ([-2], 1.0), ([0, 0], 1.0), ([0], -1.0), ([0], inf)])
-def test_malformed_switching_is_refused(current: list[int], penalty: float) -> None:
-    with pytest.raises(InvalidSpec):
-        charge_switching([[0.0, 1.0]], current, penalty)
 
 
 @pytest.mark.parametrize("module", [knapsack, solution, vector_knapsack])

@@ -1,7 +1,7 @@
 """Snapshots in short words: GPU jobs made of workers on nodes of so many devices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -108,6 +108,11 @@ def decide(
     policy: Policy, jobs: Sequence[JobView], nodes: dict[str, Any], *, at: float = 0.0, carry: object = None
 ) -> Plan:
     return policy.allocate(picture(jobs, nodes, at=at, carry=carry))
+
+
+def after(plan: Plan, jobs: Sequence[JobView]) -> list[JobView]:
+    """The jobs with what the plan promises them."""
+    return [replace(view, promised_until_at=(plan.promises or {}).get(view.id)) for view in jobs]
 
 
 def held(plan: Plan, jobs: Sequence[JobView]) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.policies.pictures import codes, cores, decide, fraction, job
+from tests.policies.pictures import after, codes, cores, decide, fraction, job, reason
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.control import CoreWork
@@ -34,15 +34,8 @@ def background(name: str, **more: Any) -> JobView:
     return replace(fraction(name, 2.0, ceiling=2.0, on="a", held=0.01, **more), started_at=-100.0)
 
 
-def carried(plan: Plan, key: str) -> object:
-    assert isinstance(plan.carry, dict)
-    return plan.carry["cores"][key]
-
-
 def promised(plan: Plan) -> set[str]:
-    names = carried(plan, "promised")
-    assert isinstance(names, dict)
-    return set(names)
+    return set(plan.promises or {})
 
 
 def warned(plan: Plan) -> dict[str, str]:
@@ -64,19 +57,31 @@ def test_jobs_that_fit_only_one_after_the_other_are_planned_so() -> None:
     assert promised(plan) == {"near", "far"}
     assert cores(plan)["near"] == pytest.approx(1.98)
     assert codes(plan)["far"] == "planned"
+    assert reason(plan, "far").text == (
+        "it holds 0.02 cores, and its 99 core-s due in 100 s need 0.99: "
+        "others are due first; it is planned to hold 1.97 in 50 s"
+    )
+
+
+def test_a_job_that_holds_enough_but_not_its_demand_is_told_so() -> None:
+    """Its controller wants both cores for now; one is needed on the way to its deadline."""
+    eager = replace(steered("eager", 90.0, 100.0), demand=Resources(2.0))
+    plan = decide(SURE, [steered("urgent", 10.0, 10.0), eager], TWO)
+    assert cores(plan) == pytest.approx({"urgent": 1.0, "eager": 1.0}, abs=0.02)
+    assert "90 core-s due in 100 s need 0.9: others get the rest of its demand of 2" in reason(plan, "eager").text
 
 
 def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_has_what_is_left() -> None:
     first = steered("first", 150.0, 100.0)
-    carry = decide(SURE, [first], TWO).carry
+    before = decide(SURE, [first], TWO)
     heavy = steered("heavy", 80.0, 90.0, weight=9.0, at=1.0)
-    plan = decide(SURE, [first, heavy], TWO, carry=carry)
+    plan = decide(SURE, after(before, [first, heavy]), TWO, carry=before.carry)
     assert promised(plan) == {"first"}
     assert warned(plan) == {"heavy": "not-promised"}
     assert "80 core-s in 91 s do not fit beside what is promised" in plan.warnings[heavy.id].text
     assert cores(plan)["first"] == pytest.approx(1.5)
     assert cores(plan)["heavy"] == pytest.approx(0.5)
-    assert not decide(SURE, [first, heavy], TWO, carry=plan.carry).warnings, "it was told already"
+    assert not decide(SURE, after(plan, [first, heavy]), TWO, carry=plan.carry).warnings, "it was told already"
 
 
 def test_of_new_jobs_those_of_most_weight_are_promised() -> None:
@@ -92,23 +97,56 @@ def test_jobs_that_exclude_each_other_are_not_promised_while_one_of_them_is_not_
     plan = decide(SURE, jobs, TWO)
     assert promised(plan) == set()
     assert not plan.warnings
-    long_silent = replace(unmeasured, started_at=-11.0)
+    long_silent = replace(unmeasured, started_at=-11.0, granted_core_s=11.0)
     assert promised(decide(SURE, [*jobs[:2], long_silent], TWO)) != set()
 
 
+def test_a_new_job_is_compared_with_others_that_came_with_it_before_it_is_promised_anything() -> None:
+    unmeasured = replace(fraction("new", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=50.0), started_at=-1.0)
+    assert promised(decide(SURE, [steered("first", 150.0, 100.0), unmeasured], TWO)) == set()
+    assert promised(decide(SURE, [steered("old", 150.0, 160.0, at=-60.0), unmeasured], TWO)) == {"old"}
+
+
+def test_what_a_job_holds_in_any_case_is_free_for_others_when_it_is_due() -> None:
+    """Both together take all that there is, but for a tenth of what one of them holds in any case."""
+    jobs = [steered("near", 99.45, 50.0), steered("far", 100.45, 100.0)]
+    assert promised(decide(SURE, jobs, TWO)) == {"near", "far"}
+    assert len(promised(decide(SURE, [*jobs, steered("hopeless", 999.0, 99.0)], TWO))) == 1
+
+
 def test_a_promise_is_kept_as_long_as_it_may_be_kept_and_its_loss_is_told() -> None:
-    promise = decide(SURE, [steered("job", 100.0, 100.0, most=1.02)], TWO).carry
+    promise = decide(SURE, [steered("job", 100.0, 100.0, most=1.02)], TWO)
     doubtful = steered("job", 102.5, 100.0, std_core_s=2.0, most=1.02)
-    assert promised(decide(PromisesFirst(), [doubtful], TWO, carry=promise)) == {"job"}
+    assert promised(decide(PromisesFirst(), after(promise, [doubtful]), TWO)) == {"job"}
     hopeless = steered("job", 120.0, 100.0, most=1.02)
-    plan = decide(PromisesFirst(), [hopeless], TWO, carry=promise)
+    plan = decide(PromisesFirst(), after(promise, [hopeless]), TWO)
     assert promised(plan) == set()
     assert warned(plan) == {"job": "promise-lost"}
 
 
+def test_a_promise_outlives_a_process_of_which_nothing_is_known_yet() -> None:
+    """A job that was started again keeps its promise, and comes before those without one, until it tells what is left."""
+    jobs = [steered("job", 90.0, 100.0), background("free", floor=0.1)]
+    promise = decide(SURE, jobs, TWO)
+    started_again = [replace(jobs[0], work=None), jobs[1]]
+    plan = decide(SURE, after(promise, started_again), TWO)
+    assert promised(plan) == {"job"}
+    assert cores(plan)["job"] == pytest.approx(0.9)
+    assert promised(decide(SURE, after(plan, jobs), TWO)) == {"job"}
+    assert promised(decide(SURE, after(promise, started_again), TWO, at=102.0)) == set(), "it is late"
+    assert promised(decide(SURE, started_again, TWO)) == set()
+
+
+def test_a_promise_to_a_job_that_waits_for_room_holds() -> None:
+    view = steered("job", 50.0, 100.0)
+    waiting = after(decide(SURE, [view], TWO), [replace(view, granted={}, planned={}, status="queued")])
+    assert promised(decide(SURE, waiting, {})) == {"job"}
+    assert promised(decide(SURE, waiting, {}, at=100.0)) == set(), "it is late"
+
+
 def test_another_deadline_needs_another_promise() -> None:
-    promise = decide(SURE, [steered("job", 100.0, 100.0)], TWO).carry
-    plan = decide(SURE, [steered("job", 100.0, 20.0)], TWO, carry=promise)
+    promise = decide(SURE, [steered("job", 100.0, 100.0)], TWO)
+    plan = decide(SURE, after(promise, [steered("job", 100.0, 20.0)]), TWO)
     assert promised(plan) == set()
     assert warned(plan) == {"job": "not-promised"}
 
@@ -145,13 +183,10 @@ def test_workers_are_promised_nothing_of_what_is_planned_for_shares() -> None:
     core = Resources(1.0)
     worker = job("workers", 1, steps=90.0, worker=core, deadline_s=100.0)
     free = decide(PromisesFirst(promised_frac=1.0, risk_sigmas=0), [worker], TWO)
-    assert isinstance(free.carry, dict)
-    assert set(free.carry["promised"]) == {"workers"}
+    assert promised(free) == {"workers"}
     near, far = steered("near", 60.0, 40.0), steered("far", 110.0, 100.0)
     plan = decide(PromisesFirst(promised_frac=1.0, risk_sigmas=0), [near, far, worker], TWO)
-    assert isinstance(plan.carry, dict)
     assert promised(plan) == {"near", "far"}
-    assert set(plan.carry["promised"]) == set()
 
 
 def test_waiting_workers_find_the_room_that_their_smallest_number_needs() -> None:
@@ -162,11 +197,20 @@ def test_waiting_workers_find_the_room_that_their_smallest_number_needs() -> Non
     assert cores(plan) == pytest.approx({"free": 1.0, "small": 1.0})
 
 
+def test_waiting_workers_on_gpus_find_their_cores() -> None:
+    """Also they need cores; of one for which no GPU is free nothing is left to others."""
+    greedy, node = background("free", at=-1.0), {"a": Resources(4.0, gpus=1)}
+    greedy = replace(greedy, spec=replace(greedy.spec, ceiling=Resources(4.0)), demand=Resources(4.0))
+    first, second = (job(name, 1, steps=50.0, worker=Resources(1.5, gpus=1)) for name in ("first", "second"))
+    plan = decide(SURE, [greedy, first, second], node)
+    assert cores(plan) == pytest.approx({"free": 2.5, "first": 1.5})
+
+
 def test_promises_outlive_a_change_of_the_nodes() -> None:
     view = steered("job", 50.0, 100.0)
-    carry = decide(SURE, [view], TWO).carry
+    before = decide(SURE, [view], TWO)
     newcomer = steered("newcomer", 70.0, 100.0, weight=9.0)
-    assert promised(decide(SURE, [view, newcomer], {"a": Resources(1.0)}, carry=carry)) == {"job"}
+    assert promised(decide(SURE, after(before, [view, newcomer]), {"a": Resources(1.0)}, carry=before.carry)) == {"job"}
 
 
 def test_a_waiting_job_goes_where_demands_leave_most() -> None:

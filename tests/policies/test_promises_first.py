@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.policies.pictures import Table, codes, counts, decide, gpus, held, job, linear
+from tests.policies.pictures import Table, after, codes, counts, decide, gpus, held, job, linear
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
@@ -25,8 +25,7 @@ SURE = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
 
 
 def promised(plan: Plan) -> set[str]:
-    assert isinstance(plan.carry, dict)
-    return set(plan.carry["promised"])
+    return set(plan.promises or {})
 
 
 def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() -> None:
@@ -42,9 +41,22 @@ def test_a_promise_is_kept_when_a_job_of_more_worth_comes() -> None:
     first = decide(SURE, [tight], {"a": 4})
     assert promised(first) == {"tight"}
     running = elastic("tight", 235.0, deadline_s=100.0, on={"a": 4})
-    jobs = [running, elastic("short", 1.0, at=1.0, weight=100.0)]
+    jobs = after(first, [running, elastic("short", 1.0, at=1.0, weight=100.0)])
     plan = decide(SURE, jobs, {"a": 4}, carry=first.carry)
     assert counts(plan, jobs) == {"tight": 4}
+
+
+def test_a_promise_outlives_a_process_that_has_not_said_yet_how_long_it_is() -> None:
+    """A training that was started again says its steps when it has loaded its data."""
+    known = elastic("job", 200.0, deadline_s=100.0)
+    promise = decide(SURE, [known], {"a": 4})
+    unknown = replace(known, spec=replace(known.spec, work_steps=None))
+    plan = decide(SURE, after(promise, [unknown]), {"a": 4}, at=10.0)
+    assert promised(plan) == {"job"}
+    tight = elastic("job", 230.0, deadline_s=100.0)  # as a new promise it would not fit any more
+    assert promised(decide(SURE, after(plan, [tight]), {"a": 4}, at=20.0)) == {"job"}
+    assert promised(decide(SURE, after(promise, [unknown]), {"a": 4}, at=100.0)) == set(), "it is late"
+    assert promised(decide(SURE, [unknown], {"a": 4})) == set()
 
 
 def test_without_promises_worth_decides() -> None:
@@ -82,7 +94,7 @@ def test_what_was_promised_is_kept_with_all_there_is() -> None:
     assert promised(first) == {"one", "two"}
     jobs = [elastic(name, 98.0, deadline_s=100.0, on={"a": 1}) for name in ("one", "two")]
     rivals = [elastic(f"rival-{i}", 1.0, at=1.0, weight=100.0) for i in range(3)]
-    plan = decide(policy, [*jobs, *rivals], {"a": 2}, carry=first.carry)
+    plan = decide(policy, after(first, [*jobs, *rivals]), {"a": 2}, carry=first.carry)
     assert {name: n for name, n in counts(plan, [*jobs, *rivals]).items() if n} == {"one": 1, "two": 1}
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from threading import Thread
 
 import pytest
+from tests.fake_clock import FakeClock
+from tests.memory_journal import MemoryJournal
 
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, WarnUser
@@ -32,8 +34,6 @@ from punctual.runtime.engine import TimeSource
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import InlinePlanner
-from punctual.store.memory import MemoryJournal
-from punctual.testing.clock import FakeClock
 
 JOB = JobId("a")
 NODE = NodeId("n")

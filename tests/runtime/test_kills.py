@@ -1,7 +1,7 @@
 """Some of the rounds of ``bench/host_kills.py``: SIGKILL for a host, its keepers and its jobs when a given message comes."""
 
 import pytest
-from host_kills import KINDS, Round, drawn, played
+from host_kills import KINDS, SCENARIOS, Round, drawn, played
 
 HOST, KEEPERS = ("host",), ("host", "keeper", "guard")
 ALL = ("host", "keeper", "guard", "planner", "job")
@@ -37,6 +37,8 @@ def test_no_job_is_lost_or_run_twice_and_nothing_is_left(
     assert round_.n_killed > 0
 
 
-def test_there_are_rounds_of_every_kind_of_message() -> None:
-    assert {round_.kind for round_ in drawn(0)} == set(KINDS)
-    assert {round_.kind for round_ in drawn(0, len(KINDS))} == set(KINDS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_there_are_rounds_of_every_kind_of_message_that_a_scenario_has(name: str) -> None:
+    kinds = set(KINDS) - set(SCENARIOS[name].without)
+    assert {round_.kind for round_ in drawn(name, 0)} == kinds
+    assert {round_.kind for round_ in drawn(name, 0, len(kinds))} == kinds

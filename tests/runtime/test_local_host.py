@@ -87,18 +87,13 @@ def test_several_jobs_are_planned_together_and_promised_their_deadlines(host: Lo
         host.submit(submission(name, n_steps=1000, deadline_s=1000.0))
 
     def on_message(message: Message) -> None:
-        if isinstance(message, PlanProposed) and message.plan and promised_in(message.plan.carry) == names:
+        if isinstance(message, PlanProposed) and message.plan and set(message.plan.promises or {}) == names:
             for name in names:
                 host.stop(JobId(name), "enough")
 
     host.subscribe(on_message)
     host.run(host.all_ended)
     assert {status.cause for status in host.jobs()} == {"enough"}
-
-
-def promised_in(carry: object) -> set[str]:
-    """The jobs that a plan of `promises-first` promises something."""
-    return set(carry["cores"]["promised"]) if isinstance(carry, dict) and "cores" in carry else set()
 
 
 def test_a_name_is_given_once(host: LocalHost) -> None:

@@ -79,19 +79,19 @@ def make_bench(distribution: Path, tmp_path: Path) -> Iterator[Callable[..., Ben
         bench.planner.close()
 
 
-def snapshot(revision: int) -> Snapshot:
+def snapshot(revision: int, carry: object = None) -> Snapshot:
     spec = JobSpec(id=JOB, ceiling=Resources(2.0), floor=Resources(0.1), worker=Resources(1.0), model="all-reduce")
     model = AllReduce()
     view = JobView(
         spec=spec, status="running", submitted_at=0.0, done_steps=1.0, demand=Resources(1.0), granted={},
         curve=RateCurve(model, model.init(spec)),
     )  # fmt: skip
-    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], [view], revision=revision)
+    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], [view], revision=revision, carry=carry)
 
 
 def is_good(answer: PlanProposed) -> bool:
-    """Whether it is the policy's own: the one that stands in for it says for which hardware its plan is."""
-    return answer.plan is not None and answer.plan.carry is None and not answer.cause
+    """Whether it is the policy's own: the one that stands in for it gives reasons."""
+    return answer.plan is not None and not answer.plan.reasons and not answer.cause
 
 
 def is_gone(pid: int) -> bool:
@@ -223,10 +223,30 @@ def test_of_requests_that_wait_only_the_newest_is_answered(make_bench: Callable[
     assert revisions == sorted(revisions)
 
 
-def of_two_jobs(revision: int) -> Snapshot:
+def of_two_jobs(revision: int, carry: object = None) -> Snapshot:
     view = snapshot(1).jobs[0]
     views = [replace(view, spec=replace(view.spec, id=JobId(name))) for name in ("job", "other")]
-    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], views, revision=revision)
+    return Snapshot.of(1.0, [Node(NODE, Resources(2.0))], views, revision=revision, carry=carry)
+
+
+def test_what_a_policy_has_promised_outlives_the_plans_of_another_one(distribution: Path, tmp_path: Path) -> None:
+    """The other one stands in while there is a single job, while the worker starts, and where it fails."""
+    promises: object = {"cores": {"promised": {"job": 60.0}}}
+    answers: SimpleQueue[Event] = SimpleQueue()
+    bench = Bench(tmp_path, "raise")
+    bench.trouble.touch()
+    try:
+        with SharingPlanner("good") as planner:
+            planner.request(snapshot(1, promises), answers.put)
+            planner.request(of_two_jobs(2, promises), answers.put)
+            bench.planner.request(snapshot(3, promises), answers.put)
+            for _ in range(3):
+                answer = answers.get(timeout=PATIENCE_S)
+                assert isinstance(answer, PlanProposed)
+                assert answer.plan is not None
+                assert answer.plan.carry == promises
+    finally:
+        bench.planner.close()
 
 
 def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) -> None:

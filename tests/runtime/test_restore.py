@@ -68,7 +68,6 @@ page.declare(Declaration(os.getpid(), 20, n_done, State.LANDED, can_stop=True))
 #: A host with a job of workers that makes room for another one, whose deadline comes first and which waits.
 HOST_WITH_PAUSED_JOB = """
 import os, pathlib, sys, time
-from dataclasses import replace
 from tests.runtime.live_jobs import submission
 from tests.runtime.test_restore import A, B, LEAVING
 from punctual.runtime.local_host import HostOptions, capacity_here, local_host
@@ -82,7 +81,7 @@ request = JobRequest(
 leaving = checked_submission(request, whole_machine)
 options = HostOptions(actuator="pacing", policy="earliest-deadline")
 with local_host("host", options, output_of=lambda job: lambda output: None) as host:
-    host.submit(replace(leaving, spec=replace(leaving.spec, preemptible=True)))
+    host.submit(leaving)
     host.run(lambda: any(status.steps_done == 10 for status in host.jobs()))
     host.submit(submission("b", awaited=go, floor_cores=whole_machine.cores, deadline_s=3600.0))
     host.run(host.all_ended)

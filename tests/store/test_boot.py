@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.memory_journal import MemoryJournal
+from tests.store.journal_kit import ticks
 
 from punctual.store.boot import ClockRecord, boot_id, clock_now, clock_shift, shift_between
-from punctual.store.memory import MemoryJournal
 from punctual.store.sqlite import SqliteJournal
-from punctual.testing.journal_kit import ticks
 
 FIRST = ClockRecord(boot_id="first", wall_offset_s=1_000_000.0)
 #: The machine was started again 500 s of wall time after the first boot.

@@ -1,10 +1,12 @@
 """Messages survive being written."""
 
 import json
+from dataclasses import replace
 from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from tests.store.messages import KINDS, messages, messages_of
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, PlanProposed, TimerFired
@@ -15,7 +17,6 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 from punctual.store.codec import decode, encode, kind_of
-from punctual.testing.messages import KINDS, messages, messages_of
 
 
 def round_trip(message: Message) -> Message:
@@ -44,9 +45,17 @@ def test_nested_values_are_what_they_were() -> None:
     grant = {NodeId("n"): Resources(cores=0.1, gpus=2, memory_bytes=1 << 40)}
     reasons = {JobId("j"): Reason("scaled", "…", {"earliest_finish_s": inf, "late_s": -inf})}
     plan = Plan(revision=7, grants={JobId("j"): grant}, reasons=reasons, status="partial", carry={"a": [1, None, "x"]})
+    plan = replace(plan, promises={JobId("j"): 60.5})
     again = round_trip(PlanProposed(at=1.5, plan=plan, revision=plan.revision))
     assert isinstance(again, PlanProposed)
     assert again.plan == plan
+
+
+def test_plans_of_journals_that_tell_no_promises_are_read() -> None:
+    text = '{"at":1.0,"revision":1,"cause":"","plan":{"revision":1,"grants":{},"carry":{"promised":{"j":60.0}}}}'
+    event = decode("PlanProposed", text)
+    assert isinstance(event, PlanProposed)
+    assert event.plan == Plan(revision=1, grants={}, carry={"promised": {"j": 60.0}})
 
 
 def test_text_that_is_no_unicode() -> None:

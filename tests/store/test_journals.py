@@ -12,12 +12,12 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests.memory_journal import MemoryJournal
+from tests.store.journal_kit import JournalConformance, ticks
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Journal
-from punctual.store.memory import MemoryJournal
 from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
-from punctual.testing.journal_kit import JournalConformance, ticks
 
 
 class TestMemoryJournal(JournalConformance):
@@ -109,7 +109,7 @@ WRITER = """
     import sys
     from pathlib import Path
     from punctual.store.sqlite import SqliteJournal
-    from punctual.testing.journal_kit import ticks
+    from tests.store.journal_kit import ticks
 
     journal = SqliteJournal(Path(sys.argv[1]))
     while True:

@@ -11,17 +11,17 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests.store.journal_kit import ticks
 
 from punctual.store.owner import start_ticks, this_process
 from punctual.store.sqlite import JournalTaken, SqliteJournal
-from punctual.testing.journal_kit import ticks
 
 #: Claims a journal, and writes to it whenever it is told to.
 WRITER = """
     import sys
     from pathlib import Path
     from punctual.store.sqlite import JournalTaken, SqliteJournal
-    from punctual.testing.journal_kit import ticks
+    from tests.store.journal_kit import ticks
 
     journal = SqliteJournal(Path(sys.argv[1]))
     print("claimed", flush=True)

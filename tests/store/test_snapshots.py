@@ -5,11 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.memory_journal import MemoryJournal
+from tests.store.journal_kit import ticks
 
 from punctual.core.errors import InvalidSpec
-from punctual.store.memory import MemoryJournal
 from punctual.store.sqlite import SqliteJournal
-from punctual.testing.journal_kit import ticks
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.store.messages import messages
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -21,7 +22,6 @@ from punctual.core.resources import Resources
 from punctual.core.timer import Timer
 from punctual.store import state
 from punctual.store.state import dumps, loads
-from punctual.testing.messages import messages
 
 
 @given(messages())

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from tests.store.course import TICK_S, just_running
+from tests.store.journal_kit import ticks
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.store.sqlite import JournalTaken, SqliteJournal
 from punctual.store.upkeep import Upkeep, UpkeepLimits
-from punctual.testing.journal_kit import ticks
 
 STATE = b"state " * 700
 FOLD = Upkeep._fold_beside

@@ -5,10 +5,11 @@ from itertools import pairwise
 
 import pytest
 
+from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.traces import TraceJob
 from punctual.traces.load import offered_load
-from punctual.traces.synthetic import FAMILY, generator, generators
+from punctual.traces.synthetic import FAMILY, generator
 
 DAY_S = 86_400
 
@@ -31,16 +32,16 @@ def fingerprint(made: list[TraceJob]) -> str:
 
 
 def test_every_generator_has_a_fingerprint() -> None:
-    assert generators() == sorted(GOLDEN)
+    assert registry.names(FAMILY) == sorted(GOLDEN)
     assert FAMILY == "traces.generators"
 
 
-@pytest.mark.parametrize("name", generators())
+@pytest.mark.parametrize("name", registry.names(FAMILY))
 def test_the_same_on_every_platform(name: str) -> None:
     assert fingerprint(jobs(name, n_jobs=100)) == GOLDEN[name]
 
 
-@pytest.mark.parametrize("name", generators())
+@pytest.mark.parametrize("name", registry.names(FAMILY))
 def test_jobs_depend_on_the_seed_and_come_in_order(name: str) -> None:
     made = jobs(name, n_jobs=50)
     assert len(made) == len({job.id for job in made}) == 50

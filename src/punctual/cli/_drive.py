@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from punctual.cli._errors import tell_user
 from punctual.cli._interrupts import Interrupts
-from punctual.cli._outcome import EXIT_BROKEN, Outcome, last_words, last_words_of_all, report_fields
+from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw
 from punctual.cli._screens import Screen, screen_for
@@ -23,7 +23,6 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.local_host import OutputOf
 from punctual.runtime.runs import messages_of
-from punctual.store.sqlite import JournalTaken
 from punctual.wire import WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
@@ -67,9 +66,9 @@ def _conclusion(
 ) -> tuple[str, dict[str, Any]]:
     """What the jobs came to, for people and for machines."""
     if len(outcomes) == 1:
-        return last_words(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
+        return closing_report(outcomes[0], drawn), report_fields(outcomes[0], exit_code)
     jobs = [report_fields(outcome, code) for outcome, code in zip(outcomes, exit_codes, strict=True)]
-    return last_words_of_all(outcomes, drawn), {"jobs": jobs, "exit_code": exit_code}
+    return closing_report_of_all(outcomes, drawn), {"jobs": jobs, "exit_code": exit_code}
 
 
 def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
@@ -90,8 +89,12 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
     with interrupts.caught(), open_host(lambda _: on_output) as host:
+        names, jobs = jobs, host.shown_jobs
         shown = [ShownJob(host, job) for job in jobs]
         screen.open(*shown)
+        for name, job in zip(names, jobs, strict=True):
+            if name != job:
+                screen.say(f"punctual: the name '{name}' was taken: this job is {job}")
         begun_s = time.process_time()
         try:
             interrupts.pass_on_to(host)
@@ -142,13 +145,10 @@ def _outcome(
 
 def _leave_it_to_the_keeper(job: JobId, error: Exception) -> NoReturn:
     """Crash at once: the keeper then lifts the quota and sees the job to its end, as after any other death of ours."""
-    if isinstance(error, JournalTaken):
-        text = f"another command has taken over job '{job}', and steers it now."
-    else:
-        traceback.print_exception(error)
-        text = (
-            f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
-            f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
-        )
+    traceback.print_exception(error)
+    text = (
+        f"Punctual itself has failed ({error}); job '{job}' goes on at full speed and nobody steers it. "
+        f"Take it over: `punctual attach {job}`; or end it: `punctual stop {job}`."
+    )
     print(f"error: {text}", file=sys.stderr, flush=True)
     os._exit(EXIT_BROKEN)

@@ -9,10 +9,19 @@ EXIT_USER_ERROR = 2
 
 
 def tell_user(error: InvalidSpec) -> None:
-    """Write the four parts of `error` to standard error."""
-    sys.stderr.write(four_parts(error))
+    """Write the four parts of `error`, and of all that was found wrong with it, to standard error."""
+    for each in error.all():
+        sys.stderr.write(four_parts(each))
 
 
 def four_parts(error: InvalidSpec) -> str:
     """What must hold, what was got, which object, what to do."""
-    return f"error: {error.must}\n  got:   {error.got}\n  for:   {error.where}\n  to do: {error.remedy}\n"
+    return f"error: {error.must}\n  got:   {error.got}\n  for:   {_where(error)}\n  to do: {error.remedy}\n"
+
+
+def _where(error: InvalidSpec) -> str:
+    """The object, and the option of the command line by which it was given, unless that is told already."""
+    option = f"--{error.option}".replace("_", "-")
+    if error.option in {None, "program"} or option in f"{error.must} {error.where}":
+        return error.where
+    return f"{error.where}, `{option}`"

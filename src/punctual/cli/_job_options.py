@@ -5,13 +5,15 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from punctual.cli._workers import gpu_frac, worker_range
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.loss import LossGoal
+from punctual.core.resources import Resources
 from punctual.core.units import parse_cores, parse_cores_range
-from punctual.runtime.submission import JobRequest, WorkerRange
+from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.when import Now, deadline_s
 
 #: A job's margin lies below this share of its deadline.
@@ -45,30 +47,47 @@ class JobOptions:
     checkpoint_dir: Path | None = None
     retries: int | None = None
     weight: float = 1.0
+    preemptible: bool | None = None
     name: str | None = None
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
 
-    def request(self, started_at: float) -> JobRequest:
-        """What is meant; the deadline counts from `started_at`, monotonic seconds.
+    def submission(self, started_at: float, capacity: Resources) -> Submission:
+        """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
 
         Raises
         ------
         InvalidSpec
-            An option cannot be read, or two exclude each other.
+            It can never run on hardware with `capacity`, an option cannot be read, or two exclude each other.
         """
+        checks = OptionChecks()
+        request = self._request(started_at, checks)
+        submission = None
+        with checks.of(None):
+            submission = checked_submission(request, capacity)
+        checks.done()
+        assert submission is not None
+        return submission
+
+    def _request(self, started_at: float, checks: OptionChecks) -> JobRequest:
         # An option may be given as an empty text, from a variable that is not set: that is a slip, and not its default.
-        floor_cores, ceiling_cores = parse_cores_range(self.cores) if self.cores is not None else (None, None)
-        cores_each = parse_cores(self.cores_per_worker) if self.cores_per_worker is not None else None
-        workers = worker_range(self.workers, self.gpus, cores_each, self.servers)
-        _check_fit_together(workers, self.cores, self.progress_regex, self.until)
-        cwd = _here() if self.cwd is None else self._checked_cwd(self.cwd)
+        anything: tuple[float | None, float | None] = (None, None)
+        floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, self.cores, anything)
+        cores_each = checks.read("cores_per_worker", parse_cores, self.cores_per_worker, None)
+        workers = None
+        with checks.of("workers"):
+            workers = worker_range(self.workers, self.gpus, cores_each, self.servers)
+        with checks.of(None):
+            _check_fit_together(workers, self.cores, self.progress_regex, self.until)
+        cwd = checks.read("cwd", _checked_cwd, self.cwd, _here())
         inherited = {**os.environ, **self.env}
-        deadline = self.deadline
+        read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
+        with checks.of("program"):
+            _check_program(self.program, cwd, inherited.get("PATH"))
         return JobRequest(
-            argv=_found(self.program, cwd, inherited.get("PATH")),
+            argv=self.program,
             submitted_at=started_at,
-            deadline_s=None if deadline is None else deadline_s(deadline, started_at=started_at, now=Now.read()),
+            deadline_s=checks.read("deadline", read_deadline, self.deadline, None),
             cwd=cwd,
             inherited=inherited,
             floor_cores=floor_cores,
@@ -76,20 +95,22 @@ class JobOptions:
             gpu_frac=gpu_frac(self.gpus or ""),
             workers=workers,
             controller=self.controller,
-            margin_frac=_share(self.margin) if self.margin is not None else None,
+            margin_frac=checks.read("margin", _share, self.margin, None),
             progress_pattern=self.progress_regex,
-            n_steps=_checked_steps(self.steps),
-            goal=_goal(self.until) if self.until is not None else None,
+            n_steps=checks.read("steps", _checked_steps, self.steps, None),
+            goal=checks.read("until", _goal, self.until, None),
             n_retries=self.retries,
             checkpoint_dir=None if self.checkpoint_dir is None else Path(cwd or "", self.checkpoint_dir),
             weight=self.weight,
+            preemptible=self.preemptible,
             name=self.name,
         )
 
-    def _checked_cwd(self, cwd: Path) -> Path:
-        if not cwd.is_dir():
-            raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
-        return cwd.absolute()
+
+def _checked_cwd(cwd: Path) -> Path:
+    if not cwd.is_dir():
+        raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
+    return cwd.absolute()
 
 
 def _here() -> Path | None:
@@ -108,16 +129,18 @@ def _check_fit_together(
         raise InvalidSpec(
             "`--until` must not go with `--progress-regex`", "both", "`punctual run`",
             "Only a program that uses `punctual.track` or `punctual.elastic` tells its loss: leave out one of them.",
+            option="until",
         )  # fmt: skip
     if workers is not None and cores is not None:
         raise InvalidSpec(
             f"`--cores` must not go with `{workers.option}`", repr(cores), "`punctual run`",
-            "Say what one worker holds: `--cores-per-worker 0.5`.",
+            "Say what one worker holds: `--cores-per-worker 0.5`.", option="cores",
         )  # fmt: skip
     if workers is not None and progress_regex is not None:
         raise InvalidSpec(
             f"`--progress-regex` must not go with `{workers.option}`", repr(progress_regex), "`punctual run`",
             "A program that uses `punctual.elastic` reports its progress by itself: leave it out.",
+            option="progress_regex",
         )  # fmt: skip
 
 
@@ -144,8 +167,8 @@ def _share(text: str) -> float:
     return share
 
 
-def _checked_steps(steps: int | None) -> int | None:
-    if steps is not None and steps < 1:
+def _checked_steps(steps: int) -> int:
+    if steps < 1:
         raise InvalidSpec(
             "the number of steps must be above zero", f"{steps} steps", "`--steps`",
             "Give the steps of the whole job, or leave it out if the program says them.",
@@ -153,15 +176,15 @@ def _checked_steps(steps: int | None) -> int | None:
     return steps
 
 
-def _found(program: tuple[str, ...], cwd: Path | None, path: str | None) -> tuple[str, ...]:
-    """`program`, if there is something to run by its name."""
+def _check_program(program: tuple[str, ...], cwd: Path | None, path: str | None) -> None:
+    """Raise `InvalidSpec` unless there is something to run by the program's name."""
     if not program:
         raise InvalidSpec(
             "`program` must be given", "none", "the job", "Name it after `--`: `punctual run -- python train.py`."
         )
     name = program[0]
     if shutil.which(str(Path(cwd or "", name)) if "/" in name else name, path=path) is not None:
-        return program
+        return
     if name.endswith(".py") and Path(cwd or "", name).is_file():
         got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
     else:

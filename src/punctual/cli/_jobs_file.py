@@ -1,20 +1,19 @@
 """A file of jobs: TOML, a table `[[job]]` for each, with the words of the options of `punctual run`."""
 
-import re
 import shlex
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import date, datetime, time
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from punctual.cli._errors import tell_user
 from punctual.cli._job_options import JobOptions
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.resources import Resources
-from punctual.runtime.submission import Submission, checked_submission
+from punctual.runtime.submission import Submission
 
 _KEYS = tuple(option.name for option in fields(JobOptions))
 
@@ -30,20 +29,21 @@ def read_jobs(path: Path, started_at: float, capacity: Resources) -> list[Submis
     Raises
     ------
     InvalidSpec
-        The file cannot be read, or a job cannot be run. All errors but the last are told before.
+        The file cannot be read, or jobs cannot be run, each with all that is wrong with it.
     """
     tables, submissions, errors = _tables(path), [], []
     for i_job, table in enumerate(tables, start=1):
         where = f"'{path}', job {i_job}" + (f" ('{table['name']}')" if "name" in table else "")
         try:
-            submissions.append(checked_submission(_options(table).request(started_at), capacity))
-        except InvalidSpec as error:
-            errors.append(InvalidSpec(error.must, error.got, where + _key_in(error), error.remedy))
+            submissions.append(_submission(table, started_at, capacity))
+        except InvalidSpec as wrong:
+            for error in wrong.all():
+                key = "" if error.option is None else f", `{error.option}`"
+                errors.append(InvalidSpec(error.must, error.got, where + key, error.remedy))
     errors += _repeated(path, tables)
-    for earlier in errors[:-1]:
-        tell_user(earlier)
     if errors:
-        raise errors[-1]
+        errors[0].others = tuple(errors[1:])
+        raise errors[0]
     return submissions
 
 
@@ -64,15 +64,28 @@ def _tables(path: Path) -> list[Mapping[str, Any]]:
     return [{key.replace("-", "_"): value for key, value in table.items()} for table in tables]
 
 
-def _options(table: Mapping[str, Any]) -> JobOptions:
-    for key in table:
-        if key not in _KEYS:
-            raise InvalidSpec("a key must be one of a job", f"`{key}`", "a job", f"Use one of: {', '.join(_KEYS)}.")
-    return JobOptions(**{key: _value(key, value) for key, value in table.items()})
+def _submission(table: Mapping[str, Any], started_at: float, capacity: Resources) -> Submission:
+    """The job of a table; raises `InvalidSpec` with all that is wrong with it."""
+    checks, options = OptionChecks(), {}
+    for key, value in table.items():
+        with checks.of(key):
+            options[key] = _value(key, value)
+    submission = None
+    with checks.of(None):
+        submission = JobOptions(**options).submission(started_at, capacity)
+    checks.done()
+    assert submission is not None
+    return submission
 
 
 def _value(key: str, value: Any) -> Any:
     """What the option `key` takes for a value of the file."""
+    if key not in _KEYS:
+        close = get_close_matches(key, _KEYS, n=1)
+        suggestion = f"Did you mean `{close[0]}`? " if close else ""
+        raise InvalidSpec(
+            "a key must be one of a job", f"`{key}`", "a job", f"{suggestion}Use one of: {', '.join(_KEYS)}."
+        )
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)
@@ -107,6 +120,12 @@ def _number(value: Any) -> float:
     return value
 
 
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
 def _whole_number(value: Any) -> int:
     if _number(value) != int(value):
         raise ValueError
@@ -130,16 +149,11 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "steps": (_whole_number, "a whole number"),
     "retries": (_whole_number, "a whole number"),
     "weight": (_number, "a number above 0"),
+    "preemptible": (_truth, "true or false"),
     "name": (_name, "a text"),
     "cwd": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
     "checkpoint_dir": (lambda value: Path(_name(value)).expanduser(), "the name of a folder"),
 }
-
-
-def _key_in(error: InvalidSpec) -> str:
-    """The key that an error is about: the first that it names."""
-    named = [word.strip("-").replace("-", "_") for word in re.findall(r"[a-z_-]+", f"{error.must} {error.where}")]
-    return next((f", `{key}`" for key in named if key in _KEYS), "")
 
 
 def _repeated(path: Path, tables: Sequence[Mapping[str, Any]]) -> list[InvalidSpec]:

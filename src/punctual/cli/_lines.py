@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 from punctual.cli._words import against_deadline, clock, holding, short, steps
-from punctual.core.commands import StopJob, WarnUser
+from punctual.core.commands import RejectJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
+    JobFailed,
     JobStarted,
     ProgressReported,
     SpecChanged,
@@ -36,6 +37,9 @@ class Lines:
         Whether changes of the grant are told.
     quiet
         Tell warnings only.
+    title
+        What stands before each line, after the time. With several jobs it is the job's name, and how the job ended is told
+        as well: else the report at the end follows at once.
     clocks
         Gives the present on the clock of messages and on the wall's.
     """
@@ -49,7 +53,9 @@ class Lines:
         grants: bool = True,
         quiet: bool = False,
         clocks: Callable[[], Now] = Now.read,
+        title: str | None = None,
     ) -> None:
+        self._title = title
         self._status = status
         self._clocks = clocks
         self._how = how
@@ -63,9 +69,9 @@ class Lines:
 
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
-        line = self._line(message)
+        line = self._line(message) or (self._title and self._failed(message))
         if line and (not self._quiet or isinstance(message, WarnUser)):
-            self._write(f"{clock(self._clocks().wall_of(message.at))} punctual: {line}")
+            self._write(f"{clock(self._clocks().wall_of(message.at))} {self._title or 'punctual'}: {line}")
 
     def _line(self, message: Message) -> str:
         match message:
@@ -87,6 +93,13 @@ class Lines:
                 return self._granted(at)
             case ProgressReported(landed=True):
                 return self._landed()
+        return ""
+
+    def _failed(self, message: Message) -> str:
+        if isinstance(message, RejectJob):
+            return f"ended: {message.reason.text}"
+        if isinstance(message, JobFailed) and self._status().state == "failed":
+            return f"ended: {message.cause}"
         return ""
 
     def _begun(self, verb: str) -> str:

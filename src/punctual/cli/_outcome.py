@@ -2,13 +2,14 @@
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from punctual.cli._errors import EXIT_USER_ERROR
-from punctual.cli._report import as_fields, paragraph
+from punctual.cli._report import as_fields, paragraph, was_stopped
 from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -17,6 +18,9 @@ from punctual.runtime.run_folder import Run
 from punctual.wire import WorkerStatus
 
 EXIT_MISSED = 75
+#: What a job can have come to, the best first.
+_KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "not landed")
+
 #: As in sysexits.h: an internal software error.
 EXIT_BROKEN = 70
 #: As shells have it for a command that Ctrl-C has ended.
@@ -57,7 +61,7 @@ class Outcome:
         return EXIT_MISSED if strict and self.summary.on_time is False else 0
 
 
-def last_words(outcome: Outcome, drawn: Path | None) -> str:
+def closing_report(outcome: Outcome, drawn: Path | None) -> str:
     """What is said to people of a job at its end."""
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
@@ -65,12 +69,32 @@ def last_words(outcome: Outcome, drawn: Path | None) -> str:
     return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
 
 
-def last_words_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:
-    """The same of several jobs: a line for each."""
-    lines = [f"{outcome.job}: {paragraph(outcome.summary)}{told_of(outcome.workers)}" for outcome in outcomes]
+def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:
+    """The same of several jobs: how many did what, and a line for each."""
+    lines = [
+        _tally([outcome.summary for outcome in outcomes]),
+        *(f"{outcome.job}: {paragraph(outcome.summary)}{told_of(outcome.workers)}" for outcome in outcomes),
+    ]
     run = outcomes[0].run
     report = f" Report: {drawn}." if drawn is not None else ""
     return "\n".join([*lines, f"What they wrote, and the journal: {run.state_dir}.{report}"])
+
+
+def _tally(summaries: Sequence[RunSummary]) -> str:
+    """What becomes of several jobs, the best first: `4 jobs: 2 on time, 1 late, 1 stopped.`."""
+    counts = Counter(_kind(summary) for summary in summaries)
+    told = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
+    return f"{len(summaries)} jobs: {told}."
+
+
+def _kind(summary: RunSummary) -> str:
+    if summary.status == "failed":
+        return "stopped" if was_stopped(summary) else "failed"
+    if summary.landed_at is None:
+        return "not landed"
+    if summary.on_time is None:
+        return "landed without a deadline"
+    return "on time" if summary.on_time else "late"
 
 
 def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from punctual.metrics.run import Point, RunSummary, series, summarize
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
+#: How the cause of a job's end begins if it was asked to end.
+_STOPPED = "stopped: "
 
 
 def paragraph(summary: RunSummary) -> str:
@@ -23,7 +25,7 @@ def paragraph(summary: RunSummary) -> str:
 
 def _outcome(summary: RunSummary) -> str:
     if summary.status == "failed":
-        return f"The job {_end(summary.cause)} at {steps(summary.steps_done, summary.steps_total)}."
+        return f"The job {_end(summary)} at {steps(summary.steps_done, summary.steps_total)}."
     if summary.landed_at is None:
         return f"The job has not landed; the last that was heard of it is {steps(summary.steps_done, summary.steps_total)}."
     if summary.deadline_s is None or summary.deviation_s is None:
@@ -34,9 +36,14 @@ def _outcome(summary: RunSummary) -> str:
     return f"{verdict} {share} = {short(abs(summary.deviation_s))} {side} the deadline of {short(summary.deadline_s)}."
 
 
-def _end(cause: str) -> str:
-    why = cause.removeprefix("stopped: ")
-    return f"failed ({why})" if why == cause else f"was stopped ({why})"
+def was_stopped(summary: RunSummary) -> bool:
+    """Whether a job that has failed was asked to end."""
+    return summary.cause.startswith(_STOPPED)
+
+
+def _end(summary: RunSummary) -> str:
+    why = summary.cause.removeprefix(_STOPPED)
+    return f"was stopped ({why})" if was_stopped(summary) else f"failed ({why})"
 
 
 def _amounts(summary: RunSummary) -> str:

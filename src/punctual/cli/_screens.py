@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
+from punctual.core.commands import StopJob
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,8 +62,10 @@ class PlainScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            write = _to_stderr if len(jobs) == 1 else _named(job, _to_stderr)
-            job.subscribe(Lines(job.status, job.steered_by_and_why, write, quiet=self._quiet, clocks=job.clocks).tell)
+            title = job.id if len(jobs) > 1 else None
+            how = job.steered_by_and_why if title is None else job.steered_by
+            lines = Lines(job.status, how, _to_stderr, quiet=self._quiet, clocks=job.clocks, title=title)
+            job.subscribe(lines.tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -104,24 +109,36 @@ class LiveScreen:
 
         self._console = Console()
         self._jobs: tuple[ShownJob, ...] = ()
+        #: Jobs that were asked to end: nothing failed where they do.
+        self._stopped: set[JobId] = set()
         self._view = View(self._draw, self._console)
         self.on_output: Callable[[bytes], None] | None = self._view.write
 
     def open(self, *jobs: ShownJob) -> None:
         self._jobs = jobs
         for job in jobs:
-            say = self.say if len(jobs) == 1 else _named(job, self.say)
-            job.subscribe(Lines(job.status, job.steered_by, say, grants=False, clocks=job.clocks).tell)
+            title = job.id if len(jobs) > 1 else None
+            lines = Lines(job.status, job.steered_by, self.say, grants=False, clocks=job.clocks, title=title)
+            job.subscribe(lines.tell)
+            job.subscribe(self._note_stop)
         self._view.start()
 
     def close(self) -> None:
         self._view.stop()
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
-        self._console.print(text, style="bold red" if bad else "bold", highlight=False, markup=False)
+        """Of several jobs the first line, which sums them up, stands out."""
+        head, newline, rest = text.partition("\n")
+        self._console.print(head, style="bold red" if bad else "bold", highlight=False, markup=False)
+        if newline:
+            self._console.print(rest, highlight=False, markup=False)
 
     def say(self, line: str) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
+
+    def _note_stop(self, message: Message) -> None:
+        if isinstance(message, StopJob):
+            self._stopped.add(message.job)
 
     def _draw(self, line: str) -> "RenderableType | None":
         from punctual.cli._view import panel, table
@@ -130,15 +147,11 @@ class LiveScreen:
         if not known:
             return None
         if len(self._jobs) > 1:
-            return table([status for _, status in known], known[0][0].clocks())
+            now, width = known[0][0].clocks(), self._console.width
+            return table([status for _, status in known], now, width, self._stopped)
         ((job, status),) = known
         title = f"{job.id} · {' · '.join(map(str, job.facts().values()))}"
         return panel(status, job.clocks(), title, line)
-
-
-def _named(job: ShownJob, write: Callable[[str], None]) -> Callable[[str], None]:
-    """Writes each line with the name of the job before it."""
-    return lambda line: write(f"{job.id}: {line}")
 
 
 def _to_stderr(line: str) -> None:

@@ -1,7 +1,7 @@
 """The live view: a small panel under the job's own output."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -9,12 +9,19 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._words import against_deadline, clock, cores, holding, short, steps
+from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2
+#: From so many characters on there is room for wide gaps in the table of several jobs.
+_WIDE = 90
+#: What is left of a name at least.
+_NAME_LEAST = 12
+#: Columns of the table, and what they hold as a rule, in characters: columns that move from second to second are hard to read.
+_NUMBERS = {"done": len("100%"), "grant": len("10.00"), "left": len("59m59s")}
 
 
 class Bar:
@@ -57,28 +64,57 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     return Panel(rows, title=Text(title), title_align="left", border_style="dim")
 
 
-def table(jobs: Sequence[JobStatus], now: Now) -> Table:
-    """The view of several jobs at `now`: a line for each."""
-    lines = Table(box=None, padding=(0, 2, 0, 0), expand=True, header_style="dim")
-    for title in ("job", "", "done", "grant", "time left", "forecast"):
-        lines.add_column(title, no_wrap=True, ratio=1 if not title else None)
+def table(jobs: Sequence[JobStatus], now: Now, width: int, stopped: Container[JobId] = ()) -> Table:
+    """The view of several jobs at `now`: a line for each, as wide as there is room.
+
+    Parameters
+    ----------
+    width
+        Of the terminal, in characters; where it is narrow, names are cut in the middle.
+    stopped
+        Jobs that were asked to end.
+    """
+    lines = Table(box=None, padding=(0, 2 if width >= _WIDE else 1, 0, 0), expand=True, header_style="dim")
+    n_characters = max(_NAME_LEAST, width // 4)
+    lines.add_column("job", no_wrap=True, width=min(n_characters, max(len(status.id) for status in jobs)))
+    lines.add_column("", no_wrap=True, ratio=1)
+    for title, n_least in _NUMBERS.items():
+        lines.add_column(title, no_wrap=True, justify="right", min_width=n_least)
+    lines.add_column("forecast", no_wrap=True, min_width=len("landed 1m09s early"))
     for status in jobs:
         left_s = None if status.deadline_at is None or status.ended else status.deadline_at - now.at
         lines.add_row(
-            Text(status.id),
+            Text(_cut(status.id, n_characters)),
             Bar(status.done_frac or 0.0, None if status.ended else status.line_frac(now.at)),
             "-" if status.done_frac is None else f"{status.done_frac:.0%}",
-            holding(status.held.cores, status.n_workers) if status.held else "-",
+            _held(status),
             "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
-            verdict(status),
+            verdict(status, was_stopped=status.id in stopped),
         )
     return lines
 
 
-def verdict(status: JobStatus) -> Text:
+def _cut(name: str, n_characters: int) -> str:
+    """`name` in at most so many characters; names often differ in their ends alone."""
+    if len(name) <= n_characters:
+        return name
+    n_last = (n_characters - 1) // 2
+    return f"{name[: n_characters - 1 - n_last]}…{name[-n_last:]}"
+
+
+def _held(status: JobStatus) -> str:
+    """Cores, or workers of a job that is made of them."""
+    if not status.held:
+        return "-"
+    if not status.n_workers:
+        return f"{status.held.cores:.2f}"
+    return f"{status.n_workers} worker{'s' * (status.n_workers != 1)}"
+
+
+def verdict(status: JobStatus, *, was_stopped: bool = False) -> Text:
     """Where the job lands, or has landed, against its deadline; or what else there is to say of it."""
     if status.state == "failed":
-        return Text("failed", style="red")
+        return Text("stopped", style="yellow") if was_stopped else Text("failed", style="red")
     if status.state == "stopping":
         return Text("stopping")
     deadline_at, forecast = status.deadline_at, status.forecast

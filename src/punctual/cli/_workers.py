@@ -27,13 +27,13 @@ def worker_range(
     if servers is not None and workers is None:
         raise InvalidSpec(
             "`--servers` must go with workers on cores", "`--gpus`" if gpus is not None else "no `--workers`",
-            "`punctual run`", "Add for example `--workers 1..4`.",
+            "`punctual run`", "Add for example `--workers 1..4`.", option="servers",
         )  # fmt: skip
     if workers is None and (gpus is None or gpu_frac(gpus)):
         if cores_each is not None:
             raise InvalidSpec(
                 "`--cores-per-worker` must go with a number of workers", "none", "`punctual run`",
-                "Add for example `--workers 1..4`, or say `--cores`.",
+                "Add for example `--workers 1..4`, or say `--cores`.", option="cores_per_worker",
             )  # fmt: skip
         return None
     option, text = ("--gpus", gpus) if gpus is not None else ("--workers", workers)
@@ -58,6 +58,7 @@ def _parsed_counts(text: str, option: str) -> tuple[int, int]:
         raise InvalidSpec(
             f"`{option}` must be a range of whole numbers from 1 on", repr(text), f"`{option}`",
             "Write the least and the most, as `1..4`, or the most alone, as `4`; or a part of one GPU, `--gpus 0.5`.",
+            option=option.strip("-"),
         )  # fmt: skip
     return n_least, n_most
 

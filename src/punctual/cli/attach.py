@@ -29,7 +29,8 @@ def attach(
 
 def _host_of(target: KnownJob) -> OpenHost:
     """The host that the job had, with all its jobs."""
-    return lambda output_of: host_of_old_jobs(target.run, output_of=output_of, take=target.steering == "steered")
+    take = target.steering == "steered"
+    return lambda output_of: host_of_old_jobs(target.run, target.job, output_of=output_of, take=take)
 
 
 def _unsteered(text: str | None) -> KnownJob:

@@ -69,7 +69,7 @@ def demo() -> None:
 
 
 def _check_extras() -> None:
-    missing = [name for name in ("torch", "numpy", "sklearn", "matplotlib") if find_spec(name) is None]
+    missing = [name for name in ("torch", "sklearn", "matplotlib") if find_spec(name) is None]
     if missing:
         raise InvalidSpec(
             "the demo needs the extras torch and report", f"an installation without {', '.join(missing)}",

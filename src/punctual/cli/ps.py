@@ -21,7 +21,7 @@ _REMEDIES = {
     STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
 }
 
-_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "ACTUATOR")
+_COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
 
 
 def ps(
@@ -49,7 +49,7 @@ def ps(
 
 
 def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """For each host what it shares out, what of that is free, and what it has promised."""
+    """For each host what it shares out, and what of that is free."""
     told = [standing for standing in standings if "host" in standing]
     for host in dict.fromkeys(standing["host"] for standing in told):
         jobs = [standing for standing in told if standing["host"] == host]
@@ -59,9 +59,6 @@ def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
             f"{budget['host_free_cores']:.2f} free"
         )
-        for job in jobs:
-            if job["promised_until_wall"] is not None:
-                yield f"  {job['job']} is promised to be done by {clock(datetime.fromisoformat(job['promised_until_wall']))}"
 
 
 def _ended(job: KnownJob) -> dict[str, Any]:
@@ -81,8 +78,15 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         _forecast(standing),
         _grant(standing),
         "-" if standing["demand_cores"] is None else f"{standing['demand_cores']:.2f}",
+        _promised(standing),
         standing["actuator"],
     )
+
+
+def _promised(standing: dict[str, Any]) -> str:
+    """Until when the job is promised to be done."""
+    until = standing["promised_until_wall"]
+    return "-" if until is None else clock(datetime.fromisoformat(until))
 
 
 def _grant(standing: dict[str, Any]) -> str:

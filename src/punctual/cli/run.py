@@ -20,7 +20,6 @@ from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
     Submission,
-    checked_submission,
 )
 from punctual.runtime.sweeping import sweep
 from punctual.runtime.when import process_started_at
@@ -75,6 +74,14 @@ Alone = Annotated[
     bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
 ]
 Weight = Annotated[float, typer.Option(help="How much the job counts against others that share the machine, above 0.")]
+Preemptible = Annotated[
+    bool | None,
+    typer.Option(
+        "--preemptible/--no-preemptible",
+        help="Whether the job may be paused for others, if the policy pauses jobs. [default: if it uses no GPU]",
+        show_default=False,
+    ),
+]
 PolicyName = Annotated[
     str, typer.Option(help="How jobs share the machine, see `punctual policies`; for the first of them to choose.")
 ]
@@ -118,6 +125,7 @@ def run(
     jobs: JobsFile = None,
     alone: Alone = False,
     weight: Weight = 1.0,
+    preemptible: Preemptible = None,
     policy: PolicyName = SHARING_POLICY,
     strict: Strict = False,
     report: ReportFile = None,
@@ -140,6 +148,7 @@ def run(
         checkpoint_dir=checkpoint_dir,
         retries=retries,
         weight=weight,
+        preemptible=preemptible,
         name=name,
     )
     submissions = _checked(job, jobs)
@@ -165,7 +174,7 @@ def _checked(job: JobOptions, jobs: Path | None) -> list[Submission]:
     """The jobs that the options, or the file `jobs`, ask for."""
     started_at, capacity = process_started_at(), capacity_here()
     if jobs is None:
-        return [checked_submission(job.request(started_at), capacity)]
+        return [job.submission(started_at, capacity)]
     if job != JobOptions():
         raise InvalidSpec(
             "options of a job must be in the file with `--jobs`",

@@ -1,7 +1,9 @@
 """What every controller does in the same way."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import isfinite, isnan
+from re import compile as compiled
+from typing import Any
 
 from punctual.core.control import Reading
 from punctual.core.errors import InvalidSpec
@@ -13,6 +15,7 @@ from punctual.core.story import Reason
 LEAST_CORES = 0.01
 #: Before there is anything to steer by, ticks are as far apart as this share of the time that the process has run.
 _WAIT_FRAC = 0.02
+_WORD = compiled("[A-Z][a-z]*")
 
 
 def clamp(amount: float, low: float, high: float) -> float:
@@ -79,6 +82,20 @@ def waiting_tick_s(reading: Reading, least_s: float, long_s: float) -> float:
     A program may load its data for an hour, or compute so little that its cost is not known for as long.
     """
     return clamp(_WAIT_FRAC * (reading.elapsed_s - reading.held_since_s), least_s, long_s)
+
+
+def check_parameters(controller: Any) -> None:
+    """Refuse a parameter out of its range: one named `_frac` is from 0 to below 1, any other finite and above zero.
+
+    Raises
+    ------
+    InvalidSpec
+        Naming the first such parameter.
+    """
+    where = f"controller '{'-'.join(_WORD.findall(type(controller).__name__)).lower()}'"
+    for field in fields(controller):
+        check = check_fraction if field.name.endswith("_frac") else check_above_zero
+        check(where, **{field.name: getattr(controller, field.name)})
 
 
 def check_above_zero(where: str, **amounts: float) -> None:

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from math import exp
 
 from punctual.controllers._base import (
-    check_above_zero,
     check_fraction,
+    check_parameters,
     clamp,
     core_bounds,
     reason_to_run_free,
@@ -121,15 +121,11 @@ class ProportionalIntegral:
     reserve_filter_s: float = 10.0
 
     def __post_init__(self) -> None:
-        where = "controller 'proportional-integral'"
-        check_above_zero(
-            where, time_constant_s=self.time_constant_s, period_s=self.period_s, measure_s=self.measure_s,
-            memory_s=self.memory_s, reserve_filter_s=self.reserve_filter_s,
-        )  # fmt: skip
+        check_parameters(self)
         check_fraction(
-            where, margin_frac=self.margin_frac, deadband_frac=self.deadband_frac,
+            "controller 'proportional-integral'",
             **{"period_s / time_constant_s": self.period_s / self.time_constant_s},
-        )  # fmt: skip
+        )
 
     def gains(self, core_s_per_step: float) -> tuple[float, float]:
         """K_p in cores per step and K_i in cores per step and second, for steps of this cost."""

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from punctual.controllers import _cost
 from punctual.controllers._base import (
     LEAST_CORES,
-    check_above_zero,
-    check_fraction,
     core_bounds,
     waiting_tick_s,
     wanted,
 )
 from punctual.controllers._cost import Cost
-from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
+from punctual.controllers._landing import LEAD_FRAC, LandingController, LandingState, is_kept, judged, line_to
+from punctual.controllers._work import blend, largest_unit_steps, units_done, work
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
@@ -21,61 +20,48 @@ from punctual.core.story import Reason
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
+#: The same for what the work left is told by, on which promises rest: jobs that start beside take cores for seconds.
+_LASTING_DELIVERY_S = 15.0
 #: From this part of what a job can use on, it gets all of it: a quota a little below would only cost precision.
 _NEARLY_ALL_FRAC = 0.97
-#: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
-#: and does not wait for what nothing could make up for.
-_LEAD_FRAC = 0.1
 #: Where only pacing slows a job, its line leads to the deadline as long as the job holds what it demands, within this
 #: share; otherwise to the end of what it holds, and that line is kept while its end moves by less than the second share.
 _GRANT_BAND_FRAC, _LINE_BAND_FRAC = 0.1, 0.02
 #: A job under a quota is at most a few slices of some 20 ms behind where its average rate would have it.
 _SLICES_S = 0.15
+#: Units that were timed before the first step count as waiting only if they waited longer than this together.
+_REHEARSED_WAIT_S = 1.0
 #: First steps that are no sample, unless one costs this much.
 _SKIPPED_STEPS = 2
 _LONG_STEP_CORE_S = 0.5
-#: Seconds for which a slightly infeasible forecast must last before it is believed.
-_DOUBT_S = 3.0
-#: Seconds of training that a forecast must rest on before a deadline is given up: the first half second alone is
-#: several percent off.
-_FIRST_LOOK_S = 1.0
+#: What waits for a disk differs from time to time: the last unit of a phase has as much time again as it is expected to
+#: take, but no more than this share of the time left. It waits for the line if it does not need it.
+_SPARE_FRAC = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(LandingState):
     """What the controller remembers between two readings.
 
     Attributes
     ----------
-    mark
-        The reading from which the next sample is taken.
-    warm
-        Whether what happened since the mark is a sample.
     cost
         Of one step; None until the first sample.
-    phase_steps
-        Cost of one unit of each phase, in steps.
     phase_wait_s
         Time that one unit takes beside its CPU time (waiting for the disk), seconds.
     usable_cores
         What the job was seen to use when its grant did not hold it back; None: never held less than its ceiling.
-    delivery
-        Used over granted while the grant held the job back.
+    delivery, lasting_delivery
+        Used over granted while the grant held the job back: lately, and over a longer time.
     """
 
-    mark: Reading | None = None
-    warm: bool = False
     cost: Cost | None = None
-    phase_steps: dict[str, float] = field(default_factory=dict)
     phase_wait_s: dict[str, float] = field(default_factory=dict)
     usable_cores: float | None = None
     delivery: float = 1.0
+    lasting_delivery: float = 1.0
     demanded_cores: float | None = None
     front_loading: bool = False
-    line: PacingLine | None = None
-    feasible: bool = True
-    doubt_since_s: float | None = None
-    deadline_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +86,7 @@ class _Outlook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemainingCost:
+class RemainingCost(LandingController):
     """Give the job what its remaining work costs, over the time that remains.
 
     Use it for any job whose progress is reported and whose CPU use is measured; it needs no tuning. It is not for jobs
@@ -108,29 +94,16 @@ class RemainingCost:
 
     Parameters
     ----------
-    margin_frac
-        Share of the deadline to land early, when pacing lands the job. `JobSpec.margin_frac` overrides both shares.
-    margin_unpaced_frac
-        The same when only the quota steers.
     exit_s, exit_frac
         A job that only the quota steers has landed when its process has ended; leaving takes a training process a
         second or so of computation that no step tells of. That much is added to its margin, but at most this share.
-    margin_least_s
-        Least margin, seconds.
-    reserve_frac
-        Until pacing takes over the job aims this share of the deadline earlier still: pacing can hold back a job that
-        is early, but nothing can push one that is late at its ceiling.
-    landing_s, landing_frac
-        Pacing takes over this long before the end, or for this share of the deadline if that is longer.
     deadband_frac, deadband_unpaced_frac
         A demand closer than this to the last one is not made. What a wide band leaves open the pacing line closes;
         where the quota lands the job alone it must be narrow.
     risk_sigmas
         How many standard deviations of the cost's forecast must fit under the ceiling; otherwise the job runs at its
         ceiling while it can ("front-loading").
-    tick_s, tick_least_s, tick_long_s
-        Control period, seconds: a tenth of the time left, within the first two; where hours are left a thousandth of
-        it, up to the third, because each tick is kept in the journal.
+    The others are those of `LandingController`.
 
     Notes
     -----
@@ -149,43 +122,28 @@ class RemainingCost:
     *Fails when* CPU time is not what limits the job.
     """
 
-    margin_frac: float = 0.0004
-    margin_unpaced_frac: float = 0.003
     exit_s: float = 1.0
     exit_frac: float = 0.02
-    margin_least_s: float = 0.05
-    reserve_frac: float = 0.005
-    landing_s: float = 2.0
-    landing_frac: float = 0.05
     deadband_frac: float = 0.05
     deadband_unpaced_frac: float = 0.01
     risk_sigmas: float = 2.5
-    tick_s: float = 0.5
-    tick_least_s: float = 0.1
-    tick_long_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        where = "controller 'remaining-cost'"
-        check_above_zero(
-            where, exit_s=self.exit_s, margin_least_s=self.margin_least_s, landing_s=self.landing_s, risk_sigmas=self.risk_sigmas,
-            tick_s=self.tick_s, tick_least_s=self.tick_least_s, tick_long_s=self.tick_long_s,
-        )  # fmt: skip
-        check_fraction(
-            where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
-            exit_frac=self.exit_frac, reserve_frac=self.reserve_frac, landing_frac=self.landing_frac, deadband_frac=self.deadband_frac,
-            deadband_unpaced_frac=self.deadband_unpaced_frac,
-        )  # fmt: skip
 
     def init(self, spec: JobSpec) -> State:
         return State()
 
     def step(self, spec: JobSpec, state: State, reading: Reading) -> tuple[Demand, State]:
         """The demand after `reading`, and the state for the next one."""
-        state = _learn(state, reading)
+        state = _learn(self.seen(state, reading), reading)
         if state.cost is None or reading.steps_total is None:
             return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)
-        state = _judge(state, reading, outlook)
+        state = judged(
+            state,
+            reading,
+            earliest_s=_earliest_s(reading, outlook),
+            doubt_s=_doubt_s(outlook),
+            seen_s=state.cost.seen_s,
+        )
         state = replace(state, front_loading=self._front_loading(state, outlook), deadline_s=reading.deadline_s)
         state = replace(state, line=self._line(state, reading, outlook))
         cores, reason = self._cores(spec, state, reading, outlook)
@@ -212,16 +170,13 @@ class RemainingCost:
         demand = Demand(resources=resources, next_tick_s=next_tick_s, reason=reason)
         return demand, replace(state, demanded_cores=resources.cores)
 
-    def _margin_s(self, spec: JobSpec, reading: Reading) -> float:
-        if spec.margin_frac is not None:
-            return spec.margin_frac * reading.deadline_s
-        if reading.can_pace:
-            return max(self.margin_frac * reading.deadline_s, self.margin_least_s)
-        exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s)
-        return max(self.margin_unpaced_frac * reading.deadline_s, self.margin_least_s) + exit_s
+    def _margin_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
+        is_leaving = spec.margin_frac is None and not reading.can_pace
+        exit_s = min(self.exit_s, self.exit_frac * reading.deadline_s) if is_leaving else 0.0
+        return self.margin_s(spec, state, reading) + exit_s
 
     def _outlook(self, spec: JobSpec, state: State, reading: Reading, cost: Cost) -> _Outlook:
-        aim_s = reading.deadline_s - self._margin_s(spec, reading)
+        aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
         work_total, work_done = work(state.phase_steps, reading)
         wait_s = _waiting_left_s(state, reading)
         time_s = aim_s - reading.elapsed_s - wait_s
@@ -249,14 +204,12 @@ class RemainingCost:
         """What the demand rests on, in core-seconds as granted; None for a job made of workers."""
         if spec.worker is not None:
             return None
-        core_s, due_s = (
-            outlook.safe_core_s / state.delivery,
-            outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading),
-        )
+        core_s = outlook.safe_core_s / state.lasting_delivery
+        due_s = outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading)
         return CoreWork(
             core_s=core_s,
             std_core_s=outlook.risk_frac * core_s,
-            usable_cores=min(outlook.usable_cores / min(state.delivery, 1.0), core_bounds(spec, reading)[1]),
+            usable_cores=min(outlook.usable_cores / min(state.lasting_delivery, 1.0), core_bounds(spec, reading)[1]),
             due_s=due_s,
             slack_s=max(0.0, reading.deadline_s - outlook.wait_s - due_s),
         )
@@ -274,7 +227,7 @@ class RemainingCost:
     def _line(self, state: State, reading: Reading, outlook: _Outlook) -> PacingLine | None:
         """The line to pace on; the one in force as long as it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
-        landing = left_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_wall_s)
+        landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
         # Where nothing else slows the job, pacing must do it all the way.
         due = landing or not reading.can_cap
         if outlook.work_left <= 0.0 or outlook.time_s <= 0.0:
@@ -287,9 +240,9 @@ class RemainingCost:
             return None
         reserve_s = 0.0 if landing else min(self.reserve_frac * reading.deadline_s, 0.5 * outlook.time_s)
         end_s = outlook.aim_s - reserve_s
-        if state.line is not None and abs(state.line.end_s - end_s) < 1e-9 and ends_with_work(state.line, reading):
+        if is_kept(state.line, end_s, 1e-9, reading):
             return state.line
-        s_per_step = (1.0 + _LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
+        s_per_step = (1.0 + LEAD_FRAC) * (outlook.time_s - reserve_s) / outlook.work_left
         return _line_to(end_s, s_per_step, state, reading)
 
     def _cores(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> tuple[float, Reason]:
@@ -319,8 +272,7 @@ class RemainingCost:
         return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
 
     def _period_s(self, outlook: _Outlook) -> float:
-        longest_s = max(self.tick_s, min(0.001 * outlook.time_s, self.tick_long_s))
-        return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
+        return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
 
 
 def _is_held_otherwise(state: State, reading: Reading) -> bool:
@@ -332,20 +284,21 @@ def _is_held_otherwise(state: State, reading: Reading) -> bool:
 
 def _line_to(end_s: float, s_per_step: float, state: State, reading: Reading) -> PacingLine:
     """The line of this slope on which the work ends at `end_s`."""
-    steps = {
-        phase.name: state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
-        for phase in reading.phases
-    }
-    end_work, _ = work(steps, reading)
-    return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=steps)
+    costs = {}
+    for phase in reading.phases:
+        steps = state.phase_steps.get(phase.name, 0.0) + state.phase_wait_s.get(phase.name, 0.0) / s_per_step
+        is_last = phase.units_planned - phase.units_done <= 1
+        spare_s = min(steps * s_per_step, _SPARE_FRAC * (end_s - reading.elapsed_s)) if is_last else 0.0
+        costs[phase.name] = steps + max(0.0, spare_s) / s_per_step
+    return line_to(end_s, s_per_step, costs, reading)
 
 
 def _line_of_grant(state: State, reading: Reading, outlook: _Outlook) -> PacingLine:
     """The line of a job that uses what it was granted."""
     time_s = outlook.need_core_s / max(min(reading.granted.cores, outlook.usable_cores), 1e-3)
-    end_s, line = reading.elapsed_s + outlook.wait_s + time_s, state.line
-    if line is not None and abs(line.end_s - end_s) <= _LINE_BAND_FRAC * time_s and ends_with_work(line, reading):
-        return line
+    end_s = reading.elapsed_s + outlook.wait_s + time_s
+    if state.line is not None and is_kept(state.line, end_s, _LINE_BAND_FRAC * time_s, reading):
+        return state.line
     return _line_to(end_s, time_s / outlook.work_left, state, reading)
 
 
@@ -375,18 +328,9 @@ def _earliest_s(reading: Reading, outlook: _Outlook) -> float:
     return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
 
 
-def _judge(state: State, reading: Reading, outlook: _Outlook) -> State:
-    """Whether the deadline can be met; far beyond doubt at once, less far only after it has lasted."""
-    late_s = _earliest_s(reading, outlook) - reading.deadline_s
-    # The unit in flight may be cheaper than the others, or be done and waiting for its line.
-    doubt_s = outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
-    if late_s <= max(doubt_s, 0.003 * reading.deadline_s):
-        clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
-        return replace(state, feasible=clear, doubt_since_s=None)
-    since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
-    seen_s = state.cost.seen_s if state.cost else 0.0
-    certain = (late_s > 2.0 * doubt_s and seen_s >= _FIRST_LOOK_S) or reading.elapsed_s - since_s >= _DOUBT_S
-    return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
+def _doubt_s(outlook: _Outlook) -> float:
+    """How wrong the earliest landing may be: the unit in flight may be cheaper, or be done and waiting for its line."""
+    return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
 
 
 def _learn(state: State, reading: Reading) -> State:
@@ -462,7 +406,10 @@ def _learn_phases(state: State, reading: Reading, mark: Reading | None) -> State
         core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
         steps[phase.name] = blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
-            waits[phase.name] = blend(waits, phase, _unit_wait_s(reading, state, core_s, wall_s), n_units)
+            # What was rehearsed may have waited for other jobs that start, under another grant, or for a few slices.
+            wait_s = _unit_wait_s(reading, state, core_s, wall_s)
+            known_s = wait_s if mark is not None or n_units * wait_s > _REHEARSED_WAIT_S else 0.0
+            waits[phase.name] = blend(waits, phase, known_s, n_units)
     return replace(state, phase_steps=steps, phase_wait_s=waits)
 
 
@@ -485,5 +432,10 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     if not reading.can_cap or granted_cores >= 0.98 * min(usable or reading.ceiling.cores, reading.ceiling.cores):
         seen = min(used_cores, reading.ceiling.cores)
         return replace(state, usable_cores=seen if usable is None else usable + share * (seen - usable))
-    delivery = state.delivery + share * (used_cores / granted_cores - state.delivery)
-    return replace(state, delivery=min(max(delivery, 0.5), 1.3))
+    seen = min(max(used_cores / granted_cores, 0.5), 1.3)
+    lasting_share = min(1.0, wall_s / _LASTING_DELIVERY_S)
+    return replace(
+        state,
+        delivery=state.delivery + share * (seen - state.delivery),
+        lasting_delivery=state.lasting_delivery + lasting_share * (seen - state.lasting_delivery),
+    )

@@ -1,22 +1,28 @@
 """Whole workers: at most two numbers of them, one after the other, and pacing for the landing."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
-    check_above_zero,
-    check_fraction,
     count_held,
     counts_within,
     reason_to_run_free,
     waiting_tick_s,
     workers,
 )
+from punctual.controllers._landing import (
+    LEAD_FRAC,
+    LandingController,
+    LandingState,
+    is_kept,
+    judged,
+    lateness_s,
+    line_to,
+)
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import Outlook, Plan
-from punctual.controllers._work import blend, ends_with_work, largest_unit_steps, units_done, work
+from punctual.controllers._work import blend, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
@@ -27,13 +33,8 @@ _FIRST_SAMPLE_STEPS = 8
 #: First steps that are no sample, after the start and after each change; where one takes so long, one is enough.
 _SKIPPED_STEPS = 2
 _LONG_STEP_S = 0.5
-#: A paced job may be ahead by this share of the time left.
-_LEAD_FRAC = 0.1
 #: Ahead of its line by more than this the job waits for it.
 _HELD_S = 0.02
-#: Seconds for which a slightly infeasible forecast must last before it is believed, and of training it must rest on.
-_DOUBT_S = 3.0
-_FIRST_LOOK_S = 1.0
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 #: More workers are kept for this share of the time left, or as long as a trial.
@@ -42,24 +43,18 @@ _AHEAD_FRAC = 0.1
 _LAST_STOPS = 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(LandingState):
     """What the controller remembers between two readings.
 
     Attributes
     ----------
     held
         Number of workers at the last reading.
-    mark
-        The reading from which the next sample is taken.
-    warm
-        Whether what happened since the mark is a sample.
     is_tried
         Whether a sample was taken with the number that is held now.
     times
         Seconds of a step by number of workers; None until the first sample.
-    phase_steps
-        Cost of one unit of each phase, in steps.
     stop_s
         Training time lost by a change of the number, as measured; None: none was yet.
     wanted, wanted_at_s
@@ -73,21 +68,14 @@ class State:
     """
 
     held: int = 0
-    mark: Reading | None = None
-    warm: bool = False
     is_tried: bool = False
     times: StepTime | None = None
-    phase_steps: Mapping[str, float] = field(default_factory=dict)
     stop_s: float | None = None
     wanted: int = 0
     wanted_at_s: float = 0.0
     before: Reading | None = None
     n_changes: int = 0
     ahead_until_s: float = 0.0
-    line: PacingLine | None = None
-    feasible: bool = True
-    doubt_since_s: float | None = None
-    deadline_s: float = 0.0
 
     def is_changing(self) -> bool:
         """Whether another number was demanded than is held."""
@@ -95,7 +83,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TwoLevel:
+class TwoLevel(LandingController):
     """Give the job a whole number of workers that lands it on its deadline, and change it as rarely as possible.
 
     Use it for a job made of equal workers, each with a device or a fixed share of cores of its own. A job that is not
@@ -104,36 +92,20 @@ class TwoLevel:
 
     Parameters
     ----------
-    margin_frac, margin_least_s
-        Share of the deadline to land early when pacing lands the job, and the least, seconds. `JobSpec.margin_frac`
-        overrides the share.
-    margin_unpaced_frac
-        The same share where nothing can pace the job.
     margin_unit_frac
         The margin is no less than this share of the largest unit's time.
     sigmas_changed, sigmas_kept
         How many standard deviations of the time of a step a number of workers must make room for: to be changed to
         for the rest of the job, and to be kept.
-    reserve_frac
-        Until the end is near plans aim this share of the deadline earlier: pacing holds back who is early.
     price_frac
         Least gain of a change, as a share of the worker-seconds that are left.
     wait_frac
         A job that holds too few workers waits with taking more until it needs them for this share of the time left.
     stop_s
         Training time lost by a change until one was measured, seconds, where the job declares none.
-    landing_s, landing_frac
-        The job is paced from this long before the end on, or this share of the deadline if that is longer; earlier if
-        it is to hold one number to the end.
     answer_s
         After this long without the number that was demanded the controller counts with what there is.
-    tick_s, tick_least_s, tick_long_s
-        Control period as with `remaining-cost`.
-
-    Raises
-    ------
-    InvalidSpec
-        If a parameter is out of its range.
+    The others are those of `LandingController`; the job is paced earlier if it is to hold one number to the end.
 
     Notes
     -----
@@ -154,8 +126,6 @@ class TwoLevel:
     *Fails when* the speed depends on something else that changes faster than the job can be resized.
     """
 
-    margin_frac: float = 0.0004
-    margin_least_s: float = 0.05
     margin_unpaced_frac: float = 0.005
     margin_unit_frac: float = 0.25
     sigmas_changed: float = 1.5
@@ -164,25 +134,7 @@ class TwoLevel:
     price_frac: float = 0.01
     wait_frac: float = 0.5
     stop_s: float = 0.5
-    landing_s: float = 2.0
-    landing_frac: float = 0.05
     answer_s: float = 10.0
-    tick_s: float = 0.5
-    tick_least_s: float = 0.1
-    tick_long_s: float = 2.0
-
-    def __post_init__(self) -> None:
-        where = "controller 'two-level'"
-        check_above_zero(
-            where, margin_least_s=self.margin_least_s, sigmas_changed=self.sigmas_changed, sigmas_kept=self.sigmas_kept,
-            stop_s=self.stop_s, landing_s=self.landing_s, answer_s=self.answer_s, tick_s=self.tick_s,
-            tick_least_s=self.tick_least_s, tick_long_s=self.tick_long_s,
-        )  # fmt: skip
-        check_fraction(
-            where, margin_frac=self.margin_frac, margin_unpaced_frac=self.margin_unpaced_frac,
-            margin_unit_frac=self.margin_unit_frac,
-            reserve_frac=self.reserve_frac, price_frac=self.price_frac, wait_frac=self.wait_frac, landing_frac=self.landing_frac,
-        )  # fmt: skip
 
     def init(self, spec: JobSpec) -> State:
         return State()
@@ -191,14 +143,14 @@ class TwoLevel:
         """The demand after `reading`, and the state for the next one."""
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
-        state = _learn(state, reading, held, model, awaits=self._awaits(state, reading))
+        state = _learn(self.seen(state, reading), reading, held, model, awaits=self._awaits(state, reading))
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
         if free is not None or state.times is None:
             return self._run_free(spec, state, reading, counts, free)
         outlook = self._outlook(spec, state, reading, state.times, counts, model)
-        state = replace(self._judge(state, reading, outlook), deadline_s=reading.deadline_s)
+        state = replace(_judged(state, reading, outlook), deadline_s=reading.deadline_s)
         waits = state.feasible and self._must_wait(state, reading, outlook)
         plan = None if waits else self._plan(state, outlook)
         n_workers, reason = self._waiting(state, outlook) if waits else self._number(state, outlook, plan)
@@ -242,13 +194,12 @@ class TwoLevel:
 
     def _aim_s(self, spec: JobSpec, state: State, reading: Reading) -> float:
         """When the job is to land: early by the margin, and by what the last unit may take longer than expected."""
-        if spec.margin_frac is not None:
-            return (1.0 - spec.margin_frac) * reading.deadline_s
-        frac = self.margin_frac if reading.can_pace else self.margin_unpaced_frac
-        step_s = state.times.now_s(state.held) if state.times else 0.0
-        unit_s = min(largest_unit_steps(state.phase_steps) * step_s, reading.deadline_s)
-        margins_s = (frac * reading.deadline_s, self.margin_least_s, self.margin_unit_frac * unit_s)
-        return reading.deadline_s - max(margins_s)
+        margin_s = self.margin_s(spec, state, reading)
+        if spec.margin_frac is None:
+            step_s = state.times.now_s(state.held) if state.times else 0.0
+            unit_s = min(largest_unit_steps(state.phase_steps) * step_s, reading.deadline_s)
+            margin_s = max(margin_s, self.margin_unit_frac * unit_s)
+        return reading.deadline_s - margin_s
 
     def _outlook(
         self, spec: JobSpec, state: State, reading: Reading, times: StepTime, counts: tuple[int, ...], model: Model
@@ -323,32 +274,18 @@ class TwoLevel:
             return state.line
         if not reading.can_pace or not state.feasible:
             return None
-        landing = outlook.time_s < max(self.landing_s, self.landing_frac * reading.deadline_s, 3.0 * outlook.unit_s)
+        landing = self.is_landing(outlook.time_s, reading, outlook.unit_s)
         settled = plan is not None and plan.is_level and plan.first == outlook.held
         ahead_first = plan is not None and plan.second < outlook.held
         if not landing and (ahead_first or not (settled or state.line)):
             return None
         end_s = reading.elapsed_s + outlook.time_s
-        moved_s = abs(state.line.end_s - end_s) if state.line is not None else 0.0
-        if state.line is not None and moved_s < 0.05 * outlook.unit_s + 1e-6 and ends_with_work(state.line, reading):
+        is_whole = all(_is_on(state.line, name) for name, steps in state.phase_steps.items() if steps > 0.0)
+        if is_whole and is_kept(state.line, end_s, 0.05 * outlook.unit_s + 1e-6, reading):
             return state.line
-        costs = {phase.name: state.phase_steps.get(phase.name, 0.0) for phase in reading.phases}
-        end_work, done = work(costs, reading)
-        s_per_step = (1.0 + _LEAD_FRAC) * outlook.time_s / max(end_work - done, 1e-9)
-        return PacingLine(end_s=end_s, end_work=end_work, s_per_step=s_per_step, phase_cost_steps=costs)
-
-    def _judge(self, state: State, reading: Reading, outlook: Outlook) -> State:
-        """Whether the deadline can be met; far beyond doubt at once, less far only after it has lasted."""
-        late_s = _earliest_s(reading, outlook) - reading.deadline_s
-        speed = outlook.speeds[outlook.held]
-        doubt_s = speed.std_frac * max(outlook.time_s, 0.0) + 0.5 * speed.step_s
-        if late_s <= max(doubt_s, 0.003 * reading.deadline_s):
-            clear = state.feasible or late_s < -0.5 * doubt_s or reading.deadline_s != state.deadline_s
-            return replace(state, feasible=clear, doubt_since_s=None)
-        since_s = reading.elapsed_s if state.doubt_since_s is None else state.doubt_since_s
-        seen_s = state.times.seen_s if state.times else 0.0
-        certain = (late_s > 2.0 * doubt_s and seen_s >= _FIRST_LOOK_S) or reading.elapsed_s - since_s >= _DOUBT_S
-        return replace(state, feasible=state.feasible and not certain, doubt_since_s=since_s)
+        end_work, done = work(state.phase_steps, reading)
+        s_per_step = (1.0 + LEAD_FRAC) * outlook.time_s / max(end_work - done, 1e-9)
+        return line_to(end_s, s_per_step, state.phase_steps, reading)
 
     def _forecast(self, state: State, reading: Reading, outlook: Outlook) -> Forecast:
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
@@ -358,7 +295,7 @@ class TwoLevel:
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
     def _period_s(self, state: State, outlook: Outlook, plan: Plan | None) -> float:
-        longest_s = max(self.tick_s, min(0.001 * outlook.time_s, self.tick_long_s))
+        longest_s = self.longest_tick_s(outlook.time_s)
         if state.is_changing() or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s
         if plan is not None and not plan.is_level:
@@ -397,6 +334,12 @@ def _may_be_tried(outlook: Outlook, n: int) -> bool:
     done = trial_s / outlook.speeds[n].safe_s(outlook.sigmas_changed)
     fastest_s = min(outlook.speeds[m].step_s for m in known)
     return 2.0 * outlook.stop_s + trial_s + max(0.0, outlook.steps - done) * fastest_s <= outlook.time_s
+
+
+def _judged(state: State, reading: Reading, outlook: Outlook) -> State:
+    speed, seen_s = outlook.speeds[outlook.held], state.times.seen_s if state.times else 0.0
+    doubt_s = speed.std_frac * max(outlook.time_s, 0.0) + 0.5 * speed.step_s
+    return judged(state, reading, earliest_s=_earliest_s(reading, outlook), doubt_s=doubt_s, seen_s=seen_s)
 
 
 def _earliest_s(reading: Reading, outlook: Outlook) -> float:
@@ -448,11 +391,12 @@ def _least_sample_s(state: State, step_s: float) -> float:
 
 def _waits(line: PacingLine | None, reading: Reading) -> bool:
     """Whether the last unit was held back by the pacing line."""
-    if line is None:
-        return False
-    _, done = work(line.phase_cost_steps, reading)
-    due_s = line.end_s - (line.end_work - done) * line.s_per_step
-    return reading.unit_at_s < due_s + _HELD_S
+    return line is not None and lateness_s(line, reading) < _HELD_S
+
+
+def _is_on(line: PacingLine | None, phase: str) -> bool:
+    """Whether units of the phase have time of their own on the line."""
+    return line is not None and line.phase_cost_steps.get(phase, 0.0) > 0.0
 
 
 def _learn_time(state: State, reading: Reading, mark: Reading, held: int, model: Model) -> State:
@@ -479,15 +423,16 @@ def _learn_stop(state: State, before: Reading, mark: Reading, held: int) -> Stat
 def _learn_phases(state: State, reading: Reading, mark: Reading | None, held: int) -> State:
     """Cost of a unit of each phase in steps: declared, then measured over what was timed since the mark."""
     steps = dict(state.phase_steps)
-    # A paced unit waits because it was told to; and what a step takes with this number must be known.
-    can_tell = state.line is None and state.times is not None and held in state.times.offsets
+    # What a step takes with this number must be known.
+    can_tell = state.times is not None and held in state.times.offsets
     before = {phase.name: phase for phase in mark.phases} if mark else {}
     for phase in reading.phases:
         if phase.cost_steps is not None:
             steps.setdefault(phase.name, phase.cost_steps)
         old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
         n_units = phase.units_measured - old.units_measured
-        if n_units <= 0 or state.times is None or not can_tell:
+        # A unit that has its time on a line waits because it was told to.
+        if n_units <= 0 or state.times is None or not can_tell or _is_on(state.line, phase.name):
             continue
         unit_steps = (phase.wall_s - old.wall_s) / n_units / state.times.now_s(held)
         steps[phase.name] = blend(steps, phase, unit_steps, n_units)

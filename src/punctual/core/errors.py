@@ -1,6 +1,11 @@
 """The two kinds of exception the core raises; everything else is a value or an event."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 
 class InvalidSpec(ValueError):
@@ -18,14 +23,81 @@ class InvalidSpec(ValueError):
         The object it was found on: ``"job 'resnet-7'"``.
     remedy
         What the user can do about it, as a sentence.
+    option
+        The option of a job that it is about, as a file of jobs writes it: ``cores_per_worker``; None: not one alone.
+    others
+        What else is wrong with the same request.
     """
 
-    def __init__(self, must: str, got: str, where: str, remedy: str) -> None:
+    def __init__(
+        self,
+        must: str,
+        got: str,
+        where: str,
+        remedy: str,
+        *,
+        option: str | None = None,
+        others: Sequence["InvalidSpec"] = (),
+    ) -> None:
         super().__init__(f"{must}: got {got} for {where}. {remedy}")
         self.must = must
         self.got = got
         self.where = where
         self.remedy = remedy
+        self.option = option
+        self.others = tuple(others)
+
+    def all(self) -> tuple["InvalidSpec", ...]:
+        """The error itself, and the others of the same request."""
+        return (self, *self.others)
+
+
+class OptionChecks:
+    """Checks the options of one request, so that all that is wrong with it is told at once.
+
+    An option that is wrong counts as one that was not given in what is checked after it.
+    """
+
+    def __init__(self) -> None:
+        self._errors: list[InvalidSpec] = []
+
+    def read(self, option: str, read: Callable[[V], T], value: V | None, default: T) -> T:
+        """What `read` makes of the value of an option; `default` if it was not given (None), or is wrong."""
+        if value is not None:
+            with self.of(option):
+                return read(value)
+        return default
+
+    def made(self, make: Callable[[], T]) -> T | None:
+        """What `make` makes of several options; None: something is wrong with them."""
+        try:
+            return make()
+        except InvalidSpec as error:
+            self._note(error, None)
+            return None
+
+    @contextmanager
+    def of(self, option: str | None) -> Iterator[None]:
+        """What is found wrong within is about `option`, unless the error says about which."""
+        try:
+            yield
+        except InvalidSpec as error:
+            self._note(error, option)
+
+    def done(self) -> None:
+        """Raise `InvalidSpec` if anything was wrong; of several errors about one option the first is told."""
+        of_option = {error.option: error for error in reversed(self._errors) if error.option is not None}
+        told = [error for error in self._errors if error.option is None or of_option[error.option] is error]
+        if told:
+            for error in told:
+                error.others = ()
+            told[0].others = tuple(told[1:])
+            raise told[0]
+
+    def _note(self, caught: InvalidSpec, option: str | None) -> None:
+        for error in caught.all():
+            error.option = error.option or option
+            self._errors.append(error)
 
 
 class InvariantBroken(AssertionError):

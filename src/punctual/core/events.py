@@ -46,7 +46,7 @@ class ProgressReported:
     unit_at
         Instant at which the last unit was completed.
     used_core_s, in_flight_core_s
-        CPU seconds used by the whole job up to `at`; the part of them spent since `unit_at`.
+        CPU seconds used up to `at` by the processes of the job since it was launched last; the part of them spent since `unit_at`.
     steps_total
         Declared by the training process; None: not yet.
     landed
@@ -110,6 +110,8 @@ class JobFailed:
     retryable
         Whether it makes sense to launch it again. If so the job has not ended: it is launched again, or a `RejectJob`
         follows that says why not.
+    request
+        Number of the command that this answers, because the job had no process for it; None: it answers none.
     """
 
     at: float
@@ -117,6 +119,7 @@ class JobFailed:
     cause: str
     exit_code: int | None = None
     retryable: bool = False
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """What is declared of a job, and what a policy sees of it."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -100,24 +101,27 @@ class JobSpec:
         if self.work_steps is not None and not self.work_steps > 0:
             self._check(
                 False, "`work_steps` must be above zero", f"{self.work_steps} steps",
-                "Declare how many steps the job will do.",
+                "Declare how many steps the job will do.", "steps",
             )  # fmt: skip
         if self.deadline_s is not None and not 0 < self.deadline_s < inf:
             self._check(
                 False, "`deadline` must be later than the submission", f"{self.deadline_s} s",
-                "Give a duration (`--deadline 90m`) or a later time.",
+                "Give a duration (`--deadline 90m`) or a later time.", "deadline",
             )  # fmt: skip
-        self._check(bool(self.ceiling), "`ceiling` must not be empty", self.ceiling, "Allow some cores.")
+        self._check(bool(self.ceiling), "`ceiling` must not be empty", self.ceiling, "Allow some cores.", "cores")
         if not self.floor.fits_in(self.ceiling):
-            self._check(False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.")
-        self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.")
+            self._check(
+                False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.", "cores"
+            )
+        self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.", "weight")
         self._check(
             self.n_retries is None or self.n_retries >= 0, "`n_retries` must be 0 or more", self.n_retries,
-            "Give a number of retries; 0 launches a job once.",
+            "Give a number of retries; 0 launches a job once.", "retries",
         )  # fmt: skip
         self._check(
             self.margin_frac is None or 0 <= self.margin_frac < 0.5,
             "`margin` must be from 0 to below 0.5", self.margin_frac, "Give a share of the deadline, as 0.001.",
+            "margin",
         )  # fmt: skip
 
         self._check_workers()
@@ -156,8 +160,7 @@ class JobSpec:
         worker, largest = self.worker, self._largest_count()
         counts = [n for n in self.counts or range(1, largest + 1) if n <= largest]
         # Where one number is enough for the floor, all larger ones are.
-        i_least = next((i for i, n in enumerate(counts) if self.floor.fits_in(worker * n)), len(counts))
-        return tuple(counts[i_least:])
+        return tuple(counts[bisect_left(counts, True, key=lambda n: self.floor.fits_in(worker * n)) :])
 
     def parts_of(self, amount: Resources) -> tuple[int, int] | None:
         """How many workers and servers `amount` is; None if it is no number of them that the job can run with."""
@@ -179,7 +182,8 @@ class JobSpec:
 
     def _largest_count(self) -> int:
         """How many workers fit in the ceiling."""
-        worker, ceiling = self.worker or self.ceiling, self.ceiling
+        ceiling = self.ceiling
+        worker = ceiling if self.worker is None else self.worker
         most = []
         if worker.gpus > 0:
             most.append(int((ceiling.gpus + TOLERANCE) // worker.gpus))
@@ -189,9 +193,9 @@ class JobSpec:
             most.append(ceiling.memory_bytes // worker.memory_bytes)
         return min(most)
 
-    def _check(self, holds: bool, must: str, got: object, remedy: str) -> None:
+    def _check(self, holds: bool, must: str, got: object, remedy: str, option: str | None = None) -> None:
         if not holds:
-            raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy)
+            raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,8 @@ class JobView:
         When its controller expects it to land; None: nothing is known.
     work
         What is left of a job on a share of cores, at instant `accrued_at`; None: nothing is known. See `core_s_left`.
+    promised_until_at
+        By when a plan has promised that it is done; None: nothing is promised.
     rate_sps
         Steps per second expected of the job with what it holds now; 0 where nothing is known.
     curve
@@ -247,6 +253,7 @@ class JobView:
     phases: tuple[PhaseProgress, ...] = ()
     forecast: Forecast | None = None
     work: CoreWork | None = None
+    promised_until_at: float | None = None
 
     @property
     def id(self) -> JobId:
@@ -262,7 +269,9 @@ class JobView:
         steps_total = self.spec.work_steps if self.steps_total is None else self.steps_total
         if steps_total is None:
             return None
-        return max(0.0, steps_total - self.done_steps - self.rate_sps * max(0.0, at - self.progress_at))
+        over_s = at - self.progress_at
+        left = steps_total - self.done_steps - (self.rate_sps * over_s if over_s > 0 else 0.0)
+        return left if left > 0 else 0.0  # not by `max`: policies ask this of all jobs at every plan
 
     def core_s_left(self, at: float) -> float | None:
         """Core-seconds that it must still be granted from instant `at` on; None if nothing is known of them."""

@@ -176,9 +176,24 @@ class Ledger:
         """Whether a request has no answer yet."""
         return bool(self._accounts[job].asked)
 
-    def may_ask(self, job: JobId, allocation: Allocation) -> bool:
-        """Whether everything booked still fits if `allocation` is asked for `job` as well."""
-        held = self._accounts[job].held
+    def ask(self, job: JobId, request: int, allocation: Allocation) -> bool:
+        """Book `allocation`, asked under number `request`, beside what the job has, if everything booked still fits then.
+
+        Returns
+        -------
+        bool
+            Whether it is booked.
+        """
+        account = self._accounts[job]
+        if not self._fits(job, account.held, allocation):
+            return False
+        self._booked.remove(job, account.held)
+        account.ask(request, allocation)
+        self._booked.put(job, account.held)
+        return True
+
+    def _fits(self, job: JobId, held: Allocation, allocation: Allocation) -> bool:
+        """Whether everything booked still fits if `allocation` is booked beside `held`, which `job` has."""
         for node, amount in allocation.items():
             before = held.get(node)
             if before is not None and amount.fits_in(before):
@@ -193,22 +208,15 @@ class Ledger:
                 return False
         return True
 
-    def ask(self, job: JobId, request: int, allocation: Allocation) -> None:
-        """Book `allocation`, asked under number `request`, beside what the job has."""
-        if not self.may_ask(job, allocation):
-            raise InvariantBroken(f"{allocation} was asked for job '{job}' although it does not fit")
-        account = self._accounts[job]
-        self._booked.remove(job, account.held)
-        account.ask(request, allocation)
-        self._booked.put(job, account.held)
-
     def settle(self, job: JobId, request: int, granted: Allocation) -> None:
         """Request number `request` was answered: `granted` is what the job holds, older requests are void."""
         account = self._accounts[job]
-        self._booked.remove(job, account.held)
+        held = account.held
         account.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
-        self._booked.put(job, account.held)
-        self._excuse(account.granted)
+        if account.held != held:  # most answers say that the job holds what was asked, which is booked
+            self._booked.remove(job, held)
+            self._booked.put(job, account.held)
+            self._excuse(account.granted)
 
     def held_on(self, node: NodeId) -> Resources:
         """Everything booked on `node`."""

@@ -32,6 +32,9 @@ class Plan:
     warnings
         What the users of jobs are to know: that a deadline cannot be promised, say. Each is told as often as a plan
         says it.
+    promises
+        Until when each job with a promise is promised to be done, on the scheduler's clock. None: the policy promises
+        nothing and takes nothing back, so what was promised before still holds.
     bound
         No plan has a better objective than this (None: the policy proves nothing).
     objective
@@ -49,6 +52,7 @@ class Plan:
     reasons: dict[JobId, Reason] = field(default_factory=dict)
     declines: dict[JobId, Reason] = field(default_factory=dict)
     warnings: dict[JobId, Reason] = field(default_factory=dict)
+    promises: dict[JobId, float] | None = None
     status: PlanStatus = "feasible"
     bound: float | None = None
     objective: float | None = None

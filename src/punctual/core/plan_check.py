@@ -1,6 +1,7 @@
 """Whether a plan can be used: the kernel checks what policies propose."""
 
 from collections.abc import Mapping
+from math import isfinite
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
@@ -51,6 +52,8 @@ def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
 def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
     if plan.status == "infeasible":
         return "the policy found no valid plan"
+    if not all(isfinite(until_at) for until_at in (plan.promises or {}).values()):
+        return "it promises an end that is no instant"
     for job, grant in changes:
         fault = fault_of_grant(job, grant)
         if fault:

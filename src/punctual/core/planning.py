@@ -1,7 +1,10 @@
 """When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import inf
+
+from punctual.core.ids import JobId
 
 
 @dataclass(slots=True)
@@ -27,6 +30,8 @@ class Planning:
         The user was told that plans do not come in time.
     is_fallback
         The user was told that another policy makes the plans.
+    promised
+        Until when jobs are promised to be done.
     """
 
     revision: int = 0
@@ -37,6 +42,7 @@ class Planning:
     used_revision: int = 0
     is_late: bool = False
     is_fallback: bool = False
+    promised: dict[JobId, float] = field(default_factory=dict)
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -62,6 +68,14 @@ class Planning:
         self.used_revision = revision
         if self.requested_at is not None:
             self.stale_revision, self.is_due = self.revision, True
+
+    def promise(self, promises: Mapping[JobId, float] | None) -> Iterable[JobId]:
+        """Take note of what a plan promises, if it says so; the jobs for which that is news, in order."""
+        if promises is None:
+            return ()
+        news = {job for job, _ in self.promised.items() ^ promises.items()}
+        self.promised = dict(promises)
+        return sorted(news)
 
     def falls_back(self, cause: str) -> bool:
         """Take note that a plan is used which another policy made because of `cause`, if any; whether that is news."""

@@ -40,10 +40,8 @@ class Reconciler:
                 del self._unsettled[name]
             elif job.stop_cause is not None:
                 self._stop(job, at)
-            elif job.status == "queued":
-                self._launch(job, at)
-            else:
-                self._resize(job, at)
+            elif self._may_ask(job, at) and self._ledger.ask(name, job.n_requests + 1, job.target):
+                self._ask(job, at)
 
     def dump(self) -> list[JobId]:
         """The jobs that are looked at, in order."""
@@ -53,9 +51,17 @@ class Reconciler:
         """Continue from what `dump` gave."""
         self._unsettled = {name: jobs[name] for name in state}
 
+    def _ask(self, job: ScheduledJob, at: float) -> None:
+        """Ask for the target, which is booked."""
+        if job.status == "queued":
+            self._launch(job, at)
+        elif job.target and (job.status == "starting" or job.is_relaunched):  # the last launch was not answered
+            job.is_relaunched = True
+            self._launch(job, at)
+        else:
+            self._resize(job, at)
+
     def _launch(self, job: ScheduledJob, at: float) -> None:
-        if not self._may_ask(job, at):
-            return
         job.status = "starting"
         self._cache.touch(job.spec.id)
         command = LaunchJob(
@@ -69,12 +75,8 @@ class Reconciler:
         self._outbox.put(command, job)
 
     def _resize(self, job: ScheduledJob, at: float) -> None:
-        if job.target and (job.status == "starting" or job.is_relaunched):  # the last launch was not answered
-            job.is_relaunched = True
-            self._launch(job, at)
-        elif self._may_ask(job, at):
-            command = ResizeJob(at=at, job=job.spec.id, pacing=job.pacing(), **self._asked(job, at))
-            self._outbox.put(command, job)
+        command = ResizeJob(at=at, job=job.spec.id, pacing=job.pacing(), **self._asked(job, at))
+        self._outbox.put(command, job)
 
     def _stop(self, job: ScheduledJob, at: float) -> None:
         waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
@@ -87,13 +89,12 @@ class Reconciler:
 
     def _may_ask(self, job: ScheduledJob, at: float) -> bool:
         unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
-        return not unanswered and at >= job.retry_at and self._ledger.may_ask(job.spec.id, job.target)
+        return not unanswered and at >= job.retry_at
 
     def _asked(self, job: ScheduledJob, at: float) -> dict[str, Any]:
-        """Book the target; what a launch and a resize say alike."""
+        """Note that the target is asked for; what a launch and a resize say alike."""
         job.n_requests += 1
         job.asked, job.asked_at = (job.target, job.pacing()), at
         job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is
-        self._ledger.ask(job.spec.id, job.n_requests, job.target)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
         return {"request": job.n_requests, "grant": job.target, "reason": job.reason()}

@@ -1,13 +1,14 @@
 """Immutable amounts of hardware."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 
 from punctual.core.errors import InvalidSpec
 
 #: Amounts closer than this are equal: sums of core fractions are sums of floats.
 TOLERANCE = 1e-9
+_LEAST = -TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,16 @@ class Resources:
     gpus: float = 0
     memory_bytes: int = 0
 
+    def __init__(self, cores: float = 0.0, gpus: float = 0, memory_bytes: int = 0) -> None:
+        # Amounts are made at every event, and the setters of slots cost half of what `object.__setattr__` does.
+        _set_cores(self, cores)
+        _set_gpus(self, gpus)
+        _set_memory_bytes(self, memory_bytes)
+        self.__post_init__()
+
     def __post_init__(self) -> None:
-        # One comparison chain: amounts are made at every event, and NaN fails it too.
-        if not (
-            -TOLERANCE <= self.cores < inf and -TOLERANCE <= self.gpus < inf and -TOLERANCE <= self.memory_bytes < inf
-        ):
+        # One comparison chain, for the same reason; NaN fails it too.
+        if not (_LEAST <= self.cores < inf and _LEAST <= self.gpus < inf and _LEAST <= self.memory_bytes < inf):
             raise InvalidSpec(
                 "an amount must be finite and not negative", str(self), "an amount of resources",
                 "Give numbers of zero or more.",
@@ -93,6 +99,8 @@ class Resources:
             min(self.cores, other.cores), min(self.gpus, other.gpus), min(self.memory_bytes, other.memory_bytes)
         )
 
+
+_set_cores, _set_gpus, _set_memory_bytes = (vars(Resources)[field.name].__set__ for field in fields(Resources))
 
 NOTHING = Resources()
 

@@ -111,6 +111,8 @@ class ScheduledJob:
         Nothing is asked before this instant.
     stop_cause
         Why it is to stop; None: it is not.
+    begun
+        Steps done, and CPU seconds used, when its present process first reported a step: before that it started up.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
@@ -156,6 +158,7 @@ class ScheduledJob:
     retry_at: float = 0.0
     stop_cause: str | None = None
     progress: ProgressReported | None = None
+    begun: tuple[float, float] | None = None
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
@@ -200,6 +203,15 @@ class ScheduledJob:
     def wanted(self) -> Resources:
         """What its controller wants; its ceiling until that has said something."""
         return self.demand.resources if self.demand else self.spec.ceiling
+
+    def report(self, event: ProgressReported) -> None:
+        """Note how far it is."""
+        if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
+            self.begun = None
+        if self.begun is None and event.steps_done > 0:
+            self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s
+        self.progress = event
+        self.most_steps = max(self.most_steps, event.steps_done)
 
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
@@ -274,7 +286,7 @@ class ScheduledJob:
         self.controller, self.controller_state, self.curve, self.losses, self.story = None, None, None, None, None
         self.held, self.shape, self.asked, self.mark, self.program = NOTHING, None, None, None, None
 
-    def view(self, granted: Allocation) -> JobView:
+    def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:
         """The job as a policy sees it."""
         steps_total, steps_total_std = self.steps_total()
         return JobView(
@@ -298,6 +310,7 @@ class ScheduledJob:
             phases=self.phases,
             forecast=self.demand.forecast if self.demand else None,
             work=None if self.demand is None else self._work_left(self.demand),
+            promised_until_at=promised_until_at,
         )
 
     def _work_left(self, demand: Demand) -> CoreWork | None:

@@ -167,6 +167,10 @@ class Scheduler:
         """The controller's last demand; None before the first. Raises `KeyError` as `job` does."""
         return self._jobs[job].demand
 
+    def promised_until_at(self, job: JobId) -> float | None:
+        """By when the job is promised to be done; None: nothing is promised."""
+        return self._planning.promised.get(job)
+
     @property
     def n_active(self) -> int:
         """Jobs that are submitted and have not ended."""
@@ -217,13 +221,13 @@ class Scheduler:
         self._planned.load(state["planned"])
         self._devices = dict(state["devices"])
         self._count_capacity()
-        self._cache.load(state["snapshots"])
         self._planning = Planning(**state["planning"])
+        self._cache.load(state["snapshots"])
         self._carry = state["carry"]
 
     def _show(self, job: JobId) -> JobView:
         record = self._jobs[job]
-        return record.view({} if record.ended else self._ledger.granted(job))
+        return record.view({} if record.ended else self._ledger.granted(job), self.promised_until_at(job))
 
     # Submission and end.
 
@@ -260,6 +264,7 @@ class Scheduler:
         self._aim(job, {})
         self._cache.drop(name)
         self._reconciler.drop(name)
+        self._planning.promised.pop(name, None)
         del self._active[name]
         self._forget_all_but_numbers(job, status)
         self._planning.is_due = True
@@ -279,7 +284,7 @@ class Scheduler:
 
     def _job_failed(self, event: JobFailed) -> None:
         job = self._active.get(event.job)
-        if job is None:
+        if job is None or (event.request is not None and event.request < job.n_requests):
             return
         if not event.retryable:
             self._end(job, "failed", event.at)
@@ -342,8 +347,7 @@ class Scheduler:
 
     def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
         """Book an answer; None if the job has ended or the answer is to a command that another has replaced."""
-        job = self._active.get(event.job)
-        if job is None or event.request < job.n_requests:
+        if (job := self._active.get(event.job)) is None or event.request < job.n_requests:
             return None
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
@@ -370,13 +374,11 @@ class Scheduler:
             learn_speed(job, event, self._periods.learn_s)
         except Exception as error:  # noqa: BLE001 -- rule 4
             self._quarantine(job, event.at, ("model-failed", error))
-        job.progress = event
-        job.most_steps = max(job.most_steps, event.steps_done)
+        job.report(event)
         self._cache.touch(event.job)
 
     def _phase_reported(self, event: PhaseReported) -> None:
-        job = self._active.get(event.job)
-        if job is not None:
+        if (job := self._active.get(event.job)) is not None:
             job.phases = event.phases
 
     def _loss_reported(self, event: LossReported) -> None:
@@ -390,8 +392,7 @@ class Scheduler:
             self._quarantine(job, event.at, ("model-failed", error))
 
     def _job_warned(self, event: JobWarned) -> None:
-        job = self._active.get(event.job)
-        if job is not None and event.reason.code not in job.told:
+        if (job := self._active.get(event.job)) is not None and event.reason.code not in job.told:
             job.told |= {event.reason.code}
             self._outbox.warn(event.at, job, event.reason)
 
@@ -512,14 +513,16 @@ class Scheduler:
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         self._planning.use(plan.revision)
         self._carry = plan.carry
+        for name in self._planning.promise(plan.promises):
+            if name in self._active:
+                self._cache.touch(name)
         for job, grant in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
             if grant != job.target:
                 self._aim(job, grant)
                 self._reconciler.unsettle(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
-            declined = self._active.get(name)
-            if declined is not None and declined.status == "queued":
+            if (declined := self._active.get(name)) is not None and declined.status == "queued":
                 self._give_up(declined, at, reason)
         for name, reason in plan.warnings.items():
             if name in self._active:
@@ -546,9 +549,8 @@ class Scheduler:
 
     def _give_up_plan(self, at: float) -> None:
         if self._planning.give_up(at, self._periods.plan_s):
-            text = (
-                f"no plan came within {self._periods.plan_s:g} s; the last one stays in force and another is asked for"
-            )
+            why = f"no plan came within {self._periods.plan_s:g} s"
+            text = f"{why}; the last one stays in force and another is asked for"
             self._outbox.warn(at, None, Reason("plan-lost", text))
 
     # Timers: a tick turns a reading into a demand.
@@ -560,8 +562,7 @@ class Scheduler:
             case "plan-answer":
                 self._give_up_plan(event.at)
             case "tick":
-                job = self._active.get(event.timer.job)
-                if job is not None and job.status in ("running", "stopping"):
+                if (job := self._active.get(event.timer.job)) is not None and job.status in ("running", "stopping"):
                     self._tick(job, event.at)
 
     def _tick(self, job: ScheduledJob, at: float) -> None:
@@ -573,8 +574,7 @@ class Scheduler:
             self._planning.is_due = True
             self._cache.touch(job.spec.id)
         self._reconciler.unsettle(job)
-        change = change_of_feasibility(job, demand.forecast)
-        if change is not None:
+        if (change := change_of_feasibility(job, demand.forecast)) is not None:
             self._outbox.warn(at, job, change)
         self._set_tick(job, at, demand.next_tick_s)
 

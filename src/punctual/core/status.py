@@ -340,6 +340,8 @@ class StatusBoard:
         self._end(entry, state="finished", ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
 
     def _failed(self, entry: _Entry, event: JobFailed) -> None:
+        if event.request is not None and event.request < entry.n_requests:
+            return
         entry.set(exit_code=event.exit_code)
         if event.retryable:
             self._queue_again(entry)

@@ -48,7 +48,7 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
     demand = _checked(demand, job.spec)
     if demand.work is None and job.spec.worker is None:
-        demand = replace(demand, work=_work_left(job.spec, reading))
+        demand = replace(demand, work=_work_left(job, reading))
     job.controller_state = state
     return demand if not reading.steps_total_std else _widened(demand, reading)
 
@@ -96,12 +96,16 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
     )
 
 
-def _work_left(spec: JobSpec, reading: Reading) -> CoreWork | None:
+def _work_left(job: ScheduledJob, reading: Reading) -> CoreWork | None:
     """What is left of a job on a share of cores if its steps go on to cost what they have cost; its margin taken off."""
-    steps, used_core_s = reading.steps_total, reading.used_core_s - reading.in_flight_core_s
-    if steps is None or reading.steps_done <= 0 or used_core_s <= 0:
+    spec, steps = job.spec, reading.steps_total
+    if steps is None or job.begun is None:
         return None
-    core_s = used_core_s / reading.steps_done * max(0.0, steps - reading.steps_done)
+    n_steps = reading.steps_done - job.begun[0]
+    used_core_s = reading.used_core_s - reading.in_flight_core_s - job.begun[1]
+    if n_steps <= 0 or used_core_s <= 0:
+        return None
+    core_s = used_core_s / n_steps * max(0.0, steps - reading.steps_done)
     margin_frac = _MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
     return CoreWork(
         core_s=core_s,

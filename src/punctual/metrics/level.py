@@ -61,9 +61,11 @@ class Level:
         """From `at`, which never goes back, the level is `value`; of several changes at one instant the last counts."""
         if value == self.value:
             return
-        if self._since_at is not None and at > self._since_at:
-            self._close(self._since_at, at)
-        if self._since_at is None or at > self._since_at:
+        since_at = self._since_at
+        if since_at is None:
+            self._since_at = at
+        elif at > since_at:
+            self._close(since_at, at)
             self._since_at = at
         self.value = value
 

@@ -175,6 +175,9 @@ class _Course:
     landing: ProgressReported | None = None
     #: Of the process that failed last.
     exit_code: int | None = None
+    #: CPU time of the processes that failed, and of the one after them up to its last reading.
+    lost_core_s: float = 0.0
+    process_core_s: float = 0.0
     deadlines: list[DeadlineSet] = field(default_factory=list)
     readings: list[ProgressReported] = field(default_factory=list)
     #: What the job holds, and when that changed to how many cores.
@@ -223,6 +226,7 @@ class _Course:
     def _lose_process(self, at: float) -> None:
         """The next process may have to do again what this one had done."""
         self.landing = None
+        self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
         self._hold(at, {})
 
     def _end(self, event: JobFinished | JobFailed) -> None:
@@ -256,6 +260,7 @@ class _Course:
 
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
+        self.process_core_s = event.used_core_s
         # A job that lands and then goes on, with work nobody had declared, has not landed yet.
         self.landing = (self.landing or event) if event.landed else None
 
@@ -351,9 +356,9 @@ def _steps_total(course: _Course) -> float | None:
 
 
 def _used_core_s(course: _Course) -> float:
-    if course.landing is not None:
-        return course.landing.used_core_s - course.landing.in_flight_core_s
-    return course.readings[-1].used_core_s if course.readings else 0.0
+    if course.landing is None:
+        return course.lost_core_s + course.process_core_s
+    return course.lost_core_s + course.landing.used_core_s - course.landing.in_flight_core_s
 
 
 def _granted_core_s(course: _Course) -> float:

@@ -113,13 +113,10 @@ class Tabulated:
             return _with_entry(state, seen)
         surprise = log(seen.rate_sps) - found[0] - state.log_factor
         n_seen = min(state.n_seen + 1, self.n_memory)
-        return replace(
-            state,
-            log_factor=state.log_factor + surprise / n_seen,
-            # The first report tells the factor; only further ones tell how far reports scatter around it.
-            variance=state.variance + (surprise**2 - state.variance) / self.n_memory if state.n_seen else state.variance,
-            n_seen=n_seen,
-        )  # fmt: skip
+        variance = state.variance
+        if state.n_seen:  # the first report tells the factor; only further ones tell how far reports scatter around it
+            variance += (surprise**2 - variance) / self.n_memory
+        return TabulatedState(state.table, state.by_workers, variance, state.log_factor + surprise / n_seen, n_seen)
 
     def rate_sps(self, state: TabulatedState, shape: Shape) -> float:
         """Expected steps per second; 0 on a kind of device that is not in the table."""

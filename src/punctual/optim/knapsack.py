@@ -111,46 +111,6 @@ def solve_knapsack(
     return _improve(cost, value, capacity, search, limit, n_states_max)
 
 
-def charge_switching(values: ArrayLike, current: ArrayLike, penalties: ArrayLike) -> FloatArray:
-    """The table of values after the price of leaving the present configuration.
-
-    Parameters
-    ----------
-    values
-        Shape (n_jobs, n_configurations).
-    current
-        Shape (n_jobs,): the column of the configuration each job has now; -1: it has none, and pays nothing.
-    penalties
-        What a change costs, in the unit of `values`, shape (n_jobs,) or one number.
-
-    Returns
-    -------
-    array
-        Shape (n_jobs, n_configurations): `values`, less the penalty in every column but the current one.
-
-    Raises
-    ------
-    InvalidSpec
-        `current` is out of range, or a penalty negative or not finite.
-
-    Examples
-    --------
-    >>> charge_switching([[0.0, 3.0, 5.0]], [1], 1.0).tolist()
-    [[-1.0, 3.0, 4.0]]
-    """
-    table = np.asarray(values, dtype=np.float64)
-    columns = np.asarray(current, dtype=np.int64)
-    price = np.broadcast_to(np.asarray(penalties, dtype=np.float64), columns.shape)
-    in_range = columns.shape == table.shape[:1] and bool(((columns >= -1) & (columns < table.shape[1])).all())
-    require(in_range, "`current` must name a column per job, or -1", f"{columns}", "Give -1 to jobs without one.")
-    fine = bool((np.isfinite(price) & (price >= 0)).all())
-    require(fine, "`penalties` must be finite and not negative", f"{price}", "Forbid a change with `allowed` instead.")
-    charged = table - np.where(columns >= 0, price, 0.0)[:, None]
-    stays = np.flatnonzero(columns >= 0)
-    charged[stays, columns[stays]] = table[stays, columns[stays]]
-    return charged
-
-
 def _improve(
     cost: FloatArray, value: FloatArray, capacity: int, search: MultiplierSearch, limit: float, n_states_max: int
 ) -> Solution:

@@ -150,19 +150,6 @@ def best_servers(problem: PairProblem, workers: ArrayLike) -> FloatArray:
     return _root(shared * w, np.full_like(w, per_server))
 
 
-def best_workers(problem: PairProblem, servers: ArrayLike) -> FloatArray:
-    """Number of workers with the least time for each number of servers, neither whole nor within limits.
-
-    Notes
-    -----
-    *Formula.* sync: w* = sqrt(θ5 / (θ1 + θ4/p)); async: infinite, as every further worker helps.
-    """
-    p = np.asarray(servers, dtype=np.float64)
-    if problem.kind == "async":
-        return np.full_like(p, np.inf)
-    return _root(np.full_like(p, problem.theta[4]), problem.theta[0] + problem.theta[3] / p)
-
-
 def fastest_pair(problem: PairProblem) -> PairChoice:
     """The pair with the least time.
 

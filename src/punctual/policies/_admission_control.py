@@ -96,8 +96,6 @@ class AdmissionControl:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
-        #: Until when promised jobs are to be done.
-        self._promised = {JobId(id): until_at for id, until_at in amounts_in(carry.get("promised")).items()}
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
         self._refused = {JobId(str(id)) for id in _listed(carry.get("refused"))}
         self._claims: dict[JobId, Claim] = {}
@@ -136,14 +134,28 @@ class AdmissionControl:
         """Whether its deadline is promised. False if only an end of its waiting is."""
         return candidate.id in self._promises and not self._claims[candidate.id].overdue
 
+    def promises(self) -> dict[JobId, float]:
+        """By when each promised job is to be done."""
+        promised = [
+            candidate.view
+            for candidate in self._candidates
+            if self.is_promised(candidate) or self._is_pending(candidate)
+        ]
+        return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
+
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
         """What the next round needs, for the plan's carry; `present`: the jobs that still exist."""
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._promises]
         return {
-            "promised": {claim.id: claim.due_at for claim in claims if not claim.overdue},
             "overdue": {claim.id: claim.due_at for claim in claims if claim.overdue},
             "refused": sorted(self._refused & present),
         }
+
+    def _is_pending(self, candidate: Candidate) -> bool:
+        """Whether nothing is known just now of a job with a promise, because its process was started again."""
+        until_at = candidate.view.promised_until_at
+        is_open = until_at is not None and self._at < until_at and candidate.left_s < inf
+        return is_open and candidate.remaining is None and self._admission != "none"
 
     def _promise(self) -> None:
         """Reserve for the promised jobs first, then for as many others as there is room for."""
@@ -291,7 +303,7 @@ class AdmissionControl:
 
     def _claim(self, candidate: Candidate) -> Claim | None:
         """What the job would need for its promise; None if there is none to be had."""
-        promised = candidate.id in self._promised and 0 < candidate.left_s < inf
+        promised = candidate.view.promised_until_at is not None and 0 < candidate.left_s < inf
         overdue = not promised and (candidate.id in self._overdue or self._is_overdue(candidate))
         due_s = self._waits_until_s(candidate) if overdue else candidate.left_s
         until_s = due_s * (1 - _ROUNDING_FRAC) - candidate.restarts_s
@@ -344,7 +356,7 @@ class AdmissionControl:
             if (
                 is_protected(candidate.view)
                 and candidate.n
-                and candidate.id not in self._promised
+                and candidate.view.promised_until_at is None
                 and candidate.pool in left
             ):
                 left[candidate.pool] -= (

@@ -1,6 +1,6 @@
 """Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -20,9 +20,10 @@ from punctual.policies._jobs import span_text
 _LATE_FRAC = 0.01
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
-#: For so long after its start a job is expected to tell how much work it has; others of which nothing is known
-#: are like jobs without a deadline.
-_MEASURED_S = 10.0
+#: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
+#: nothing is known are like jobs without a deadline. Until then it is planned for as if it needed this part of what it
+#: can use, to its deadline.
+_MEASURED_S, _MEASURED_CORE_S, _GUESSED_FRAC = 10.0, 10.0, 0.5
 
 
 @dataclass(slots=True)
@@ -34,12 +35,14 @@ class SharingJob:
     base, wanted
         What it holds in any case, and what its controller wants.
     left_core_s, std_core_s, most_cores, due_s, slack_s
-        What is left of its work, the seconds until that is due, and how much later would still be in time; `due_s` is
-        infinite where nothing is known of it, and for a job without a deadline.
+        What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
+        it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
     unmeasured
-        Whether it has a deadline and has run too shortly to know how much work it has.
+        Whether it has a deadline and has held too little to know how much work it has.
     cores
         What it gets over its base, as far as is decided.
+    share
+        What the plan has for it over its base, over time; None: it is not planned for.
     """
 
     view: JobView
@@ -52,6 +55,7 @@ class SharingJob:
     slack_s: float = 0.0
     unmeasured: bool = False
     cores: float = 0.0
+    share: Share | None = None
 
     @classmethod
     def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
@@ -60,8 +64,7 @@ class SharingJob:
         if view.spec.deadline_s is None:
             return cls(view, base, wanted)
         if work is None or left_core_s is None:
-            running_s = 0.0 if view.started_at is None else at - view.started_at
-            return cls(view, base, wanted, unmeasured=running_s < _MEASURED_S)
+            return cls._guessed(view, base, wanted, at)
         return cls(
             view=view,
             base=base,
@@ -72,6 +75,17 @@ class SharingJob:
             due_s=view.submitted_at + work.due_s - at,
             slack_s=work.slack_s,
         )
+
+    @classmethod
+    def _guessed(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
+        """The job as long as it has not told how much work it has."""
+        running_s = 0.0 if view.started_at is None else at - view.started_at
+        left_s = (view.deadline_at or at) - at
+        if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
+            return cls(view, base, wanted)
+        most_cores = max(wanted.cores - base.cores, 0.0)
+        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * left_s
+        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=left_s, unmeasured=True)
 
     @property
     def id(self) -> JobId:
@@ -107,9 +121,8 @@ class CorePromises:
         What there is over time beside the bases of the members.
     at
         The present, on the scheduler's clock.
-    promised, planned, refused
-        Jobs with a promise, with the deadline that was promised; jobs without one that were planned for; jobs that were
-        told that they get none.
+    planned, refused
+        Jobs without a promise that were planned for; jobs that were told that they get none.
     promises
         Whether anything is promised.
     risk_sigmas, background_frac
@@ -120,8 +133,9 @@ class CorePromises:
     kept, likely
         The members with a promise; those without that are planned for beside them, because they will probably be on
         time too: without a margin, and if their work is what is expected.
-    shares
-        What each of them is to hold over its base, over time.
+    pending
+        Those that have a promise and of which nothing is known just now, because their process was started again: they
+        keep it until they say how much work is left.
     told
         What is new to jobs without a promise.
     solution
@@ -131,7 +145,6 @@ class CorePromises:
     members: Sequence[SharingJob]
     cores: Timeline
     at: float
-    promised: Mapping[JobId, float]
     planned: set[JobId]
     refused: set[JobId]
     promises: bool
@@ -139,24 +152,30 @@ class CorePromises:
     background_frac: float
     kept: list[SharingJob] = field(init=False)
     likely: list[SharingJob] = field(init=False)
-    shares: list[Share] = field(init=False, default_factory=list)
+    pending: list[SharingJob] = field(init=False)
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
+    #: Whether a job that came lately has still to say how much work it has.
+    _waits: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        dated = [member for member in self.members if member.due_s < inf]
+        dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
+        self._waits = any(member.unmeasured and self._is_new(member) for member in self.members)
+        self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
+        for member in self.pending:
+            member.unmeasured = True
+        guessed = [member for member in self.members if member.unmeasured and member.due_s < inf]
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept(had)
         lost = {member.id for member in had} - {member.id for member in self.kept}
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
         self._promise(hopeful)
         kept = {member.id for member in self.kept}
-        self.likely = self._likely([member for member in dated if member.id not in kept])
-        waits = self._is_measuring()
+        self.likely = self._likely([*(member for member in dated if member.id not in kept), *guessed])
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
-            elif not (waits and member in hopeful):
+            elif not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
 
     def share(self, spare_cores: float = 0.0) -> None:
@@ -186,14 +205,16 @@ class CorePromises:
 
     def changes_in_s(self) -> float:
         """Seconds until the plan gives some job something else; infinite: never."""
-        return min((_changes_in_s(share) for share in self.shares), default=inf)
+        return min((changes_in_s(member.share) for member in self.members if member.share is not None), default=inf)
 
     # Promises.
 
     def _has_promise(self, member: SharingJob) -> bool:
-        promised_at, deadline_at = self.promised.get(member.id), member.view.deadline_at
-        is_same = promised_at is not None and deadline_at is not None and abs(promised_at - deadline_at) < 1e-6
-        return is_same and member.due_s + member.latest_s() > 0
+        promised_at, deadline_at = member.view.promised_until_at, member.view.deadline_at
+        if promised_at is None or deadline_at is None or abs(promised_at - deadline_at) >= 1e-6:
+            return False
+        due_s = member.due_s if member.due_s < inf else deadline_at - self.at
+        return due_s + member.latest_s() > 0
 
     def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
@@ -203,22 +224,21 @@ class CorePromises:
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
         jobs = [member.job(-self.risk_sigmas, member.latest_s()) for member in members]
-        if level(jobs, self.cores).fits:
+        if level(jobs, self._room(members)).fits:
             return list(members)
         return _chosen(members, fewest_misses(jobs, self.cores))
 
     def _promise(self, hopeful: Sequence[SharingJob]) -> None:
-        """Promise as many more as there is room for; those that exclude each other wait for what is not measured yet."""
-        offered = self.cores.less(self._background_cores())
-        candidates = [*self.kept, *hopeful]
+        """Promise as many more as there is room for; new ones wait for what is not measured yet."""
+        candidates = [*self.kept, *(member for member in hopeful if not (self._waits and self._is_new(member)))]
         if not candidates:
             return
         jobs = [member.job(self.risk_sigmas if i >= len(self.kept) else 0.0) for i, member in enumerate(candidates)]
-        if level(jobs, offered).fits:
+        if level(jobs, self._offered(candidates)).fits:
             self.solution = _all_of(jobs)
-        elif hopeful and not self._is_measuring():
+        elif hopeful and not self._waits:
             searched = any(member.id not in self.refused for member in hopeful)
-            self.solution = fewest_misses(jobs, offered, n_fixed=len(self.kept), search=searched)
+            self.solution = self._fewest_misses(candidates, jobs, n_fixed=len(self.kept), search=searched)
         if self.solution is not None and self.solution.status != "infeasible":
             self.kept = _chosen(candidates, self.solution)
 
@@ -229,24 +249,32 @@ class CorePromises:
             return []
         before = [member for member in possible if member.id in self.planned]
         after = [member for member in possible if member.id not in self.planned]
-        offered = self.cores.less(self._background_cores())
-        kept = [member.job() for member in self.kept]
-        jobs = kept + [member.job(late_s=member.slack_s) for member in (*before, *after)]
-        for n_fixed in dict.fromkeys((len(kept) + len(before), len(kept))):
-            solution = fewest_misses(jobs, offered, n_fixed=n_fixed, search=False)
+        candidates, n_kept = [*self.kept, *before, *after], len(self.kept)
+        jobs = [member.job(late_s=member.slack_s if i >= n_kept else 0.0) for i, member in enumerate(candidates)]
+        for n_fixed in dict.fromkeys((n_kept + len(before), n_kept)):
+            solution = self._fewest_misses(candidates, jobs, n_fixed=n_fixed, search=False)
             if solution.status != "infeasible":
-                return _chosen([*self.kept, *before, *after], solution)[len(kept) :]
+                return _chosen(candidates, solution)[n_kept:]
         return []
+
+    def _fewest_misses(
+        self, members: Sequence[SharingJob], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
+    ) -> Solution:
+        """Which of the jobs can be done in time; the first so many must be. Those that are not keep their bases."""
+        solution = fewest_misses(jobs, self._offered(members), n_fixed=n_fixed, search=search)
+        if solution.status != "infeasible":
+            chosen = [job for job, is_in in zip(jobs, solution.choices, strict=True) if is_in]
+            if level(chosen, self._offered(_chosen(members, solution))).fits:
+                return solution
+        return fewest_misses(jobs, self._offered(members[:n_fixed]), n_fixed=n_fixed, search=search)
 
     def _holders(self) -> list[SharingJob]:
         """Those that are planned for."""
         return [*self.kept, *self.likely]
 
-    def _is_measuring(self) -> bool:
-        """Whether a job that came lately has still to say how much work it has."""
-        return any(
-            member.unmeasured and self.at - member.view.submitted_at < 2 * _MEASURED_S for member in self.members
-        )
+    def _is_new(self, member: SharingJob) -> bool:
+        """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
+        return self.at - member.view.submitted_at < 2 * _MEASURED_S
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):
@@ -264,6 +292,19 @@ class CorePromises:
 
     # Amounts.
 
+    def _room(self, members: Sequence[SharingJob]) -> Timeline:
+        """What there is if these jobs are done when they are due, and their bases are free from then on."""
+        if not members:
+            return self.cores
+        ends_s = [max(member.due_s + member.slack_s, _SOON_S) for member in members]
+        starts_s, i_ends = np.unique(ends_s, return_inverse=True)
+        freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
+        return self.cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
+
+    def _offered(self, members: Sequence[SharingJob]) -> Timeline:
+        """Of that, what may be promised."""
+        return self._room(members).less(self._background_cores())
+
     def _background_cores(self) -> float:
         """What is not promised, as long as there are jobs that nothing can be promised."""
         has_others = any(member.due_s == inf for member in self.members)
@@ -276,11 +317,11 @@ class CorePromises:
         last_s = max((share.end_s for share in steady), default=0.0)
         room = min((float(free) for start, free in self._spans() if start < last_s), default=0.0)
         if sum(share.now for share in steady) <= room - background + 1e-9:
-            self.shares = steady
+            shares: Sequence[Share] = steady
         else:
-            self.shares = list(self._plan(background).shares)
-        for member, share in zip(holders, self.shares, strict=True):
-            member.cores = share.now
+            shares = self._plan(background).shares
+        for member, share in zip(holders, shares, strict=True):
+            member.share, member.cores = share, share.now
 
     def _spans(self) -> Iterable[tuple[float, float]]:
         return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
@@ -288,8 +329,9 @@ class CorePromises:
     def _plan(self, background: float) -> CorePlan:
         jobs = [member.job() for member in self.kept]
         jobs += [member.job(late_s=member.slack_s) for member in self.likely]
-        plan = level(jobs, self.cores.less(background))
-        return plan if plan.fits or not background else level(jobs, self.cores)
+        room = self._room(self._holders())
+        plan = level(jobs, room.less(background))
+        return plan if plan.fits or not background else level(jobs, room)
 
     def _urgency(self, member: SharingJob) -> float:
         deadline_at = member.view.deadline_at
@@ -323,6 +365,7 @@ def _all_of(jobs: Sequence[CoreJob]) -> Solution:
     return Solution(status="optimal", choices=choices, value=value, bound=value, multipliers=np.empty(0))
 
 
-def _changes_in_s(share: Share) -> float:
+def changes_in_s(share: Share) -> float:
+    """Seconds until the job is to hold something else; infinite: never."""
     later = np.flatnonzero(np.abs(share.amounts - share.amounts[0]) > 1e-3)
     return float(share.starts_s[later[0]]) if len(later) else inf

@@ -9,13 +9,13 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.resources import TOLERANCE, Resources
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
-from punctual.optim.timeline import Timeline
+from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._core_promises import CorePromises, SharingJob
-from punctual.policies._jobs import least, never_fits, same_amount, seniority, starts
+from punctual.policies._jobs import least, never_fits, same_amount, seniority, span_text, starts
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import follows_demand
 
@@ -75,12 +75,20 @@ class CoreSharing:
         status = status_of(value, bound, 0.0)
         return Solution(status=status, choices=np.empty(0), value=value, bound=bound, multipliers=np.empty(0))
 
+    def promises(self) -> dict[JobId, float]:
+        """By when each promised job is to be done; a promise to one that lies on no node now, and waits, holds."""
+        nodes, waiting = self._nodes.values(), self._builder.snapshot.waiting
+        members = {member.id for promises in nodes for member in promises.members}
+        promised = [member.view for promises in nodes for member in (*promises.kept, *promises.pending)]
+        absent = [view for view in waiting if view.id not in members and _takes_part(view)]
+        promised += [view for view in absent if self._at < (view.promised_until_at or 0.0) == view.deadline_at]
+        return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
+
     def handed_on(self) -> dict[str, object]:
         """What the next round needs, for the plan's carry."""
-        promised = {member.id: member.view.deadline_at for each in self._nodes.values() for member in each.kept}
         refused = {id for each in self._nodes.values() for id in each.refused}
         planned = {member.id for each in self._nodes.values() for member in each.likely}
-        return {"promised": dict(sorted(promised.items())), "planned": sorted(planned), "refused": sorted(refused)}
+        return {"planned": sorted(planned), "refused": sorted(refused)}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job is to hold something else; None: never."""
@@ -132,17 +140,17 @@ class CoreSharing:
             self._builder.explain(view, never_fits(view))
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
-        builder = self._builder
-        free = {kind: sum(builder.free[node].cores for node in on) for kind, on in builder.hardware.kinds.items()}
+        builder, awaited = self._builder, dict[str, Resources]()
+        free = {kind: total(builder.free[node] for node in on) for kind, on in builder.hardware.kinds.items()}
         for view in waiting:
             unit = view.spec.unit
-            if unit is None or unit.gpus or view.status == "stopping":
+            if unit is None or view.status == "stopping":
                 continue
-            cores = unit.cores * view.spec.worker_counts()[0]
             for kind in builder.kinds_for(view, unit)[:1]:
-                awaited_cores = self._awaited_cores.get(kind, 0.0) + cores
-                if awaited_cores <= free[kind] + TOLERANCE:
-                    self._awaited_cores[kind] = awaited_cores
+                needed = awaited.get(kind, NOTHING) + unit * view.spec.worker_counts()[0]
+                if needed.fits_in(free[kind]):
+                    awaited[kind] = needed
+        self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
 
     # What they get.
 
@@ -152,7 +160,6 @@ class CoreSharing:
             members,
             self._over_time(node, free.cores),
             self._at,
-            promised=_amounts(self._carry.get("promised")),
             planned=self._carried("planned"),
             refused=self._carried("refused") & {member.id for member in members},
             promises=options.promises,
@@ -165,9 +172,8 @@ class CoreSharing:
         promises.share(awaited_cores)
         self._nodes[node] = promises
         self.warnings |= promises.told
-        planned = {member.id for member in (*promises.kept, *promises.likely)}
         for member in members:
-            self._give(node, member, is_planned=member.id in planned)
+            self._give(node, member)
 
     def _carried(self, name: str) -> set[JobId]:
         listed = self._carry.get(name)
@@ -188,14 +194,14 @@ class CoreSharing:
         starts_s = np.array([0.0, *(start for start, _ in later)])
         return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))
 
-    def _give(self, node: NodeId, member: SharingJob, *, is_planned: bool) -> None:
+    def _give(self, node: NodeId, member: SharingJob) -> None:
         view, room = member.view, self._builder.free[node] + member.base
         rest = member.wanted.at_most(room)
         amount = replace(rest, cores=min(member.base.cores + member.cores, view.spec.ceiling.cores)).at_most(room)
         allocation = {node: amount}
         if node in view.planned and len(view.planned) == 1 and same_amount(amount, view.planned[node]):
             allocation = view.planned
-        reason = _reason(member, amount, node, is_planned=is_planned) if view.planned else starts(view, allocation)
+        reason = _reason(member, amount, node) if view.planned else starts(view, allocation)
         self._builder.put(view, allocation, reason)
 
 
@@ -203,35 +209,47 @@ def _takes_part(view: JobView) -> bool:
     return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
 
 
-def _reason(member: SharingJob, amount: Resources, node: NodeId, *, is_planned: bool) -> Reason:
+def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
     """Why the job gets `amount`; where it gets less than it demands, or more."""
     wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
-    facts |= {"left_core_s": member.left_core_s} if member.due_s < inf else {}
+    facts |= {"left_core_s": member.left_core_s} if member.due_s < inf and not member.unmeasured else {}
     if amount.cores > wanted.cores + 1e-6:
         return Reason("works-ahead", "the job runs ahead of its demand: there will be fewer cores later", facts)
     if wanted.fits_in(amount) or not Resources(wanted.cores - amount.cores):
         return follows_demand(wanted, amount, node)
-    if is_planned:
-        return Reason("planned", "others are due first; the plan has enough cores for its deadline later", facts)
+    if member.unmeasured:  # what is planned for it rests on a guess, which is nothing to tell
+        part = "what is planned for it meanwhile" if member.share is not None else "what planned jobs leave"
+        return Reason("unmeasured", f"what is left of the job is not known yet: it has {part}", facts)
+    if member.share is not None:
+        return Reason("planned", _planned_text(member, member.share, amount.cores), facts)
     if member.due_s < inf:
         return Reason("not-promised", "its deadline is not promised: it has what promised jobs leave", facts)
-    if member.unmeasured:
-        return Reason("unmeasured", "what is left of the job is not known yet: it has what planned jobs leave", facts)
     return Reason("shares", "the job shares what jobs with deadlines leave", facts)
+
+
+def _planned_text(member: SharingJob, share: Share, held_cores: float) -> str:
+    """What a job that is planned for, and holds less than it demands, holds, needs, and is to hold when."""
+    due_s = max(member.due_s + member.slack_s, 0.0)
+    mean_cores = member.left_core_s / due_s if due_s > 0 else inf
+    work = f"{member.left_core_s:.3g} core-s due in {span_text(due_s)} need {mean_cores:.3g}"
+    need = f"it holds {held_cores:.3g} cores, and its {work}"
+    if held_cores >= mean_cores:
+        return f"{need}: others get the rest of its demand of {member.wanted.cores:.3g}"
+    later = np.flatnonzero(share.amounts > held_cores - member.base.cores + 1e-3)
+    if not len(later):
+        return f"{need}: others are due first, and no more is planned for it"
+    more_cores, start_s = member.base.cores + float(share.amounts[later[0]]), float(share.starts_s[later[0]])
+    return f"{need}: others are due first; it is planned to hold {more_cores:.3g} in {span_text(start_s)}"
 
 
 def _growth(promises: CorePromises) -> Timeline:
     """What promised jobs are to hold over time beyond what jobs on shares hold now."""
     now_cores = sum(member.cores for member in promises.members)
-    total = Timeline.of(0.0)
-    for share in promises.shares:
+    planned = Timeline.of(0.0)
+    for share in (member.share for member in promises.members if member.share is not None):
         ends = [*share.starts_s[1:].tolist(), share.end_s]
-        steps = Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else total
-        total = total.added(steps)
-    return Timeline(total.starts_s, np.maximum(total.free - now_cores, 0.0) * PARTS_PER_CORE)
-
-
-def _amounts(value: object) -> dict[JobId, float]:
-    if not isinstance(value, dict):
-        return {}
-    return {JobId(str(id)): float(amount) for id, amount in value.items() if isinstance(amount, int | float)}
+        steps = (
+            Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else planned
+        )
+        planned = planned.added(steps)
+    return Timeline(planned.starts_s, np.maximum(planned.free - now_cores, 0.0) * PARTS_PER_CORE)

@@ -424,6 +424,7 @@ class _Round:
         return replace(
             plan,
             declines=self._admission.declines,
+            promises={**self._admission.promises(), **self._cores.promises()},
             warnings=self._cores.warnings,
             bound=solution.bound if solution is not None else None,
             objective=solution.value if solution is not None else None,

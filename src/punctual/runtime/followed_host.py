@@ -3,21 +3,18 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from math import inf
 from typing import Any
 
 from punctual.core.control import Demand, Forecast
 from punctual.core.ids import JobId
 from punctual.core.resources import NOTHING
-from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.status import StatusBoard
 from punctual.core.story import Reason
+from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.control_socket import ControlFailed, ask
-from punctual.runtime.engine import Listener
-from punctual.runtime.host import unknown_to_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import read_about
-from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.state import loads
@@ -58,7 +55,7 @@ class ToldForecasts:
         return told.get("steps_expected") or told.get("steps_total"), 0.0
 
 
-class FollowedHost:
+class FollowedHost(BoardReader):
     """Jobs of a host in another process: how they stand comes from its journal, what it expects from its answers.
 
     The journal is the same whoever writes it, so what is shown goes on when another process takes the host's place.
@@ -73,8 +70,7 @@ class FollowedHost:
         self.run_folder = run
         self._jobs = tuple(jobs)
         self._forecasts = ToldForecasts()
-        self._board = StatusBoard(self._forecasts)
-        self._listeners: tuple[Listener, ...] = ()
+        super().__init__(StatusBoard(self._forecasts))
         self._ask_at = -inf
         self._answered_at = time.monotonic()
         with ExitStack() as closing:
@@ -92,30 +88,17 @@ class FollowedHost:
         """The present, as an instant of messages."""
         return time.monotonic() - self._shift_s
 
-    def clocks(self) -> Now:
-        """The present on the clock of messages and on the wall's."""
-        return Now(self.now(), datetime.now().astimezone())
-
-    def subscribe(self, listener: Listener) -> None:
-        """Let `listener` have each message from now on, in the thread of `look`."""
-        self._listeners = (*self._listeners, listener)
-
-    def status(self, job: JobId) -> JobStatus:
-        """How the job stands; raises `InvalidSpec` if the journal does not have it yet."""
-        try:
-            return self._board.job(job)
-        except KeyError:
-            raise unknown_to_host(job) from None
-
-    def knows(self, job: JobId) -> bool:
-        """Whether the journal has the job."""
-        return self._board.knows(job)
-
     def look(self) -> None:
         """Take in what is new in the journal, and now and then ask the host."""
         self._read()
         if time.monotonic() >= self._ask_at:
             self.ask()
+
+    def tell_from(self, sequence: int) -> None:
+        """Let the listeners have the messages numbered `sequence` and above that were taken in before they listened."""
+        for number, message in read_about(self._journal, self._jobs, sequence):
+            if number < self._next:
+                self._tell(message)
 
     def ask(self) -> bool:
         """Ask the host how jobs stand; whether it has answered."""
@@ -154,6 +137,5 @@ class FollowedHost:
         for number, message in read_about(self._journal, self._jobs, self._next):
             last = max(last, number)
             self._board.fold(message)
-            for listener in self._listeners:
-                listener(message)
+            self._tell(message)
         self._next = last + 1

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from threading import Lock
 
 from punctual.core.errors import InvalidSpec
@@ -11,19 +10,14 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.engine import Listener, TimeSource
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.planner import Planner
 from punctual.runtime.submission import Submission
-from punctual.runtime.when import Now
 
 
-def unknown_to_host(job: JobId) -> InvalidSpec:
-    """The error of who asks a host about a job that it does not have."""
-    return InvalidSpec("there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs.")
-
-
-class Host:
+class Host(BoardReader):
     """Runs any number of jobs. Everything but `run` may be called from any thread.
 
     Parameters
@@ -47,12 +41,11 @@ class Host:
         *,
         afterwards: Listener = lambda _: None,
     ) -> None:
-        self._board = board
+        super().__init__(board)
         self._time = time
         self._engine = LiveEngine(
             scheduler, executor, planner, journal, listeners=[self._listen, afterwards], time=time
         )
-        self._listeners: tuple[Listener, ...] = ()
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
@@ -61,17 +54,9 @@ class Host:
         """The present, as an instant of events."""
         return self._time.now()
 
-    def clocks(self) -> Now:
-        """The present on the host's clock and on the wall's."""
-        return Now(self.now(), datetime.now().astimezone())
-
     def post(self, event: Event) -> None:
         """Give the engine an event; also from a signal's code."""
         self._engine.post(event)
-
-    def subscribe(self, listener: Listener) -> None:
-        """Let `listener` have each message from now on, in the engine's thread, once `status` knows of it."""
-        self._listeners = (*self._listeners, listener)
 
     # Jobs.
 
@@ -114,24 +99,9 @@ class Host:
             )
         self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
 
-    def status(self, job: JobId) -> JobStatus:
-        """How the job stands; raises `InvalidSpec` if there is none of that name."""
-        try:
-            return self._board.job(job)
-        except KeyError:
-            raise unknown_to_host(job) from None
-
-    def knows(self, job: JobId) -> bool:
-        """Whether the host has come to the job's submission."""
-        return self._board.knows(job)
-
     def jobs(self) -> tuple[JobStatus, ...]:
         """All jobs, those that have ended lately included, in order of submission."""
         return self._board.jobs()
-
-    def has_ended(self, job: JobId) -> bool:
-        """Whether the job was there and has ended."""
-        return self.knows(job) and self._board.job(job).ended
 
     def all_ended(self) -> bool:
         """Whether every job that was submitted has ended."""
@@ -170,8 +140,7 @@ class Host:
         self._board.fold(message)
         if isinstance(message, JobSubmitted):
             self._coming.discard(message.spec.id)
-        for listener in self._listeners:
-            listener(message)
+        self._tell(message)
 
 
 def submitted(submission: Submission) -> JobSubmitted:

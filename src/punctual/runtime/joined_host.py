@@ -18,6 +18,7 @@ from punctual.runtime.control_client import submit
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.engine import Listener
 from punctual.runtime.followed_host import FollowedHost
+from punctual.runtime.job_names import names_in
 from punctual.runtime.local_host import HostOptions, LocalHost, OnOutput, OutputOf, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run
@@ -42,20 +43,24 @@ class JoinedHost:
     """The host of some jobs, wherever it is now.
 
     Where another process is the host and ends, or is killed, or hangs, one of those that wait for its jobs takes its
-    place. Who is the host ends no job of another command: it leaves those to the others, or to nobody.
+    place. Who is the host ends no job of another command: it leaves those to the others, or to nobody. One that was
+    stopped and finds another in its place does nothing to the jobs any more, and waits for its own as any other.
 
     A context manager: leaving it gives up the host, if it is in this process.
 
     Parameters
     ----------
     output_of
-        Says who gets what the jobs of this command write.
+        Says who gets what the jobs of this command write; it comes from their logs, whoever steers them.
     """
 
     def __init__(self, output_of: OutputOf) -> None:
         self._output_of = output_of
-        #: The jobs of this command.
+        #: The jobs of this command, and those of them that it shows.
         self.jobs: tuple[JobId, ...] = ()
+        self.shown_jobs: tuple[JobId, ...] = ()
+        #: What this command submits, under the names that are free where it was last tried; None: it was not tried yet.
+        self._named: tuple[Run | None, list[Submission]] | None = None
         #: Jobs of other commands that nobody steers now that this one has left the host.
         self.left_alone: tuple[JobId, ...] = ()
         self._local: LocalHost | None = None
@@ -71,6 +76,8 @@ class JoinedHost:
     def run_jobs(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
         """Have jobs run, all or none: by the host that there is or, if there is none or none may be shared, by a new one.
 
+        They are `jobs` then, in the same order, and may have other names than they came with: see `names_in`.
+
         Parameters
         ----------
         facts
@@ -81,7 +88,6 @@ class JoinedHost:
         InvalidSpec
             A job is refused, or no host can be had.
         """
-        self.jobs = tuple(submission.spec.id for submission in submissions)
         give_up_at = time.monotonic() + _JOIN_S_MAX
         while not self._try_to_run(submissions, options, facts):
             if time.monotonic() > give_up_at:
@@ -96,11 +102,12 @@ class JoinedHost:
     def _try_to_run(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
             run = shared_run() if has_lock and options.shared else None
-            if has_lock and run is None:
+            if not has_lock:
+                return False
+            submissions = self._name(submissions, run)
+            if run is None:
                 self._begin(submissions, options, facts)
                 return True
-            if run is None:
-                return False
             self._follow(run)
             _check_options(options, run)
             with suppress(ControlFailed):
@@ -113,13 +120,22 @@ class JoinedHost:
         self._follow_output(self._local.run_folder)
         return True
 
+    def _name(self, submissions: Sequence[Submission], run: Run | None) -> list[Submission]:
+        """Under names that are free in `run`; again the same ones if that was asked before, and may have jobs of them."""
+        if self._named is None or self._named[0] != run:
+            self._named = run, names_in(run, submissions)
+        named = self._named[1]
+        self.jobs = self.shown_jobs = tuple(submission.spec.id for submission in named)
+        return named
+
     def _begin(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
         self._unfollow()
         name = submissions[0].spec.id
         with ExitStack() as hosting:
-            local = hosting.enter_context(local_host(name, options, output_of=self._output_here, facts=facts))
-            local.submit_all(submissions)
+            local = hosting.enter_context(local_host(name, options, output_of=_nobody, facts=facts))
+            local.submit_all(submissions, self._streams())
             self._is_at(local, hosting)
+        self._follow_output(local.run_folder)
 
     def _ask_to_run(self, run: Run, submissions: Sequence[Submission]) -> bool:
         if not run.is_live():
@@ -128,13 +144,21 @@ class JoinedHost:
         self._follow_output(run)
         return True
 
-    def _follow_output(self, run: Run) -> None:
-        """Follow the logs of this command's jobs, whoever steers them."""
-        for job in self.jobs:
-            self._tails.append(LogTail(logs_of(run.log(job), self._streams()), self._output_of(job)))
+    def _follow_output(self, run: Run, *, skip: bool = False) -> None:
+        """Follow the logs of the jobs that are shown; `skip`: from now on."""
+        for job in self.shown_jobs:
+            receive = self._output_of(job)
+            if receive is not ignore_output:
+                streams = run.streams(job) or self._streams()
+                self._tails.append(LogTail(logs_of(run.log(job), streams), receive, skip=skip))
 
-    def take_over(self, run: Run, *, take: bool) -> None:
+    def take_over(self, run: Run, shown: JobId, *, take: bool) -> None:
         """Be the host of a run whose host is gone or, with `take`, hangs; all its open jobs are this command's.
+
+        Parameters
+        ----------
+        shown
+            The job that this command shows.
 
         Raises
         ------
@@ -142,9 +166,10 @@ class JoinedHost:
             As `resumed_host` does.
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
-            local = hosting.enter_context(resumed_host(run, output_of=self._output_of, take=take))
-            self.jobs = tuple(status.id for status in local.jobs() if not status.ended)
+            local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=take))
+            self.jobs, self.shown_jobs = tuple(status.id for status in local.jobs() if not status.ended), (shown,)
             self._is_at(local, hosting)
+        self._follow_output(run, skip=True)
 
     # The jobs.
 
@@ -171,14 +196,13 @@ class JoinedHost:
 
     def has_ended(self, job: JobId) -> bool:
         """Whether the job was there and has ended."""
-        return self.knows(job) and self.status(job).ended
+        return self._present.has_ended(job)
 
     def stop(self, job: JobId, cause: str) -> None:
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
+        self._to_stop[job] = cause  # also where the host is here: another process may have its place already
         if self._local is not None:
             self._local.stop(job, cause)
-        else:
-            self._to_stop[job] = cause
 
     def kill(self, job: JobId) -> None:
         """End the job at once, without a checkpoint; said again, by SIGKILL. Also from a signal's code."""
@@ -191,11 +215,20 @@ class JoinedHost:
         """Return when all jobs of this command have ended; in between, steer all jobs of the host if it is here."""
         while not self._have_ended():
             if self._local is not None:
-                self._local.run(self._have_ended)
+                self._steer(self._local)
             else:
                 self._wait()
         for tail in self._tails:
             tail.finish(_END_S_MAX)
+
+    def _steer(self, local: LocalHost) -> None:
+        try:
+            local.run(self._have_ended)
+        except JournalTaken as taken:  # this process was stopped, and another one is the host now
+            self._follow(local.run_folder)
+            self._local = None
+            self._hosting.__exit__(type(taken), taken, taken.__traceback__)
+            self._follower.tell_from(local.n_written + 1)
 
     def _wait(self) -> None:
         followed = self._follower
@@ -271,9 +304,6 @@ class JoinedHost:
         for listener in self._listeners:
             listener(message)
 
-    def _output_here(self, job: JobId) -> OnOutput:
-        return self._output_of(job) if job in self.jobs else ignore_output
-
     def _streams(self) -> Streams:
         return Streams.here(self._output_of(self.jobs[0]))
 
@@ -300,15 +330,17 @@ class JoinedHost:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        is_taken = kind is not None and issubclass(kind, JournalTaken)
         give_up_at = time.monotonic() + _LOCK_S_MAX
-        while True:
-            with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
-                if has_lock or error or time.monotonic() > give_up_at:
-                    if is_taken or not self._hand_over(local):
-                        self._hosting.__exit__(kind, error, trace)
-                    return
-            local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
+        try:
+            while True:
+                with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
+                    if has_lock or error or time.monotonic() > give_up_at:
+                        if not self._hand_over(local):
+                            self._hosting.__exit__(kind, error, trace)
+                        return
+                local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
+        except JournalTaken as taken:  # there is nothing left to hand over
+            self._hosting.__exit__(type(taken), taken, taken.__traceback__)
 
     def _hand_over(self, local: LocalHost) -> bool:
         """Leave the jobs of other commands to these; False: there are none."""
@@ -323,7 +355,7 @@ class JoinedHost:
 
 
 def _nobody(_: JobId) -> OnOutput:
-    """What jobs write that this process has not started is followed in their logs, if at all."""
+    """What jobs write is followed in their logs, if at all."""
     return ignore_output
 
 
@@ -369,8 +401,8 @@ def host_of_new_jobs(
 
 
 @contextmanager
-def host_of_old_jobs(run: Run, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
+def host_of_old_jobs(run: Run, shown: JobId, *, output_of: OutputOf, take: bool) -> Iterator[JoinedHost]:
     """The host that goes on with the open jobs of a run; see `JoinedHost.take_over`."""
     with JoinedHost(output_of) as host:
-        host.take_over(run, take=take)
+        host.take_over(run, shown, take=take)
         yield host

@@ -28,7 +28,6 @@ from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.planner import InlinePlanner, Planner, SharingPlanner
-from punctual.runtime.promises import Promises
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
@@ -125,6 +124,7 @@ class LocalHost(Host):
     """
 
     def __init__(self, state: HostState, executor: LocalExecutor, planner: Planner) -> None:
+        self._journal = state.journal
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(
             state.scheduler,
@@ -137,12 +137,11 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._timers = state.time
-        state.time.pulse(executor.renew)
+        state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         self.subscribe(self._record)
-        self._scheduler, self._promises = state.scheduler, Promises()
-        self.subscribe(self._promises.take)
+        self._scheduler = state.scheduler
         self._is_leaving = False
         self._policy = state.run.facts().get("options", {}).get("policy")
         self.run_folder.record_facts(
@@ -185,8 +184,8 @@ class LocalHost(Host):
     def submit_told(self, submissions: Sequence[Submission], streams: Streams) -> None:
         """The same for another process, which may ask again if it does not hear; returns when the journal has them."""
         new = [submission for submission in submissions if not self._has_same(submission)]
-        if self._is_leaving:
-            raise ControlFailed("the host is just leaving")
+        if self._is_leaving or not self._journal.has_claim():
+            raise ControlFailed("the host is just leaving, or another process has taken its place")
         self.submit_all(new, streams)
         give_up_at = time.monotonic() + _TELL_S_MAX
         while not all(self.knows(submission.spec.id) for submission in submissions):
@@ -203,7 +202,7 @@ class LocalHost(Host):
         demand = None
         with suppress(KeyError):  # it is forgotten just now
             demand = self._scheduler.demand(job)
-        until_at = self._promises.until_at(job)
+        until_at = self._scheduler.promised_until_at(job)
         return {
             **self.facts(job),
             "output": str(self.run_folder.log(job)),
@@ -226,8 +225,9 @@ class LocalHost(Host):
     def end_jobs(self, cause: str) -> None:
         """End what still runs, without checkpoints; returns when nothing is left of it and the journal says so.
 
-        To be called by the thread of `run`, after that has returned.
+        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
         """
+        self._journal.check_claim()
         for status in self.jobs():
             if not status.ended:
                 self.stop(status.id, cause)
@@ -242,14 +242,17 @@ class LocalHost(Host):
         self.run(lambda: until() or self.now() >= give_up_at)
 
     def hand_over(self) -> None:
-        """Leave the jobs that have not ended to another process; they go on, at full speed until they are steered again.
+        """Leave the jobs that have not ended to another process.
 
-        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more.
+        They go on with what they hold, and at full speed if nobody comes before their leases end.
+        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
+        `JournalTaken` if another process has them already.
         """
         self._is_leaving = True
         self.run_for(_END_S_MAX, lambda: not self._coming)
         with suppress(InvalidSpec):  # the next host then has more to read
             self._upkeep.snapshot()
+        self._journal.check_claim()
         self.executor.release()
         self._upkeep.close()
         self.run_folder.record_left()
@@ -258,6 +261,16 @@ class LocalHost(Host):
     def is_handed_over(self) -> bool:
         """Whether the jobs were left to another process."""
         return self._is_leaving
+
+    @property
+    def n_written(self) -> int:
+        """Number of the last message that this host has written."""
+        return self._journal.last_written
+
+    def _beat(self) -> None:
+        """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
+        self._journal.check_claim()
+        self.executor.renew()
 
     def _keep(self, submission: Submission, streams: Streams | None) -> None:
         """Keep what the job needs to be started, beside the journal."""
@@ -330,7 +343,7 @@ def local_host(
         ending.push(tidying(run))
         journal = ending.enter_context(SqliteJournal(run.journal))
         state = new_state(run, journal, JournalTime())
-        executor = local_executor(run, options.actuator, output_of)
+        executor = local_executor(run, journal, options.actuator, output_of)
         host = ending.enter_context(opened(state, executor, options.policy))
         host.post(NodeJoined(at=host.now(), node=HERE, capacity=capacity_here()))
         yield host
@@ -361,8 +374,8 @@ def _check_name_is_free(job: JobId, run: Run) -> None:
             )
 
 
-def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
-    """Who runs the jobs of `run`."""
+def local_executor(run: Run, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+    """Who runs the jobs of `run`, as long as this process has its journal."""
     return LocalExecutor(
         node=HERE,
         actuator=actuator,
@@ -375,6 +388,7 @@ def local_executor(run: Run, actuator: str | Choice, output_of: OutputOf) -> Loc
         end_file_of=run.end_file,
         log_of=run.log,
         streams_of=run.streams,
+        may_steer=journal.has_claim,
     )
 
 
@@ -390,6 +404,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
             if not host.is_handed_over:
                 host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now
+            executor.release()
             raise
         except BaseException:
             executor.close()

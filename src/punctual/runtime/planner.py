@@ -65,7 +65,7 @@ class SharingPlanner:
 
     def __init__(self, policy: str, *, alone: str = "proportional") -> None:
         self._policy, self._alone_name = policy, alone
-        self._alone = InlinePlanner(registry.load("policies", alone)())
+        self._alone: Policy = registry.load("policies", alone)()
         self._together: ProcessPlanner | None = None
 
     def __enter__(self) -> Self:
@@ -81,12 +81,16 @@ class SharingPlanner:
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         if len(snapshot.holding) + len(snapshot.waiting) <= 1:
-            self._alone.request(snapshot, sink)
+            self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
         else:
             self._together = ProcessPlanner(self._policy, fallback=self._alone_name)
-            self._alone.request(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+            self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+
+    def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
+        plan, cause = _stand_in_plan(self._alone, snapshot)
+        sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
 
 
 def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
@@ -101,6 +105,12 @@ def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
         return policy.allocate(snapshot), ""
     except Exception as error:  # noqa: BLE001 -- a policy is a plug-in: its failure is an event like any other
         return None, f"{type(error).__name__}: {error}"
+
+
+def _stand_in_plan(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
+    """The plan of a policy in another one's place, which finds in the next snapshot what it has handed on: its promises."""
+    plan, cause = _allocate(policy, snapshot)
+    return (None if plan is None else replace(plan, carry=snapshot.carry)), cause
 
 
 class ProcessPlanner:
@@ -180,11 +190,11 @@ class ProcessPlanner:
         try:
             plan, cause = self._ask(snapshot, time.monotonic() + self._limit_s), ""
         except _StartingError:
-            plan, cause = _allocate(self._fallback, snapshot)
+            plan, cause = _stand_in_plan(self._fallback, snapshot)
             event = PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
             return _to_be_asked_again(event, snapshot)
         except _NoPlanError as failure:
-            plan, why_not = _allocate(self._fallback, snapshot)
+            plan, why_not = _stand_in_plan(self._fallback, snapshot)
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
             if plan is None:
                 cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"

@@ -31,10 +31,10 @@ from punctual.runtime.local_host import (
 )
 from punctual.runtime.restored_state import (
     STOPPED_UNSTEERED,
+    missed_events,
+    missed_submissions,
     record_ended,
     restored_state,
-    unheard_events,
-    unheard_submissions,
 )
 from punctual.runtime.run_folder import Run
 from punctual.store.sqlite import SqliteJournal
@@ -77,7 +77,7 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
-        submissions = unheard_submissions(state)
+        submissions = missed_submissions(state)
         if not jobs and not submissions:
             raise InvalidSpec(
                 "only a job that has not ended can be steered",
@@ -92,14 +92,14 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
             kept = _claimed(run, jobs, claims)
             end_orphans()
             run.record_steering()
-            executor = local_executor(run, _actuator(kept, options), output_of)
+            executor = local_executor(run, journal, _actuator(kept, options), output_of)
             granted = _adopted(state, executor, kept)
             claims.pop_all()  # they are the executor's now
             executor.follow()
             for job in kept.keys() - granted.keys():
                 kept[job].close()
         # Only now: until it was claimed a job may still have ended.
-        events = list(unheard_events(state, last_at, granted))
+        events = [event for of_job in missed_events(state, last_at, granted) for event in of_job]
         ending.push(tidying(run))
         host = ending.enter_context(opened(state, executor, options.policy, take=take))
         for event in (*events, *_capacity_changed(state)):

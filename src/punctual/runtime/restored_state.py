@@ -4,9 +4,10 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
-from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted
+from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.executors.local.ending import cause_of, is_retryable, stopped_by
+from punctual.executors.local.progress import PageProgress, ProgressSample
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.local_host import HostState, new_state
 from punctual.runtime.process_record import boot_id
@@ -14,6 +15,7 @@ from punctual.runtime.run_folder import Run
 from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
 from punctual.store.sqlite import SqliteJournal
+from punctual.wire import Page, PageError
 
 #: Why a job ends that its user stopped when it had no host.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
@@ -47,7 +49,7 @@ def record_ended(state: HostState) -> None:
             state.run.record_end(job, job_state)
 
 
-def unheard_submissions(state: HostState) -> list[JobSubmitted]:
+def missed_submissions(state: HostState) -> list[JobSubmitted]:
     """The jobs that the host had accepted and that are not in its journal."""
     known = {status.id for status in state.board.jobs()}
     kept = [state.run.kept_submission(job) for job in state.run.open_jobs() if job not in known]
@@ -55,8 +57,8 @@ def unheard_submissions(state: HostState) -> list[JobSubmitted]:
     return [event for event in events if isinstance(event, JobSubmitted)]
 
 
-def unheard_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[JobFinished | JobFailed]:
-    """What became of the processes of open jobs while nobody steered them.
+def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
+    """What became of the processes of open jobs while nobody steered them: for each its last report, if any, and its end.
 
     Parameters
     ----------
@@ -67,25 +69,33 @@ def unheard_events(state: HostState, last_at: float, kept: Container[JobId] = ()
     """
     run = state.run
     for job, recorded in run.jobs().items():
-        words = run.unheard_end(job) if job not in kept else None
-        if words is None:
+        record = run.end_record(job) if job not in kept else None
+        if record is None:
             continue
-        if words.get("ended") != 0 and _is_heard(state, job):
+        if record.get("ended") != 0 and _is_in_journal(state, job):
             run.forget_end(job)
             continue
-        event = end_event(job, words, shift_s=state.time.shift_s, at_least=last_at)
+        shift_s = state.time.shift_s
+        event = end_event(job, record, shift_s=shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
-        yield event
+        page = _page_left(record)
+        if page is None:
+            yield (event,)
+            continue
+        landed_at = page.landed_at()
+        if landed_at is not None and isinstance(event, JobFinished):
+            event = replace(event, landed_at=landed_at - shift_s)
+        yield _last_report(event, page.latest(0.0), float(record["core_s"]), shift_s), event
 
 
-def _is_heard(state: HostState, job: JobId) -> bool:
+def _is_in_journal(state: HostState, job: JobId) -> bool:
     """Whether the journal tells the end of the job's last process; the next one removes what that has left."""
     return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())
 
 
-def end_event(job: JobId, words: dict[str, Any], *, shift_s: float = 0.0, at_least: float) -> JobFinished | JobFailed:
-    """What a keeper's last words mean.
+def end_event(job: JobId, record: dict[str, Any], *, shift_s: float = 0.0, at_least: float) -> JobFinished | JobFailed:
+    """What a keeper's record of the end means.
 
     Parameters
     ----------
@@ -94,9 +104,34 @@ def end_event(job: JobId, words: dict[str, Any], *, shift_s: float = 0.0, at_lea
     at_least
         Instant of the last message about the job.
     """
-    code = int(words["ended"])
-    is_of_now = words.get("boot") == boot_id() and "at_ns" in words
-    at = max(at_least, words["at_ns"] / 1e9 - shift_s) if is_of_now else at_least
+    code = int(record["ended"])
+    is_of_now = record.get("boot") == boot_id() and "at_ns" in record
+    ended_at = record["at_ns"] / 1e9 - shift_s if is_of_now else at_least
+    at = max(at_least, ended_at)
     if code == 0:
-        return JobFinished(at=at, job=job, landed_at=at)
+        return JobFinished(at=at, job=job, landed_at=ended_at)
     return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
+
+
+def _page_left(record: dict[str, Any]) -> PageProgress | None:
+    """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
+    try:
+        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), 0.0)
+    except (PageError, TypeError, ValueError):
+        return None
+    return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None
+
+
+def _last_report(
+    event: JobFinished | JobFailed, sample: ProgressSample, used_core_s: float, shift_s: float
+) -> ProgressReported:
+    assert sample.unit_at is not None
+    return ProgressReported(
+        at=event.at,
+        job=event.job,
+        steps_done=sample.steps_done,
+        steps_total=sample.steps_total,
+        unit_at=sample.unit_at - shift_s,
+        used_core_s=used_core_s,
+        landed=sample.landed,
+    )

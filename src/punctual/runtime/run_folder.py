@@ -101,16 +101,16 @@ class Run:
         return takeover_socket_of(self.runtime_dir, job)
 
     def end_file(self, job: JobId) -> Path:
-        """Where the job's keeper leaves its last words."""
+        """Where the job's keeper writes down how the job ended."""
         return self.state_dir / f"{job}.end.json"
 
-    def unheard_end(self, job: JobId) -> dict[str, Any] | None:
-        """The last words of the keeper of an open job that is gone; None: it has none, or the job has only made room."""
+    def end_record(self, job: JobId) -> dict[str, Any] | None:
+        """How an open job ended whose keeper is gone; None: that did not write it, or the job has only made room."""
         last = read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
         return None if has_left(last) else last
 
     def forget_end(self, job: JobId) -> None:
-        """Remove the last words of a keeper: they were heard, or say nothing about how the job stands."""
+        """Remove a keeper's record of the end: it is in the journal, or says nothing about how the job stands."""
         self.end_file(job).unlink(missing_ok=True)
 
     def _keeper_record(self, job: JobId) -> Path:
@@ -217,7 +217,11 @@ class Run:
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Let others see that this process waits for jobs of the run, and will steer them if nobody else does."""
-        file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+        try:
+            file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # all its jobs have ended
+            yield
+            return
         try:
             fcntl.flock(file, fcntl.LOCK_SH)
             yield

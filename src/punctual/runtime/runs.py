@@ -79,6 +79,8 @@ def live_folders() -> list[Run]:
 def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     """The job named `text`, or the only one whose name begins so; None: the only one there is.
 
+    Of several of one name, which were jobs of different hosts, the one that has not ended, or else the last.
+
     Raises
     ------
     InvalidSpec
@@ -86,6 +88,8 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     """
     jobs = list(among)
     exact = [job for job in jobs if job.title == text]
+    if len(exact) > 1:
+        exact = [max(exact, key=lambda job: (job.steering != "ended", _written_at(job)))]
     matching = exact or [job for job in jobs if job.title.startswith(text or "")]
     if len(matching) == 1:
         return matching[0]
@@ -99,7 +103,7 @@ def _steering(run: Run, job: JobId, is_open: bool) -> Steering:
         return "steered"
     if run.keeper_pid(job) is not None:
         return "unsteered"
-    end = run.unheard_end(job)
+    end = run.end_record(job)
     if end is not None and (end.get("ended") == 0 or run.jobs().get(job) == "stopping"):
         return "ended"
     return "interrupted" if run.machine() is None else "elsewhere"

@@ -3,12 +3,12 @@
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from punctual import registry
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
@@ -19,8 +19,7 @@ from punctual.runtime.capacity import FLOOR_CORES
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
-#: The same for a job made of workers, and what learns how fast it is with how many. The controller also does without:
-#: models need numpy, which may be installed for the training alone.
+#: The same for a job made of workers, and what learns how fast it is with how many.
 DEFAULT_WORKER_CONTROLLER = "two-level"
 WORKER_MODEL, SERVER_MODEL = "all-reduce", "parameter-server"
 
@@ -92,6 +91,8 @@ class JobRequest:
         scheduler has it.
     weight
         How much the job counts against others, above zero.
+    preemptible
+        Whether the job may be paused for others; None: if it uses no GPU.
     name
         None: made from the program's.
     """
@@ -113,17 +114,22 @@ class JobRequest:
     n_retries: int | None = None
     checkpoint_dir: Path | None = None
     weight: float = 1.0
+    preemptible: bool | None = None
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that can be submitted: what the journal keeps of it, and `inherited`, which must not get there."""
+    """A job that can be submitted: what the journal keeps of it, and `inherited`, which must not get there.
+
+    `has_chosen_name`: whether its name is the user's; False: it was made up.
+    """
 
     submitted_at: float
     spec: JobSpec
     program: Program
     inherited: Mapping[str, str] = field(repr=False)
+    has_chosen_name: bool = True
 
 
 def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
@@ -136,22 +142,31 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
         file's, or its progress pattern cannot be used.
     """
     job = JobId(new_name(request.argv) if request.name is None else request.name)
-    check_name(job)
-    spec = (
-        _spec_of_cores(request, job, capacity)
-        if request.workers is None
-        else _spec_of_workers(request, job, request.workers, capacity)
-    )
+    checks = OptionChecks()
+    with checks.of("name"):
+        check_name(job)
+    spec = checks.made(lambda: _spec(request, job, capacity))
+    if spec is None:  # what else is wrong, where it asks for too much
+        with checks.of(None):
+            _spec(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+    checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
+    checks.read("progress_regex", ProgressText, request.progress_pattern, None)
+    checks.done()
+    assert spec is not None
     check_plug_ins(spec)
-    if request.progress_pattern is not None:
-        ProgressText(request.progress_pattern)
     program = Program(
         argv=request.argv,
         cwd=None if request.cwd is None else str(request.cwd),
         environment=_environment(request),
         progress_pattern=request.progress_pattern,
     )
-    return Submission(submitted_at=request.submitted_at, spec=spec, program=program, inherited=request.inherited)
+    return Submission(
+        submitted_at=request.submitted_at,
+        spec=spec,
+        program=program,
+        inherited=request.inherited,
+        has_chosen_name=request.name is not None,
+    )
 
 
 def check_name(job: JobId) -> None:
@@ -162,6 +177,7 @@ def check_name(job: JobId) -> None:
             repr(job),
             f"job '{job}'",
             "Choose another name (`--name`).",
+            option="name",
         )
 
 
@@ -202,6 +218,7 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
             f"{workers.n_most} GPUs",
             f"this machine, of which this process may use {n_gpus}",
             f"Lower the number (`--gpus {n_gpus}`)." if n_gpus else "Train on cores: `--workers 1..4`.",
+            option="gpus",
         )
     with_server = 1.0 + SERVER_FRAC * (workers.servers is not None)
     cores_each = workers.cores_each or max(FLOOR_CORES, capacity.cores / workers.n_most / with_server)
@@ -212,14 +229,20 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
             f"{workers.n_most} workers of {cores_each:g} cores",
             f"this machine, of which this process may use {capacity.cores:g} cores",
             "Lower their number, or `--cores-per-worker`.",
+            option=workers.option.strip("-"),
         )
     return worker
+
+
+def _spec(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
+    if request.workers is None:
+        return _spec_of_cores(request, job, capacity)
+    return _spec_of_workers(request, job, request.workers, capacity)
 
 
 def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capacity: Resources) -> JobSpec:
     worker = worker_in(workers, capacity)
     server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
-    model = WORKER_MODEL if server is None else SERVER_MODEL
     return JobSpec(
         id=job,
         ceiling=(worker if server is None else worker + server) * workers.n_most,
@@ -231,10 +254,11 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
         goal=request.goal,
         deadline_s=request.deadline_s,
         controller=request.controller or DEFAULT_WORKER_CONTROLLER,
-        model=model if find_spec("numpy") is not None else None,
+        model=WORKER_MODEL if server is None else SERVER_MODEL,
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
         weight=request.weight,
+        preemptible=_preemptible(request, worker.gpus),
     )
 
 
@@ -253,7 +277,26 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
         weight=request.weight,
+        preemptible=_preemptible(request, request.gpu_frac),
     )
+
+
+def _preemptible(request: JobRequest, gpus: float) -> bool:
+    """As the user says. A paused job keeps its memory, which costs others nothing, and its GPUs, unless it ends for that.
+
+    Raises
+    ------
+    InvalidSpec
+        It is to be, and would keep its GPUs from those for whom it was paused.
+    """
+    if request.preemptible and gpus and (request.workers is None or request.checkpoint_dir is None):
+        raise InvalidSpec(
+            "`--preemptible` with GPUs needs a job that leaves them while it is paused",
+            "one that keeps them",
+            "the job",
+            "Train through `punctual.elastic`, and name a `--checkpoint-dir`; or leave `--preemptible` out.",
+        )
+    return not gpus if request.preemptible is None else request.preemptible
 
 
 def _n_retries(request: JobRequest) -> int | None:
@@ -270,6 +313,7 @@ def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> N
             f"{ceiling_cores:g} cores",
             f"this machine, of which this process may use {capacity.cores:g}",
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
+            option="cores",
         )
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
@@ -277,6 +321,7 @@ def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> N
             f"{gpu_frac:g} of a GPU",
             "this machine, of which this process may use none",
             "Train on cores: leave `--gpus` out.",
+            option="gpus",
         )
 
 

@@ -1,4 +1,4 @@
-"""What hosts that were killed have left: the ends of jobs that nobody heard of, and files that nobody needs."""
+"""What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -8,14 +8,14 @@ from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
-from punctual.runtime.restored_state import record_ended, restored_state, unheard_events
+from punctual.runtime.restored_state import missed_events, record_ended, restored_state
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import live_folders
 from punctual.store.sqlite import SqliteJournal
 
 
 def sweep() -> None:
-    """End jobs that nobody looks after, write down what ended unheard, and remove what nobody will need."""
+    """End jobs that nobody looks after, write down what ended unsteered, and remove what nobody will need."""
     end_orphans()
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
@@ -43,17 +43,18 @@ def note_ends(run: Run) -> None:
 
     A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
     """
-    if not any(run.unheard_end(job) for job in run.open_jobs()):
+    if not any(run.end_record(job) for job in run.open_jobs()):
         return
     with suppress(InvalidSpec), SqliteJournal(run.journal) as journal:
         # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
         state, last_at = restored_state(run, journal)
         record_ended(state)
-        for event in unheard_events(state, last_at):
-            messages = [event, *state.scheduler.handle(event)]
-            if any(map(ended_by, messages)):
+        for events in missed_events(state, last_at):
+            messages = [message for event in events for message in (event, *state.scheduler.handle(event))]
+            ends = [end for end in map(ended_by, messages) if end is not None]
+            if ends:
                 journal.append(messages)
-                run.record_end(event.job, "finished" if isinstance(event, JobFinished) else "failed")
+                run.record_end(ends[0], "finished" if isinstance(events[-1], JobFinished) else "failed")
 
 
 def give_up(run: Run, jobs: list[JobId], cause: str) -> None:

@@ -69,7 +69,15 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     InvalidSpec
         When the deadline is not later than now, is many years away, or cannot be read.
     """
-    when = _parsed(text)
+    try:
+        when = _parsed(text)
+    except InvalidSpec as error:  # a change, which may be meant elsewhere, is of no use here
+        raise InvalidSpec(
+            "`deadline` must be a duration or a time",
+            error.got,
+            "the new job",
+            "Write a duration with its unit (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01 18:00`).",
+        ) from error
     if isinstance(when, Extend):
         raise InvalidSpec(
             "`deadline` must be a duration or a time",

@@ -4,7 +4,6 @@ The world is an executor whose jobs are numbers. Like any executor it drops a co
 performed. It never answers at once: what is to happen is entered into an event queue, and `due` makes it happen.
 """
 
-from collections.abc import Iterator
 from math import inf
 
 from punctual.core.answers import unknown_job
@@ -110,10 +109,6 @@ class World:
             return []
         return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
 
-    def holdings(self) -> Iterator[tuple[JobId, Allocation]]:
-        """What is really taken from the nodes, job by job."""
-        return ((life.id, life.holds) for life in self._lives.values() if life.holds)
-
     def _is_stuck(self) -> bool:
         """Whether nodes may come and go for ever without any job going on: a job that fits nowhere, say."""
         return (
@@ -207,7 +202,11 @@ class World:
         if life.fail_at <= at:
             events = self._crash(life, at, _CRASHED)
         else:
-            events = [*self._change(life, at), *self._go_on(life, at), *self._routine(life, at)]
+            events = self._change(life, at) if life.change_at <= at else []
+            if life.resume_at <= at:
+                events += self._go_on(life, at)
+            if life.report_at <= at:
+                events += self._routine(life, at)
         self._enter(life)
         return events
 
@@ -239,9 +238,9 @@ class World:
         return [*reports, _failed(life, at, cause)]
 
     def _change(self, life: Life, at: float) -> list[Event]:
-        if life.change_at > at or life.change is None:
-            return []
         change, life.change, life.change_at = life.change, None, inf
+        if change is None:
+            return []
         if life.phase == "waiting":  # told to change what a lost node took with it
             return self._crash(life, at, _NODE_GONE)
         if life.phase == "starting":
@@ -287,15 +286,11 @@ class World:
 
     def _go_on(self, life: Life, at: float) -> list[Event]:
         """The stall is over. That is reported, because the time without progress says nothing about the speed."""
-        if life.resume_at > at:
-            return []
         life.resume_at = inf
         self._train(life, at)
         return [self._progress(life, at)]
 
     def _routine(self, life: Life, at: float) -> list[Event]:
-        if life.report_at > at:
-            return []
         life.report_at = at + (self._physics.report_s or inf)
         return self._report(life.id, at)
 

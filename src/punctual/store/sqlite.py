@@ -103,6 +103,8 @@ class SqliteJournal:
             except BaseException:
                 self._connection.close()
                 raise
+        #: Number of the last message that was there when this was opened, or that `append` has written since.
+        self.last_written = self.last_sequence
 
     @property
     def path(self) -> Path:
@@ -117,7 +119,8 @@ class SqliteJournal:
             number = 0
             for row in rows:
                 number = connection.execute(_APPEND, row).lastrowid or 0
-            return number or self._last()
+        self.last_written = number or self.last_written
+        return number or self.last_sequence
 
     def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
         """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out."""
@@ -243,12 +246,23 @@ class SqliteJournal:
 
     # Writing.
 
+    def has_claim(self) -> bool:
+        """Whether this process may still write: no other has claimed the journal meanwhile."""
+        try:
+            return bool(self._fact("owner") == self._owner)
+        except sqlite3.ProgrammingError:  # it is closed
+            return False
+
+    def check_claim(self) -> None:
+        """Raise `JournalTaken` unless this process may still write."""
+        if not self.has_claim():
+            raise self._taken(self.owner)
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
         with self._lock, self._transaction():
-            if self._fact("owner") != self._owner:
-                raise self._taken(self.owner)
+            self.check_claim()
             yield self._connection
 
     @contextmanager

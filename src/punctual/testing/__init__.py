@@ -1,1 +1,1 @@
-"""Public aids for testing against Punctual: conformance kits, Hypothesis strategies and simulated plants."""
+"""Public aids for testing against Punctual: conformance kits and Hypothesis strategies."""

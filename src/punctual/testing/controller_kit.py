@@ -9,14 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from punctual.core.cluster import Node, Snapshot
 from punctual.core.control import Demand, PhaseProgress, Reading
-from punctual.core.ids import JobId
+from punctual.core.events import JobFinished, ProgressReported, SpecChanged
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Controller
+from punctual.core.plan import Plan
+from punctual.core.protocols import Controller, Message
 from punctual.core.resources import TOLERANCE, Resources
-from punctual.testing.plant import STEADY, Run, Training, World, run_closed_loop
+from punctual.sim.job import SimJob
+from punctual.sim.simulation import Simulation
+from punctual.sim.truth import AllReduce, Cores
 from punctual.testing.readings import job_specs, reading_sequences
-from punctual.testing.worker_plant import ElasticRun, ElasticTraining, run_elastic
 
 # One test is run by many subclasses, which Hypothesis would take for a mistake.
 _GENERATED = settings(
@@ -41,11 +45,26 @@ _HALFWAY = Reading(
     ),
 )
 
-#: A steady job of 37 core-seconds, so that a minute asks for a little more than half of its core.
-_BENIGN = Training(epoch_steps=500)
-#: The same made of workers: a minute asks for between one and two of its four.
-_BENIGN_ELASTIC = ElasticTraining(epoch_steps=120)
-_CALM = World(noise=STEADY)
+#: Takes 35 s on its core, so that a minute asks for a little more than half of it.
+_BENIGN = SimJob(0.0, replace(_SPEC, startup_s=3.0, work_steps=2000.0), Cores(step_core_s=0.016), 2000.0)
+#: Takes 75 s with one worker and 25 s with all four, so that a minute asks for between one and two.
+_BENIGN_WORKERS = SimJob(
+    0.0,
+    replace(
+        _SPEC, worker=Resources(cores=1.0), counts=(1, 2, 3, 4), floor=Resources(cores=1.0), ceiling=Resources(cores=4.0),
+        startup_s=3.0, resize_cost_s=0.3, work_steps=600.0,
+    ),
+    AllReduce(step_s=0.12, communication_frac=0.04),
+    600.0,
+)  # fmt: skip
+
+
+class _AsDemanded:
+    """Gives the job what it demands."""
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        grants = {view.id: {snapshot.nodes[0].id: view.demand} for view in snapshot.jobs}
+        return Plan(revision=snapshot.revision, grants=grants)
 
 
 class ControllerConformance:
@@ -54,7 +73,8 @@ class ControllerConformance:
     Attributes
     ----------
     landing_frac
-        How far from the deadline the controller may land on a benign plant, as a share of the deadline.
+        How far from the deadline the controller may land a simulated job whose speed is steady, as a share of the
+        deadline.
     of_workers
         Whether it is meant for jobs made of workers, and is to land one of these.
 
@@ -80,27 +100,18 @@ class ControllerConformance:
 
     @_GENERATED
     @given(st.data())
-    def test_demands_are_sound_whatever_is_read(self, data: st.DataObject) -> None:
-        spec = data.draw(job_specs())
-        controller = self.make()
-        state = controller.init(spec)
-        for reading in data.draw(reading_sequences(spec)):
-            demand, state = controller.step(spec, state, reading)
-            check_demand(spec, reading, demand)
-
-    @_GENERATED
-    @given(st.data())
-    def test_same_inputs_give_same_outputs_and_stay_unchanged(self, data: st.DataObject) -> None:
+    def test_demands_are_sound_and_follow_from_the_inputs_whatever_is_read(self, data: st.DataObject) -> None:
         spec = data.draw(job_specs())
         controller = self.make()
         state = controller.init(spec)
         assert controller.init(spec) == state
         for reading in data.draw(reading_sequences(spec)):
             before = deepcopy((state, reading))
-            first = controller.step(spec, state, reading)
-            assert (state, reading) == before
-            assert self.make().step(spec, state, reading) == first
-            _, state = first
+            demand, after = controller.step(spec, state, reading)
+            check_demand(spec, reading, demand)
+            assert (state, reading) == before, "inputs stay unchanged"
+            assert self.make().step(spec, state, reading) == (demand, after), "the same inputs give the same outputs"
+            state = after
 
     def test_ceiling_before_the_first_step(self) -> None:
         nothing_done = replace(_HALFWAY, elapsed_s=3.0, steps_done=0, used_core_s=2.0, phases=())
@@ -128,28 +139,38 @@ class ControllerConformance:
         done = replace(_HALFWAY, elapsed_s=59.0, steps_done=1000, used_core_s=33.0, in_flight_core_s=0.0, landed=True)
         self._after(_HALFWAY, done, replace(done, elapsed_s=61.0))
 
-    def test_lands_near_the_deadline_on_a_benign_plant(self) -> None:
-        run = self._run(60.0, _CALM)
-        assert abs(run.deviation_frac) < self.landing_frac
+    def test_lands_near_the_deadline_of_a_steady_job(self) -> None:
+        self._lands_near(60.0)
 
     def test_lands_near_a_deadline_that_moved(self) -> None:
-        for moved_s in (48.0, 90.0):
-            run = self._run(60.0, replace(_CALM, deadline_changes=((18.0, moved_s),)))
-            assert run.deadline_s == moved_s
-            assert abs(run.deviation_frac) < self.landing_frac
+        for moved_s in (48.0, 68.0):
+            self._lands_near(60.0, moved_s=moved_s)
 
     def test_runs_at_its_ceiling_when_the_deadline_cannot_be_met(self) -> None:
-        run = self._run(15.0 if self.of_workers else 25.0, _CALM)
-        assert not run.on_time
-        if isinstance(run, ElasticRun):
-            assert run.worker_s > 0.9 * run.landed_s * _BENIGN_ELASTIC.counts[-1]
-        else:
-            assert run.used_core_s > 0.9 * run.landed_s
+        deadline_s = 15.0 if self.of_workers else 25.0
+        landed_s, used_core_s = self._landed(deadline_s)
+        assert landed_s > deadline_s
+        assert used_core_s > 0.9 * (landed_s - _BENIGN.spec.startup_s) * self._benign().spec.ceiling.cores
 
-    def _run(self, deadline_s: float, world: World) -> Run | ElasticRun:
-        if self.of_workers:
-            return run_elastic(self.make(), _BENIGN_ELASTIC, deadline_s=deadline_s, world=replace(world, can_pace=True))
-        return run_closed_loop(self.make(), _BENIGN, deadline_s=deadline_s, world=world)
+    def _lands_near(self, deadline_s: float, *, moved_s: float | None = None) -> None:
+        landed_s, _ = self._landed(deadline_s, moved_s=moved_s)
+        assert abs(landed_s - (moved_s or deadline_s)) < self.landing_frac * (moved_s or deadline_s)
+
+    def _benign(self) -> SimJob:
+        return _BENIGN_WORKERS if self.of_workers else _BENIGN
+
+    def _landed(self, deadline_s: float, *, moved_s: float | None = None) -> tuple[float, float]:
+        """When a simulated job lands that the controller steers, and what it uses; after 18 s its deadline may move."""
+        job = self._benign()
+        spec = replace(job.spec, deadline_s=deadline_s, controller="steers")
+        moves = [] if moved_s is None else [SpecChanged(at=18.0, spec=replace(spec, deadline_s=moved_s))]
+        messages: list[Message] = []
+        Simulation(
+            [replace(job, spec=spec)], [Node(NodeId("node"), spec.ceiling)], _AsDemanded(),
+            controllers={"steers": self.make()}, listeners=[messages.append], events=moves,
+        ).run()  # fmt: skip
+        used_core_s = max(message.used_core_s for message in messages if isinstance(message, ProgressReported))
+        return next(message.landed_at for message in messages if isinstance(message, JobFinished)), used_core_s
 
     def _after(self, *readings: Reading) -> Demand:
         """The demand at the last of `readings`, each demand on the way being sound."""

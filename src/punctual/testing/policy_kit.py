@@ -122,7 +122,7 @@ class PolicyConformance:
 
     def check_names_only_jobs_that_there_are(self, snapshot: Snapshot, plan: Plan) -> None:
         known = {job.id for job in _views(snapshot)}
-        assert plan.grants.keys() | plan.reasons.keys() <= known
+        assert plan.grants.keys() | plan.reasons.keys() | (plan.promises or {}).keys() <= known
         assert plan.revision == snapshot.revision
 
     def check_gives_a_reason_for_each_change(self, snapshot: Snapshot, plan: Plan) -> None:
@@ -143,7 +143,11 @@ class PolicyConformance:
 
     def check_goes_on_from_its_own_plan(self, snapshot: Snapshot, plan: Plan) -> None:
         allocations = _allocations(snapshot, plan)
-        jobs = [replace(job, planned=allocations[job.id]) for job in _views(snapshot)]
+        promises = plan.promises or {}
+        jobs = [
+            replace(job, planned=allocations[job.id], promised_until_at=promises.get(job.id))
+            for job in _views(snapshot)
+        ]
         free = {
             node.id: node.capacity - total(allocation.get(node.id, NOTHING) for allocation in allocations.values())
             for node in snapshot.nodes

@@ -55,7 +55,7 @@ def jobs_of_one_process(draw: st.DrawFn) -> JobSpec:
 
 
 @st.composite
-def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 8) -> list[Reading]:
+def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Reading]:
     """Readings of one job in order: counters never fall, everything else may jump.
 
     Deadlines move, the ceiling falls and rises, grants differ from demands, more steps are done than declared.

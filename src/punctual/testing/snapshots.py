@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 from hypothesis import strategies as st
@@ -13,25 +14,38 @@ from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
 
+# What is small is listed with all of its combinations: a value then costs one draw, and draws are what takes time.
+
 #: Eighths, so that sums of cores are exact.
-_CORES = st.integers(0, 64).map(lambda eighths: eighths / 8)
+_CORES = [eighths / 8 for eighths in range(65)]
 _LEAST_CORES = 1 / 8
 _GIB = 1 << 30
-_AMOUNTS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([0, _GIB, 8 * _GIB]))
-_WORKERS = st.builds(
-    Resources, st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2), st.sampled_from([0, _GIB])
-).filter(lambda worker: worker.gpus > 0 or worker.cores > 0)  # fmt: skip
-_ROOMS = st.builds(Resources, _CORES, st.integers(0, 8), st.sampled_from([8 * _GIB, 64 * _GIB, 0]))
-_KINDS = ("K80", "V100")
-_WORK = st.none() | st.builds(
-    CoreWork,
-    core_s=st.sampled_from([0.0, 1.0, 20.0, 300.0]),
-    std_core_s=st.sampled_from([0.0, 5.0]),
-    usable_cores=st.sampled_from([0.5, 1.0, 8.0]),
-    due_s=st.sampled_from([4.0, 59.0, 1e4]),
-    slack_s=st.sampled_from([0.0, 1.0]),
+
+
+def _amounts_of(*numbers: Sequence[float]) -> list[Resources]:
+    return [Resources(cores, int(gpus), int(memory)) for cores, gpus, memory in product(*numbers)]
+
+
+_AMOUNTS = st.sampled_from(_amounts_of(_CORES, range(9), [0, _GIB, 8 * _GIB]))
+_WORKERS = st.sampled_from(
+    [worker for worker in _amounts_of([0.0, 0.5, 1.0], range(3), [0, _GIB]) if worker.gpus or worker.cores]
 )
+_ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0]))
+_KINDS = ("K80", "V100")
+#: Core-seconds left and their deviation, usable cores, due in, slack.
+_WORK = st.none() | st.sampled_from(
+    list(product([0.0, 1.0, 20.0, 300.0], [0.0, 5.0], [0.5, 1.0, 8.0], [4.0, 59.0, 1e4], [0.0, 1.0]))
+).map(lambda work: CoreWork(core_s=work[0], std_core_s=work[1], usable_cores=work[2], due_s=work[3], slack_s=work[4]))
 _AT = 10.0
+#: Submitted at, steps done, progress at, rate, accrued at.
+_PASTS = st.sampled_from(
+    list(product([0.0, 1.0, 2.0, 3.0], [0.0, 3.0, 100.0], [4.0, _AT], [0.0, 0.5, 2.0], [4.0, _AT]))
+)
+#: Steps, deadline, weight, cost of a resize, whether it may be paused, controller.
+_STEPS, _DEADLINES, _WEIGHTS = [None, 10.0, 100.0, 1e6], [None, 5.0, 60.0, 1e4], [0.5, 1.0, 3.0]
+_DECLARED = st.sampled_from(
+    list(product(_STEPS, _DEADLINES, _WEIGHTS, [0.0, 30.0], [False, True], [None, "remaining-cost"]))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +73,10 @@ class SharedOverhead:
         return 0.0 if shape.device in state[2] else inf
 
 
-def curves() -> st.SearchStrategy[RateCurve | None]:
-    """What is known of a job's speed: nothing, or that of `SharedOverhead`."""
-    states = st.tuples(
-        st.sampled_from([0.0, 0.5, 1.0, 20.0]), st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from([("",), ("", *_KINDS)])
-    )  # fmt: skip
-    return st.none() | states.map(lambda state: RateCurve(SharedOverhead(), state))
+#: What is known of a job's speed: nothing, or that of `SharedOverhead`.
+_CURVES = st.none() | st.sampled_from(
+    list(product([0.0, 0.5, 1.0, 20.0], [0.0, 0.1, 0.5], [("",), ("", *_KINDS)]))
+).map(lambda state: RateCurve(SharedOverhead(), state))
 
 
 @st.composite
@@ -104,22 +116,24 @@ def _views(draw: st.DrawFn, id: JobId, free: Mapping[NodeId, Resources], nodes: 
     spec = _with_workers(draw, id, worker, planned) if worker else _without_workers(draw, id, planned)
     status, granted = _standing(draw, planned, free, preemptible=spec.preemptible)
     demand = spec.ceiling if spec.controller is None else draw(_AMOUNTS).at_least(spec.floor).at_most(spec.ceiling)
-    curve = draw(curves())
     is_steered = worker is None and spec.controller is not None
+    submitted_at, done_steps, progress_at, rate_sps, accrued_at = draw(_PASTS)
+    promised = spec.deadline_s is not None and draw(st.booleans())
     return JobView(
         spec=spec,
         status=status,
-        submitted_at=draw(st.integers(0, 3).map(float)),
-        done_steps=draw(st.sampled_from([0.0, 3.0, 100.0])),
+        submitted_at=submitted_at,
+        done_steps=done_steps,
         demand=demand,
         granted=granted,
         planned=planned,
         started_at=None if status in ("queued", "starting") else 4.0,
-        progress_at=draw(st.sampled_from([4.0, _AT])) if granted else 0.0,
-        rate_sps=draw(st.sampled_from([0.0, 0.5, 2.0])) if granted else 0.0,
-        curve=curve,
-        accrued_at=draw(st.sampled_from([4.0, _AT])),
+        progress_at=progress_at if granted else 0.0,
+        rate_sps=rate_sps if granted else 0.0,
+        curve=draw(_CURVES),
+        accrued_at=accrued_at,
         work=draw(_WORK) if is_steered else None,
+        promised_until_at=submitted_at + (spec.deadline_s or 0.0) if promised else None,
     )
 
 
@@ -157,7 +171,7 @@ def _standing(
         status: JobState = draw(st.sampled_from(["running", "running", "running", "queued", "starting", "stopping"]))
         return status, planned if status in ("running", "stopping") else {}
     if preemptible and draw(st.booleans()):  # paused, or being paused: what it still holds counts as free
-        being = draw(st.booleans())
+        being = draw(st.sampled_from([True, True, False]))
         return "running", draw(_amount_on_a_node(free)) if being else {}
     return "queued", {}
 
@@ -196,19 +210,11 @@ def _spec(
     worker: Resources | None,
     counts: tuple[int, ...],
 ) -> JobSpec:
+    work_steps, deadline_s, weight, resize_cost_s, preemptible, controller = draw(_DECLARED)
     return JobSpec(
-        id=id,
-        floor=floor,
-        ceiling=ceiling,
-        worker=worker,
-        counts=counts,
-        work_steps=draw(st.sampled_from([None, 10.0, 100.0, 1e6])),
-        deadline_s=draw(st.sampled_from([None, 5.0, 60.0, 1e4])),
-        weight=draw(st.sampled_from([0.5, 1.0, 3.0])),
-        resize_cost_s=draw(st.sampled_from([0.0, 30.0])),
-        preemptible=draw(st.booleans()),
-        controller=draw(st.sampled_from([None, "remaining-cost"])),
-    )
+        id=id, floor=floor, ceiling=ceiling, worker=worker, counts=counts, work_steps=work_steps, deadline_s=deadline_s,
+        weight=weight, resize_cost_s=resize_cost_s, preemptible=preemptible, controller=controller,
+    )  # fmt: skip
 
 
 def effective(snapshot: Snapshot, grants: Mapping[JobId, Allocation], *, keeps_others: bool) -> dict[JobId, Allocation]:

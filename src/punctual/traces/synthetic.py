@@ -29,8 +29,3 @@ def generator(name: str, parameters: Mapping[str, Any] | None = None) -> Generat
     """
     kind: type[Generator] = registry.load(FAMILY, name)
     return build(kind, name, parameters or {})
-
-
-def generators() -> list[str]:
-    """The registered names of the generators."""
-    return registry.names(FAMILY)

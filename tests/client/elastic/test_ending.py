@@ -15,8 +15,7 @@ SCRIPT = str(Path(__file__).parent / "ending_training.py")
 FOR_EVER = "2000000"
 
 
-@pytest.mark.parametrize("how", [[], ["break"]])
-@pytest.mark.parametrize("n_workers", [1, 2])
+@pytest.mark.parametrize(("n_workers", "how"), [(1, []), (2, ["break"])])
 def test_a_training_that_says_it_is_finished_has_landed(
     stage: Stage, tmp_path: Path, n_workers: int, how: list[str]
 ) -> None:

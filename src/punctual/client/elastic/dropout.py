@@ -24,15 +24,9 @@ class RankDropout:
     Each call draws one number from the default generator, which is seeded alike for all virtual ranks of a step, and
     makes each virtual rank's mask from that number and the rank. So a mask does not depend on which ranks are
     together; and a forward pass that is done again for a checkpoint of activations gets the masks it had.
-
-    Attributes
-    ----------
-    n_unclear
-        Calls so far whose input could not be told apart by samples; they drew one mask for all.
     """
 
     def __init__(self) -> None:
-        self.n_unclear = 0
         self.n_draws = 0
         self._pieces: Sequence[Piece] = ()
         self._n_samples = 0
@@ -85,9 +79,7 @@ class RankDropout:
         """Whether the first dimension is the samples, or something that each sample has equally many of."""
         if not self._pieces:
             return False
-        is_clear = tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self._n_samples == 0
-        self.n_unclear += not is_clear
-        return is_clear
+        return tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self._n_samples == 0
 
     def _mask(self, like: Tensor, p: float) -> Tensor:
         """What to multiply by: 0 with probability `p`, else 1 / (1 - p)."""

@@ -11,6 +11,9 @@ from punctual.core.ids import JobId
 
 #: Folder around the groups of all jobs, in each hierarchy.
 FOLDER = "punctual"
+#: What the names of the groups of commands end with, after the command's process id. A keeper, which imports nothing of the
+#: package, has it too.
+COMMAND_GROUP = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

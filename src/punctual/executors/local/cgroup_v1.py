@@ -11,7 +11,7 @@ from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usa
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of a job against what else runs, of which each process counts 1024.
-_SHARES = 8192
+_SHARES = 2048
 
 
 class CgroupV1:

@@ -11,7 +11,7 @@ from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.mounts import hierarchy
 
 #: Weight of a job against what else runs, which counts 100, and the largest the kernel takes.
-_WEIGHT, _WEIGHT_MAX = 800, 10_000
+_WEIGHT, _WEIGHT_MAX = 200, 10_000
 
 #: Where processes go that would otherwise stand in a group whose children are to be limited.
 _ASIDE = "punctual-controller"

@@ -33,3 +33,4 @@ class ExecutorContext:
     environment_of: Callable[[JobId], Mapping[str, str]]
     output_of: Callable[[JobId], OnOutput]
     streams_of: Callable[[JobId], Streams | None]
+    may_steer: Callable[[], bool]

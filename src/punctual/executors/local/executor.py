@@ -81,6 +81,9 @@ class LocalExecutor:
         What gets the output of a job, as it comes and from another thread; None: it goes where that of this process does.
     streams_of
         Where a job writes; None: as suits where this process writes.
+    may_steer
+        Says, from any thread, whether the jobs are still this process's. One that was stopped asks before it does anything
+        to a job; if another process has them, nothing is done to them here and nothing answered any more.
 
     Raises
     ------
@@ -104,6 +107,7 @@ class LocalExecutor:
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
         streams_of: Callable[[JobId], Streams | None] = lambda _: None,
+        may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,
     ) -> None:
         if isinstance(actuator, str):
@@ -125,6 +129,7 @@ class LocalExecutor:
             environment_of=environment_of,
             output_of=output_of,
             streams_of=streams_of,
+            may_steer=may_steer,
         )
         self._runs: dict[JobId, JobRun] = {}
         self._adopted: dict[JobId, JobRun] = {}

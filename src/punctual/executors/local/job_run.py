@@ -198,6 +198,9 @@ class JobRun:
     def _live(self, process: JobProcess) -> None:
         if self._grant is not None:
             process.follow()
+        elif not self._context.may_steer():
+            self._lose()
+            return
         else:
             try:
                 answer = process.start(self._amount)
@@ -212,13 +215,20 @@ class JobRun:
         try:
             last = process.wait(self._restore_grant)
         except SteeringLostError:
-            with self._lock:
-                if not self.ended:
-                    _LOG.warning("job '%s' was taken over by another process", self._launch.job)
-                self.ended, self.told_end_at = True, inf
-                self._context.devices.free(self._launch.job)
+            self._lose()
             return
-        self._end(last)
+        if self._context.may_steer():
+            self._end(last)
+        else:  # what has ended may have been started again, in the same places
+            self._lose()
+
+    def _lose(self) -> None:
+        """Another process steers the job now."""
+        with self._lock:
+            if not self.ended:
+                _LOG.warning("job '%s' was taken over by another process", self._launch.job)
+            self.ended, self.told_end_at = True, inf
+            self._context.devices.free(self._launch.job)
 
     def _begin(self) -> None:
         """The process runs: say so, and perform what has been asked since."""
@@ -233,7 +243,7 @@ class JobRun:
 
     def _restore_grant(self) -> None:
         with self._lock:
-            if self._grant is not None and self._stop_cause is None:
+            if self._grant is not None and self._stop_cause is None and self._context.may_steer():
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:

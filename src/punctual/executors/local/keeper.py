@@ -22,8 +22,8 @@ what happens                              what follows
 the job writes                            the keeper writes it into the logs
 the job ends                              the keeper writes the end file, ends what the job left behind, and
                                           removes its control groups and its page
-the control connection is closed, or      the keeper lifts the quota of the job, and resumes a job
-nothing comes on it for `lease_s`         that was paused: it goes on at full speed
+nothing comes for `lease_s`: who steers   the keeper lifts the quota of the job, and resumes a job
+hangs, or has closed the connection       that was paused. Until then somebody may take it over as it is
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
 SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
@@ -100,7 +100,9 @@ class LaunchRequest:
         a pipe for each log in place of the one it had; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp,
         "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
-    actuator, page, progress_pattern
+    page
+        What the job reported last is left in `end_file`, because the page itself is removed.
+    actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
 
@@ -130,6 +132,7 @@ class Keeper:
         self._guard_pid = guard_pid
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
+        self._is_steered = True
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = 0
@@ -172,13 +175,18 @@ class Keeper:
             elif not self._logs[fd].relay():
                 self._poll.unregister(fd)
         # Only now: after a stop of the whole machine what was sent in time is read first.
-        if self._connection_fd is not None and self._lease_left_s() == 0.0:
-            self._tell(expired=True)
-            self._release(self._connection_fd)
+        if self._lease_left_s() == 0.0:
+            if self._connection_fd is not None:
+                self._tell(expired=True)
+                self._release(self._connection_fd)
+            self._lift()
+            self._is_steered = False
 
     def _lease_left_s(self) -> float:
-        if self._connection_fd is None or self._request.lease_s is None:
+        if not self._is_steered:
             return inf
+        if self._request.lease_s is None:
+            return inf if self._connection_fd is not None else 0.0
         return max(0.0, self._heard_at + self._request.lease_s - time.monotonic())
 
     def _kill_left_s(self) -> float:
@@ -196,13 +204,12 @@ class Keeper:
             self._release(connection_fd)
 
     def _release(self, connection_fd: int) -> None:
-        """Nobody steers the job from here on."""
+        """Nobody is there who steers the job."""
         self._poll.unregister(connection_fd)
         os.close(connection_fd)
         self._connection_fd = None
         for log in self._logs.values():
             log.ring_at(None)
-        self._lift()
 
     def _open_logs(self) -> None:
         for path, source_fd, bell_fd in self._request.logs:
@@ -226,7 +233,7 @@ class Keeper:
             pass
 
     def _accept_control(self, connection_fd: int) -> None:
-        self._connection_fd, self._heard_at = connection_fd, time.monotonic()
+        self._connection_fd, self._heard_at, self._is_steered = connection_fd, time.monotonic(), True
         self._poll.register(connection_fd, select.POLLIN)
         request = {**vars(self._request), "environment": {}}
         pids = {"keeper": os.getpid(), "guard": self._guard_pid, "started": self._job_pid}
@@ -297,20 +304,21 @@ class Keeper:
             "usage": _read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
         }
-        _write_whole(self._request.end_file, json.dumps({**last, "boot": _read(_BOOT_ID).strip()}))
+        left = {"boot": _read(_BOOT_ID).strip(), "page": _read_bytes(self._request.page).hex()}
+        _write_whole(self._request.end_file, json.dumps({**last, **left}))
         _clear_up(self._request.remove_dirs, self._request.remove_files)
         self._tell(**last)
         return code
 
-    def _tell(self, **words: Any) -> None:
+    def _tell(self, **fields: Any) -> None:
         if self._connection_fd is not None:
-            say(self._connection_fd, **words)
+            say(self._connection_fd, **fields)
 
 
-def say(connection_fd: int, **words: Any) -> None:
+def say(connection_fd: int, **fields: Any) -> None:
     """Write a line to the connection; nobody may be there to read it."""
     try:
-        os.write(connection_fd, json.dumps(words).encode() + b"\n")
+        os.write(connection_fd, json.dumps(fields).encode() + b"\n")
     except OSError:
         pass
 
@@ -396,12 +404,23 @@ def _lift(lift: list[list[str]], processes: list[int]) -> None:
 
 def _clear_up(folders: list[str], files: list[str]) -> None:
     for folder in folders:
+        _remove_groups_of_commands(folder)
         _remove_dir(folder)
     for path in files:
         try:
             os.unlink(path)
         except OSError:  # gone already
             pass
+
+
+def _remove_groups_of_commands(folder: str) -> None:
+    """Those of commands that were killed; the others are in use."""
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.endswith("-command"):
+            try:
+                os.rmdir(f"{folder}/{name}")
+            except OSError:
+                pass
 
 
 def _remove_dir(folder: str) -> None:
@@ -461,11 +480,15 @@ def _write_whole(path: str | None, text: str) -> None:
 
 
 def _read(path: str | None) -> str:
+    return _read_bytes(path).decode(errors="replace")
+
+
+def _read_bytes(path: str | None) -> bytes:
     try:
-        with open(path or "") as file:
+        with open(path or "", "rb") as file:
             return file.read()
     except OSError:
-        return ""
+        return b""
 
 
 def _read_request(connection_fd: int) -> LaunchRequest | None:
@@ -476,8 +499,8 @@ def _read_request(connection_fd: int) -> LaunchRequest | None:
         if not part:
             return None
         text += part
-    words: Mapping[str, Any] = json.loads(text)
-    return LaunchRequest(**words)
+    fields: Mapping[str, Any] = json.loads(text)
+    return LaunchRequest(**fields)
 
 
 class Guard:

@@ -16,6 +16,7 @@ from typing import Any
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
+from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.keeper import GRACE_S, UNFINISHED, LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
@@ -71,15 +72,17 @@ class KeeperLink:
     def read(self) -> dict[str, Any] | None:
         """The keeper's next line; None: it has ended."""
         try:
-            words: dict[str, Any] | None = json.loads(self._lines.readline() or "null")
+            line: dict[str, Any] | None = json.loads(self._lines.readline() or "null")
         except (OSError, ValueError):
             return None
-        if words is not None:
-            self.pid, self.guard_pid = words.get("keeper", self.pid), words.get("guard", self.guard_pid)
-            if "keeper" in words:
+        if line is not None:
+            self.pid, self.guard_pid = line.get("keeper", self.pid), line.get("guard", self.guard_pid)
+            if "ready" in line:
+                leave_command_group([self.pid, self.guard_pid])
+            if "keeper" in line:
                 with suppress(ProcessLookupError):  # it has just been killed
                     self._keeper_fd = os.pidfd_open(self.pid)
-        return words
+        return line
 
     def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """The keeper's last line, however long the job runs; None: the keeper was killed before it had one.
@@ -99,7 +102,7 @@ class KeeperLink:
         SteeringLostError
             Another process has taken the job over meanwhile, or `release` has left it to one.
         """
-        while (words := self.read()) is not None and "expired" in words:
+        while (line := self.read()) is not None and "expired" in line:
             if self._is_released:
                 raise SteeringLostError
             if not self._reconnect(address):
@@ -108,9 +111,9 @@ class KeeperLink:
                     raise SteeringLostError
                 return last
             on_regained()
-        if words is None and self._is_released:
+        if line is None and self._is_released:
             raise SteeringLostError
-        return read_end(end_file) if words is None else words
+        return read_end(end_file) if line is None else line
 
     def _reconnect(self, address: Path) -> bool:
         kept = take_over(address)
@@ -273,14 +276,14 @@ def _introduced(connection: socket.socket) -> Kept | None:
     hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
     link = KeeperLink(connection)
-    words = link.read() if hello else None
-    if words is None:
+    line = link.read() if hello else None
+    if line is None:
         return None
     return Kept(
         link=link,
-        request=LaunchRequest(**words["request"]),
-        job_pid=words["started"],
-        started_at=words["at_ns"] / 1e9,
+        request=LaunchRequest(**line["request"]),
+        job_pid=line["started"],
+        started_at=line["at_ns"] / 1e9,
         bell_fds=tuple(fds),
     )
 
@@ -293,10 +296,10 @@ def being_written(end_file: Path) -> Path:
 def read_end(path: Path | None) -> dict[str, Any] | None:
     """The last line of a keeper whose job has ended, with the boot id of that time; None: the job has not ended."""
     try:
-        words: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
+        line: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    return words
+    return line
 
 
 @contextmanager

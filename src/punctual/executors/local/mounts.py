@@ -5,6 +5,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from punctual.executors.local.cgroup_files import COMMAND_GROUP, FOLDER
+
+#: See `punctual.executors.local.command_group`.
+_COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
+
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
@@ -15,7 +20,8 @@ class Hierarchy:
     mount
         Where it is mounted.
     own
-        The folder of this process's group; `mount` itself if that lies outside what is mounted.
+        The folder of this process's group, or the one around the group that Punctual has made for this command; `mount`
+        itself if that lies outside what is mounted.
     """
 
     mount: Path
@@ -62,7 +68,7 @@ def _own_group(controller: str, membership: str) -> str:
     for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
         if controller in controllers.split(","):
-            return group
+            return _COMMAND_GROUP.sub("", group) or "/"
     return "/"
 
 

@@ -11,6 +11,10 @@ from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
+from tests.plants.closed_loop import NODE, Plant, RecordingController, steer
+from tests.plants.quota_plant import CostFactors, Landing, Noise, World
+from tests.plants.simulated_progress import SimulatedProgress
+
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Demand
 from punctual.core.events import GrantApplied, JobStarted
@@ -18,9 +22,6 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
-from punctual.testing.closed_loop import NODE, Plant, RecordingController, steer
-from punctual.testing.plant import CostFactors, Landing, Noise, World
-from punctual.testing.simulated_progress import SimulatedProgress
 
 #: What one worker of the simulated job holds.
 WORKER = Resources(cores=1.0)
@@ -175,11 +176,11 @@ class SimulatedWorkers:
         self.at_s = 0.0
         self.n_workers = n_workers
         planned = {"evaluate": training.n_epochs * training.evaluation_units, "checkpoint": training.n_epochs}
-        self.progress = SimulatedProgress(training.n_steps, planned)
+        self.progress = SimulatedProgress(training.n_steps, planned, jitter_s=world.pacing_jitter_s, seed=seed)
         self.worker_s = 0.0
         self.numbers = [(0.0, n_workers)]
         self._training, self._world = training, world
-        self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
+        self._factors = CostFactors(world.noise, Random(seed))
         self._change: _Change | None = None
         #: Share of the unit in flight that is left to be done.
         self._left_frac = 1.0

@@ -12,6 +12,9 @@ from math import inf, sqrt
 from random import Random
 from typing import Any
 
+from tests.plants.closed_loop import Plant, RecordingController, steer
+from tests.plants.simulated_progress import SimulatedProgress
+
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.control import Demand, Reading
 from punctual.core.errors import InvalidSpec
@@ -23,8 +26,6 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Policy, Sink
 from punctual.core.resources import Resources, total
-from punctual.testing.closed_loop import Plant, RecordingController, steer
-from punctual.testing.simulated_progress import SimulatedProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,8 @@ class World:
         Instant and new deadline, both in seconds since submission; seen at the next tick.
     can_pace, can_cap
         Whether pacing lines are obeyed, and whether the quota is enforced.
+    pacing_jitter_s
+        A unit that waits for its line ends up to so much later.
     """
 
     noise: Noise = Noise()
@@ -147,6 +150,7 @@ class World:
     deadline_changes: tuple[tuple[float, float], ...] = ()
     can_pace: bool = False
     can_cap: bool = True
+    pacing_jitter_s: float = 0.0
 
     def delivered_frac(self, at_s: float) -> float:
         shares = (each.delivered_frac for each in self.contention if each.from_s <= at_s < each.until_s)
@@ -230,10 +234,10 @@ class SimulatedProcess:
         self.used_core_s = 0.0
         self.in_flight_core_s = 0.0
         planned = {phase.name: phase.n_units * training.n_epochs for phase in training.phases}
-        self.progress = SimulatedProgress(training.n_steps, planned)
+        self.progress = SimulatedProgress(training.n_steps, planned, jitter_s=world.pacing_jitter_s, seed=seed)
         self._training = training
         self._world = world
-        self._factors = CostFactors(world.noise, Random(seed))  # noqa: S311 (nothing here is secret)
+        self._factors = CostFactors(world.noise, Random(seed))
         self._units = self._program()
         self._period_end_s = 0.0
         self._bucket_core_s = 0.0

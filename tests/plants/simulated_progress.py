@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from random import Random
 
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.events import PhaseReported, ProgressReported
@@ -18,6 +19,8 @@ class SimulatedProgress:
         Of the whole training.
     units_planned
         Of each phase, by its name.
+    jitter_s, seed
+        Each unit that keeps to the line is late by up to `jitter_s` seconds, drawn anew for each.
 
     Attributes
     ----------
@@ -29,7 +32,7 @@ class SimulatedProgress:
         When the training has done everything; None: it has not.
     """
 
-    def __init__(self, n_steps: int, units_planned: Mapping[str, int]) -> None:
+    def __init__(self, n_steps: int, units_planned: Mapping[str, int], *, jitter_s: float = 0.0, seed: int = 0) -> None:
         self.line: PacingLine | None = None
         self.n_steps_done = 0
         self.unit_at_s = 0.0
@@ -40,6 +43,8 @@ class SimulatedProgress:
             name: PhaseProgress(name=name, units_planned=n, units_done=0) for name, n in units_planned.items()
         }
         self._reported: tuple[PhaseProgress, ...] = ()
+        self._random, self._jitter_s = Random(seed), jitter_s
+        self._late_s = self._random.uniform(0.0, jitter_s)
 
     def may_end_s(self, phase: str, at_s: float, *, counted: bool) -> float:
         """Instant before which a unit of `phase` (empty: a step), all of whose work is done at `at_s`, is not reported."""
@@ -49,7 +54,7 @@ class SimulatedProgress:
         costs = line.phase_cost_steps
         worth = costs.get(phase, 0.0) if phase else 1.0
         done = self.n_steps_done + sum(each.units_done * costs.get(each.name, 0.0) for each in self._phases.values())
-        return line.end_s - (line.end_work - done - (worth if counted else 0.0)) * line.s_per_step
+        return line.end_s - (line.end_work - done - (worth if counted else 0.0)) * line.s_per_step + self._late_s
 
     def complete(self, phase: str, at_s: float, *, counted: bool, wall_s: float, core_s: float = 0.0) -> None:
         """A unit of `phase` (empty: a step, or the start-up) has ended, which took so long."""
@@ -65,6 +70,7 @@ class SimulatedProgress:
         else:
             self.n_steps_done += counted
         self._declared, self.unit_at_s = True, at_s
+        self._late_s = self._random.uniform(0.0, self._jitter_s)
 
     def report(self, job: JobId, at: float, sink: Sink, *, used_core_s: float, in_flight_core_s: float = 0.0) -> None:
         """Tell `sink` what is done, and of phases what has changed since the last report."""

@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tests.fake_clock import FakeClock
+
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import JobCommand
 from punctual.core.control import Demand, Reading
@@ -18,7 +20,6 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.runtime.engine import Engine, Listener
 from punctual.runtime.planner import InlinePlanner
-from punctual.testing.clock import FakeClock
 
 #: Where the simulated job runs.
 NODE = NodeId("simulated")

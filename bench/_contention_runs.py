@@ -1,0 +1,283 @@
+"""Plays the trainings of `bench/contention.py` on this machine, under Punctual or without it."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import _contention_training
+from _common import json_lines
+from _contention_jobs import APPS, CEILING_CORES, CORES_PER_WORKER, N_EPOCHS, N_WORKERS_MAX, TOLERANCE_FRAC, Load
+
+PUNCTUAL = [sys.executable, "-m", "punctual"]
+#: Jobs as they are without Punctual: processes that share the machine as its kernel likes.
+KERNEL = "kernel"
+#: How long a user tries to say something to a job.
+_SAY_S_MAX = 10.0
+#: The rule of proportional shares with its other shortage, as a plug-in, because `--policy` takes a name.
+SCALED = "proportional-scaled"
+_SCALED = '''"""DECOR-NN's rule of a common factor."""
+from dataclasses import dataclass
+from punctual.policies.proportional import Proportional
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled(Proportional):
+    shortage: str = "scale"
+'''
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What an application costs, core-seconds: to start, and for one step with its share of evaluation and checkpoints."""
+
+    startup_core_s: float
+    step_core_s: float
+
+    def n_epoch_steps(self, work_core_s: float) -> int:
+        return max(2, round((work_core_s - self.startup_core_s) / (N_EPOCHS * self.step_core_s)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a job.
+
+    Attributes
+    ----------
+    took_s
+        From its submission until it had landed; None: it did not land.
+    late_frac
+        By how much it missed its last deadline, as a share of it; negative: early. None: it had none, or did not land.
+    used_core_s, granted_core_s
+        Until it had landed; granted is None without Punctual.
+    n_retries
+        How often it was started again.
+    warnings
+        Codes of what its user was told.
+    """
+
+    name: str
+    took_s: float | None
+    late_frac: float | None
+    used_core_s: float
+    granted_core_s: float | None
+    n_retries: int
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def is_on_time(self) -> bool:
+        return self.late_frac is not None and self.late_frac <= TOLERANCE_FRAC
+
+    @property
+    def is_promised(self) -> bool:
+        return not {"not-promised", "promise-lost"} & set(self.warnings)
+
+
+class Stage:
+    """A home of its own, in which jobs are played."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        site = folder / "site"
+        about = site / "scaled-1.dist-info"
+        about.mkdir(parents=True)
+        (site / "scaled_shortage.py").write_text(_SCALED)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: scaled\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(f"[punctual.policies]\n{SCALED} = scaled_shortage:Scaled\n")
+        path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+        self.environment = os.environ | {"PUNCTUAL_HOME": str(folder / "home"), "PYTHONPATH": path}
+
+    def program(self, load: Load, n_epoch_steps: int, *, is_elastic: bool) -> list[str]:
+        arguments = [
+            "--epochs", str(N_EPOCHS), "--steps-per-epoch", str(n_epoch_steps),
+            "--threads", "1", "--checkpoint-dir", str(self.folder / load.name),
+        ]  # fmt: skip
+        if load.crashes:
+            script = [_contention_training.__file__, str(self.folder / f"{load.name}.died"), load.app]
+            return [sys.executable, *script, *arguments, "--resume"]
+        elastic = ["--elastic"] if is_elastic else []
+        return [sys.executable, "-m", f"punctual.apps.{load.app}", *arguments, *elastic]
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    with tempfile.TemporaryDirectory(prefix="punctual-contention-") as folder:
+        yield Stage(Path(folder))
+
+
+def calibrate(*, quick: bool) -> dict[str, Profile]:
+    """What each application costs, from a short and a longer run, two at a time, so that both cores are busy."""
+    few, many = (5, 30) if quick else (20, 100)
+    apps = ("language", "speech", "vision")
+    found: dict[tuple[str, int], float] = {}
+    with stage() as place:
+        for n in (few, many):
+            queue = list(apps)
+
+            def work(n: int = n, queue: list[str] = queue) -> None:
+                while queue:
+                    app = queue.pop()
+                    load = Load(name=f"{app}-{n}", app=app, work_core_s=0.0, deadline_s=None)
+                    process = subprocess.Popen(place.program(load, n, is_elastic=False), stdout=subprocess.DEVNULL)
+                    _, _, usage = os.wait4(process.pid, 0)
+                    found[app, n] = usage.ru_utime + usage.ru_stime
+
+            lanes = [threading.Thread(target=work) for _ in range(2)]
+            for lane in lanes:
+                lane.start()
+            for lane in lanes:
+                lane.join()
+    profiles = {}
+    for app in APPS:
+        step_core_s = (found[app, many] - found[app, few]) / (N_EPOCHS * (many - few))
+        profiles[app] = Profile(startup_core_s=found[app, few] - N_EPOCHS * few * step_core_s, step_core_s=step_core_s)
+    return profiles
+
+
+def play(
+    loads: Sequence[Load], policy: str, profiles: Mapping[str, Profile], *, ends_at: float | None = None
+) -> list[Outcome]:
+    """Submit each training at its instant, do to it what is to be done, and wait for all.
+
+    Parameters
+    ----------
+    policy
+        Registered name, or `KERNEL`.
+    ends_at
+        Seconds from the beginning after which what still runs is stopped.
+    """
+    with stage() as place:
+        begun = time.monotonic() + 0.2
+        kind = _Process if policy == KERNEL else _Command
+        jobs = [kind(load, place, policy, profiles[load.app], begun) for load in loads]
+        threads = [threading.Thread(target=job.run) for job in jobs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(None if ends_at is None else max(0.0, begun + ends_at - time.monotonic()))
+        for job, thread in zip(jobs, threads, strict=True):
+            if thread.is_alive():
+                job.stop()
+            thread.join()
+        return [job.outcome() for job in jobs]
+
+
+class _Job:
+    """A training and what its user does."""
+
+    def __init__(self, load: Load, place: Stage, policy: str, profile: Profile, begun: float) -> None:
+        self.load, self._place, self._policy, self._begun = load, place, policy, begun
+        n_epoch_steps = profile.n_epoch_steps(load.work_core_s)
+        self._program = place.program(load, n_epoch_steps, is_elastic=load.elastic and policy != KERNEL)
+
+    def run(self) -> None:
+        time.sleep(max(0.0, self._begun + self.load.at - time.monotonic()))
+        acts = [(self.load.moved_at, self.move), (self.load.stopped_at, self.stop)]
+        timers = [
+            threading.Timer(max(0.0, self._begun + at - time.monotonic()), act) for at, act in acts if at is not None
+        ]
+        for timer in timers:
+            timer.start()
+        self.live()
+        for timer in timers:
+            timer.cancel()
+
+    def live(self) -> None:
+        raise NotImplementedError
+
+    def move(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def outcome(self) -> Outcome:
+        raise NotImplementedError
+
+
+class _Command(_Job):
+    """A `punctual run` of its own."""
+
+    def live(self) -> None:
+        load = self.load
+        options = ["--deadline", f"{load.deadline_s:.3f}s"] if load.deadline_s else []
+        if load.elastic:
+            options += ["--workers", f"1..{N_WORKERS_MAX}", "--cores-per-worker", str(CORES_PER_WORKER)]
+        else:
+            options += ["--cores", str(CEILING_CORES)]
+        command = [
+            *PUNCTUAL, "run", "--json", "--name", load.name, "--policy", self._policy, "--weight", str(load.weight),
+            "--retries", str(int(load.crashes)), *options, "--", *self._program,
+        ]  # fmt: skip
+        done = subprocess.run(command, env=self._place.environment, capture_output=True, text=True, check=False)
+        reports = [line for line in json_lines(done.stdout) if line.get("type") == "report"]
+        if not reports:
+            raise RuntimeError(f"{load.name}: exit code {done.returncode}: {done.stderr[-2000:]}")
+        self._report: dict[str, Any] = reports[-1]
+
+    def move(self) -> None:
+        self._say("deadline", self.load.name, f"{self.load.moved_s:+.3f}s")
+
+    def stop(self) -> None:
+        self._say("stop", self.load.name)
+
+    def _say(self, *words: str) -> None:
+        """Said again while the job is not there yet: a command takes a second to begin, on a busy machine more."""
+        give_up_at = time.monotonic() + _SAY_S_MAX
+        while True:
+            done = subprocess.run([*PUNCTUAL, *words], env=self._place.environment, capture_output=True, check=False)
+            if done.returncode == 0 or time.monotonic() > give_up_at:
+                return
+
+    def outcome(self) -> Outcome:
+        report = self._report
+        warnings = [warning["code"] for warning in report["warnings"]]
+        return Outcome(
+            name=self.load.name,
+            took_s=report["landed_s"],
+            late_frac=report["deviation_frac"] if report["landed_s"] is not None else None,
+            used_core_s=report["used_core_s"],
+            granted_core_s=report["granted_core_s"],
+            n_retries=warnings.count("retried"),
+            warnings=warnings,
+        )
+
+
+class _Process(_Job):
+    """The program alone, started again by hand if it fails."""
+
+    def live(self) -> None:
+        self._used_core_s, self._n_retries, self._is_stopped = 0.0, -1, False
+        begun = time.monotonic()
+        status = 1
+        while status and not self._is_stopped:
+            self._n_retries += 1
+            self._process = subprocess.Popen(self._program, env=self._place.environment, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(self._process.pid, 0)
+            self._used_core_s += usage.ru_utime + usage.ru_stime
+        self._took_s = time.monotonic() - begun
+
+    def move(self) -> None:
+        """Nobody is there to be told."""
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        os.kill(self._process.pid, signal.SIGTERM)
+
+    def outcome(self) -> Outcome:
+        load = self.load
+        took_s = None if self._is_stopped else self._took_s
+        late_frac = None
+        if took_s is not None and load.deadline_s is not None:
+            late_frac = took_s / (load.deadline_s + load.moved_s) - 1.0
+        return Outcome(
+            name=load.name, took_s=took_s, late_frac=late_frac, used_core_s=self._used_core_s, granted_core_s=None,
+            n_retries=self._n_retries,
+        )  # fmt: skip

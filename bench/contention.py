@@ -1,0 +1,310 @@
+"""Eight real trainings on two cores: who is on time under which rule, at what price; and what is saved of 160 %.
+
+*Eight that fit.* The machine has two cores. Eight trainings come at different instants, most with a deadline; one
+deadline is tightened while the training runs, one training is stopped by its user, one is killed half-way and started again from
+its checkpoint, one is made of one or two workers, one has no deadline. What they need is some 70 % of the machine for whoever knows
+all that will come, but the sum of their constant demands, work over time, is above what there is. Each is a `punctual run`
+of its own, as from eight terminals; all join one host. The same trainings are played under each policy in turn, in an order drawn for each seed,
+and as plain processes that share the machine as its kernel likes.
+
+*160 %.* Eight trainings that are there at once and want 1.6 times what the machine has until the last deadline. The bound is the most
+weight that can be on time for whoever knows what each training costs.
+
+What a training costs is measured beforehand, each of three applications alone on one of two busy cores.
+"""
+
+import json
+import random
+import statistics
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import _contention_jobs as jobs
+from _common import RESULTS, commit, parser, print_table, write_results
+from _contention_jobs import TOLERANCE_FRAC, Load
+from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
+from _deadline_tables import Target
+from simulator import got, limit, table, verdict
+
+OURS = "promises-first"
+#: Policy -> what it is called in the tables.
+RULES = {
+    OURS: "promises-first",
+    "proportional": "proportional, by deadlines",
+    SCALED: "proportional, by one factor",
+    "earliest-deadline": "earliest-deadline",
+    KERNEL: "the kernel, without Punctual",
+}
+#: Deviation of jobs that had room, core-seconds over those of the clairvoyant plan, weight missed over the bound.
+DEVIATION_LIMIT, CORE_SECONDS_LIMIT, MISSES_LIMIT = 0.005, 1.05, 1.05
+#: After the last deadline of an overloaded machine, what is late anyhow is stopped.
+AFTERWARDS_S = 3.0
+
+#: One play as it is kept: kind, seed, policy, loads, outcomes.
+Play = dict[str, Any]
+
+
+def plays(options: Namespace, record: "Record") -> Iterator[Play]:
+    """All plays, those that are on record first."""
+    wanted = [("fits", seed, policy) for seed in range(options.seeds) for policy in _in_drawn_order(seed)]
+    wanted += [("160 %", seed, OURS) for seed in range(options.seeds)]
+    if options.quick:
+        wanted = [("fits", 0, OURS)]
+    for kind, seed, policy in wanted:
+        if record.find(kind, seed, policy) is None:
+            record.add(_play(kind, seed, policy, record.profiles, quick=options.quick))
+    yield from record.plays
+
+
+def _in_drawn_order(seed: int) -> list[str]:
+    return random.Random(seed).sample(list(RULES), len(RULES))
+
+
+def _play(kind: str, seed: int, policy: str, profiles: Mapping[str, Profile], *, quick: bool) -> Play:
+    if kind == "fits":
+        loads, ends_at = jobs.contention(seed, quick=quick), None
+    else:
+        loads = jobs.overload(seed)
+        ends_at = max(load.due_at or 0.0 for load in loads) + AFTERWARDS_S
+    outcomes = play(loads, policy, profiles, ends_at=ends_at)
+    told = {"kind": kind, "seed": seed, "policy": policy, "commit": commit()}
+    return told | {"loads": [asdict(load) for load in loads], "outcomes": [asdict(outcome) for outcome in outcomes]}
+
+
+class Record:
+    """What has been played so far, on disk after each play."""
+
+    def __init__(self, name: str, *, resume: bool, quick: bool) -> None:
+        self._name = name
+        path = RESULTS / f"{name}.json"
+        kept = json.loads(path.read_text()) if resume and path.exists() else {"profiles": None, "plays": []}
+        self.plays: list[Play] = kept["plays"]
+        found = kept["profiles"] or {app: asdict(profile) for app, profile in calibrate(quick=quick).items()}
+        self.profiles = {app: Profile(**profile) for app, profile in found.items()}
+
+    def find(self, kind: str, seed: int, policy: str) -> Play | None:
+        return next(
+            (one for one in self.plays if (one["kind"], one["seed"], one["policy"]) == (kind, seed, policy)), None
+        )
+
+    def add(self, one: Play) -> None:
+        self.plays.append(one)
+        profiles = {app: asdict(profile) for app, profile in self.profiles.items()}
+        write_results(self._name, {"profiles": profiles, "plays": self.plays})
+        print_table(_JOB_HEADS, _job_rows(one))
+        print(flush=True)
+
+
+class Seen:
+    """A play, read."""
+
+    def __init__(self, one: Play) -> None:
+        self.seed, self.policy = one["seed"], one["policy"]
+        self.loads = [Load(**load) for load in one["loads"]]
+        self.outcomes = [Outcome(**outcome) for outcome in one["outcomes"]]
+
+    @property
+    def counted(self) -> list[tuple[Load, Outcome]]:
+        """Those that can be on time or late."""
+        return [pair for pair in zip(self.loads, self.outcomes, strict=True) if pair[0].counts()]
+
+    @property
+    def n_late(self) -> int:
+        return sum(not outcome.is_on_time for _, outcome in self.counted)
+
+    @property
+    def used_core_s(self) -> float:
+        return sum(outcome.used_core_s for outcome in self.outcomes)
+
+    @property
+    def granted_frac(self) -> float | None:
+        """Core-seconds granted over those used: a clairvoyant plan grants what is used."""
+        granted = [outcome.granted_core_s for outcome in self.outcomes]
+        return None if None in granted else sum(filter(None, granted)) / self.used_core_s
+
+    @property
+    def works(self) -> dict[str, float]:
+        """What each job turned out to cost; for one that has not landed, what it was made for."""
+        return {
+            load.name: load.work_core_s if outcome.took_s is None else outcome.used_core_s
+            for load, outcome in zip(self.loads, self.outcomes, strict=True)
+        }
+
+
+_JOB_HEADS = [
+    "job",
+    "application",
+    "from",
+    "D, s",
+    "work",
+    "took, s",
+    "deviation",
+    "used",
+    "granted",
+    "retries",
+    "told",
+]
+
+
+def _job_rows(one: Play) -> list[list[str]]:
+    seen = Seen(one)
+    rows = []
+    for load, outcome in zip(seen.loads, seen.outcomes, strict=True):
+        deadline_s = None if load.deadline_s is None else load.deadline_s + load.moved_s
+        rows.append(
+            [
+                load.name, load.app, f"{load.at:.1f}", _shown(deadline_s, "{:.1f}"), f"{load.work_core_s:.1f}",
+                _shown(outcome.took_s, "{:.2f}"), _shown(outcome.late_frac, "{:+.2%}"), f"{outcome.used_core_s:.1f}",
+                _shown(outcome.granted_core_s, "{:.1f}"), str(outcome.n_retries), ", ".join(sorted(set(outcome.warnings))),
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "–" if value is None else form.format(value)
+
+
+def _spread(values: Sequence[float], form: str) -> str:
+    if not values:
+        return "–"
+    mean = form.format(statistics.fmean(values))
+    return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+def rule_rows(seen: Sequence[Seen]) -> list[list[str]]:
+    """A row for each rule, over all seeds."""
+    rows = []
+    kernel = {one.seed: one.used_core_s for one in seen if one.policy == KERNEL}
+    for policy, label in RULES.items():
+        runs = [one for one in seen if one.policy == policy]
+        if not runs:
+            continue
+        late = [outcome.late_frac for run in runs for _, outcome in run.counted if outcome.late_frac is not None]
+        missed = [value for value in late if value > TOLERANCE_FRAC]
+        n_counted = sum(len(run.counted) for run in runs)
+        rows.append(
+            [
+                label, f"{sum(run.n_late for run in runs)} of {n_counted}",
+                _spread([float(run.n_late) for run in runs], "{:.1f}"),
+                _shown(max(missed, default=None), "{:+.1%}"), _shown(min(late, default=None), "{:+.2%}"),
+                _spread([run.granted_frac for run in runs if run.granted_frac], "{:.3f}"),
+                _spread([run.used_core_s / kernel[run.seed] for run in runs if run.seed in kernel], "{:.3f}"),
+            ]
+        )  # fmt: skip
+    return rows
+
+
+RULE_HEADS = ["rule", "late", "late in a play", "latest", "earliest", "granted over used", "used over the kernel's"]
+
+
+def overload_rows(seen: Sequence[Seen]) -> list[list[str]]:
+    rows = []
+    for run in seen:
+        promised = [outcome for _, outcome in run.counted if outcome.is_promised]
+        total, on_time, most = weights(run)
+        rows.append(
+            [
+                str(run.seed), f"{len(promised)} of {len(run.counted)}",
+                str(sum(not outcome.is_on_time for outcome in promised)), f"{total:g}", f"{on_time:g}", f"{most:g}",
+            ]
+        )  # fmt: skip
+    return rows
+
+
+OVERLOAD_HEADS = ["seed", "promised", "promised and late", "weight", "on time", "bound"]
+
+
+def weights(run: Seen) -> tuple[float, float, float]:
+    """Of all jobs, of those on time, and of those that could have been."""
+    total = sum(load.weight for load, _ in run.counted)
+    on_time = sum(load.weight for load, outcome in run.counted if outcome.is_on_time)
+    return total, on_time, jobs.most_weight(run.loads, run.works)
+
+
+def targets(fits: Sequence[Seen], overloads: Sequence[Seen]) -> list[Target]:
+    ours = [run for run in fits if run.policy == OURS]
+    pairs = [pair for run in ours for pair in run.counted]
+    n_on_time = sum(outcome.is_on_time for _, outcome in pairs)
+    deviations = [abs(outcome.late_frac) for _, outcome in pairs if outcome.late_frac is not None]
+    granted = [run.granted_frac for run in ours if run.granted_frac]
+    found = [
+        Target(
+            "jobs on time under promises-first", 1.0, n_on_time / len(pairs) if pairs else None, "{:.1%}".format,
+            at_least=True,
+        ),
+        Target("their deviation from the deadline, largest", DEVIATION_LIMIT, max(deviations, default=None), "{:.2%}".format),
+        Target(
+            "core-seconds granted over those used, mean", CORE_SECONDS_LIMIT, statistics.fmean(granted) if granted else None,
+            "{:.3f}".format,
+        ),
+    ]  # fmt: skip
+    if overloads:
+        promised = [outcome for run in overloads for _, outcome in run.counted if outcome.is_promised]
+        sums = [sum(values) for values in zip(*(weights(run) for run in overloads), strict=True)]
+        found += [
+            Target(
+                "at 160 %: promised jobs on time", 1.0, sum(one.is_on_time for one in promised) / max(1, len(promised)),
+                "{:.1%}".format, at_least=True,
+            ),
+            Target(
+                "at 160 %: weight missed over the least possible", MISSES_LIMIT, (sums[0] - sums[1]) / (sums[0] - sums[2]),
+                "{:.3f}".format,
+            ),
+        ]  # fmt: skip
+    return found
+
+
+def markdown(found: Sequence[Play]) -> str:
+    seen = {kind: [Seen(one) for one in found if one["kind"] == kind] for kind in ("fits", "160 %")}
+    fits, overloads = seen["fits"], seen["160 %"]
+    reached = targets(fits, overloads)
+    lines = table(
+        ["figure", "target", "measured", ""], [[one.text, limit(one), got(one), verdict(one)] for one in reached]
+    )
+    seeds = {run.seed: run for run in fits}
+    peaks = [jobs.least_peak(run.loads) for run in seeds.values()]
+    demands = [jobs.most_demanded(run.loads) for run in seeds.values()]
+    lines += ["", f"## Eight that fit, draws: {len(seeds)}", ""]
+    lines += [
+        f"The clairvoyant plan needs {_spread(peaks, '{:.0%}')} of the machine, constant demands {_spread(demands, '{:.0%}')}.", ""
+    ]  # fmt: skip
+    lines += table(RULE_HEADS, rule_rows(fits))
+    shown = next((one for one in found if one["kind"] == "fits" and one["policy"] == OURS), None)
+    if shown is not None:
+        lines += ["", f"## Draw {shown['seed']} under promises-first", "", *table(_JOB_HEADS, _job_rows(shown))]
+    if overloads:
+        lines += ["", "## 160 % of what fits, under promises-first", ""]
+        lines += table(OVERLOAD_HEADS, overload_rows(overloads))
+    commits = ", ".join(sorted({one["commit"] for one in found}))
+    return "\n".join([*lines, "", f"Measured at revision {commits}.", ""])
+
+
+def main() -> int:
+    made = parser(__doc__ or "")
+    made.add_argument("--seeds", type=int, default=3, help="draws of the trainings")
+    made.add_argument("--resume", action="store_true", help="go on after what is on record")
+    options = made.parse_args()
+    name = "contention-quick" if options.quick else "contention"
+    record = Record(name, resume=options.resume, quick=options.quick)
+    found = list(plays(options, record))
+    if not options.quick:
+        (RESULTS / f"{name}.md").write_text(markdown(found), encoding="utf-8")
+    reached = targets(
+        [Seen(one) for one in found if one["kind"] == "fits"], [Seen(one) for one in found if one["kind"] != "fits"]
+    )
+    print_table(
+        ["figure", "target", "measured", ""], [[one.text, limit(one), got(one), verdict(one)] for one in reached]
+    )
+    key = reached[0]
+    print(
+        f"{sum(one.reached is True for one in reached)} of {len(reached)} targets; {key.text}: {got(key)} (target: {limit(key)})"
+    )
+    return int(any(one.reached is not True for one in ([key] if options.quick else reached)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

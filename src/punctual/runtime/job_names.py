@@ -1,0 +1,37 @@
+"""Under which names jobs run: each stands for one job in the journal, the logs and all commands."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from punctual.core.ids import JobId
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import open_jobs
+from punctual.runtime.submission import Submission
+
+_NAME_CHARACTERS_MAX = 64
+
+
+def names_in(run: Run | None, submissions: Sequence[Submission]) -> list[Submission]:
+    """The same jobs under the names that they can have in `run`; None: in a run of their own.
+
+    A job whose name was that of a job of this run which has ended gets a number: ``train-2``. So does one whose name was
+    made up and is that of any other. A name that a user has chosen and that an open job has stays, to be refused.
+    """
+    open_names = {known.job for known in open_jobs()}
+    ended_names = set() if run is None else run.jobs().keys() - set(run.open_jobs())
+    named: list[Submission] = []
+    for submission in submissions:
+        used = {other.spec.id for other in named}
+        taken = ended_names if submission.has_chosen_name else ended_names | open_names | used
+        name = submission.spec.id
+        if name in taken:
+            name = _numbered(name, ended_names | open_names | used)
+        named.append(replace(submission, spec=replace(submission.spec, id=name)))
+    return named
+
+
+def _numbered(name: JobId, taken: Collection[JobId]) -> JobId:
+    number = 2
+    while (numbered := JobId(f"{name[: _NAME_CHARACTERS_MAX - len(str(number)) - 1]}-{number}")) in taken:
+        number += 1
+    return numbered

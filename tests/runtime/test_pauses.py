@@ -1,0 +1,59 @@
+"""A job that runs is paused for one that is more urgent, keeps its memory, and goes on behind it."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.runtime.live_jobs import TRAINING, pid_of_waiting
+from tests.waiting import PATIENCE_S
+
+from punctual.core.commands import ResizeJob
+from punctual.core.events import JobFinished, JobStarted
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
+
+PATIENT, URGENT = JobId("patient"), JobId("urgent")
+
+
+def whole_machine(job: JobId, *, workers: bool, awaited: Path | None, deadline_s: float) -> Submission:
+    """A training that runs with all cores or not at all."""
+    request = JobRequest(
+        argv=(sys.executable, "-c", TRAINING, "10", str(awaited or ""), "0"), submitted_at=time.monotonic(), name=job,
+        inherited=dict(os.environ), deadline_s=deadline_s, workers=WorkerRange(n_least=1, n_most=1) if workers else None,
+        floor_cores=None if workers else capacity_here().cores,
+    )  # fmt: skip
+    return checked_submission(request, capacity_here())
+
+
+@pytest.mark.parametrize(
+    ("policy", "workers"), [("earliest-deadline", False), ("earliest-deadline", True), ("promises-first", True)]
+)
+def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: bool, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    messages: list[Message] = []
+
+    def on_message(message: Message) -> None:
+        messages.append(message)
+        if isinstance(message, JobFinished) and message.job == URGENT:
+            go.touch()
+
+    options = HostOptions(actuator="pacing", policy=policy)
+    with local_host("host", options, output_of=lambda _: lambda output: None) as host:
+        give_up_at = host.now() + PATIENCE_S
+        host.subscribe(on_message)
+        host.submit(whole_machine(PATIENT, workers=workers, awaited=go, deadline_s=36000.0))
+        host.run(lambda: pid_of_waiting(go) > 0)
+        host.submit(whole_machine(URGENT, workers=workers, awaited=None, deadline_s=600.0))
+        host.run(lambda: host.all_ended() or host.now() > give_up_at)
+        go.touch()
+        assert {status.id: status.state for status in host.jobs()} == {PATIENT: "finished", URGENT: "finished"}
+    ends = [message.job for message in messages if isinstance(message, JobFinished)]
+    assert ends == [URGENT, PATIENT]
+    grants = [bool(message.grant) for message in messages if isinstance(message, ResizeJob) and message.job == PATIENT]
+    assert False in grants
+    assert grants[-1]
+    assert [message.job for message in messages if isinstance(message, JobStarted)] == [PATIENT, URGENT]
