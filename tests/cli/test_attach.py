@@ -107,7 +107,7 @@ def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(ter
     run = terminal.begin(ELASTIC, "--name", "job", "--workers", "1..2", "--deadline", "10s")
     kill(run)
     command = attached(terminal, "--json")
-    job = terminal.wait_for_job(lambda job: job["steps_done"] == 40)
+    job = terminal.wait_for_job(lambda job: job.get("steps_done") == 40)
     assert (job["job"], job["controller"]) == ("job", "two-level")
     assert job["n_workers"] in (1, 2)
     terminal.go_on()
@@ -131,7 +131,7 @@ def test_it_can_be_taken_over_again_when_that_command_dies_too(terminal: Termina
 def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> None:
     saved = terminal.folder / "saved"
     run = terminal.start("run", "--deadline", "60s", "--name", "job", "--", *terminal.script(STOPPABLE), str(saved))
-    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
     kill(run)
     command = attached(terminal)
     command.send_signal(signal.SIGINT)
@@ -142,7 +142,7 @@ def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> 
 
 def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
     run = terminal.begin(PRINTING_PAUSED, "--name", "job", "--progress-regex", "auto")
-    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
     kill(run)
     command = attached(terminal, "--json")
     terminal.go_on()

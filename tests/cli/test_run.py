@@ -99,7 +99,7 @@ def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: 
 
 def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
     run = terminal.begin(PAUSING, "--deadline", "1h", "--json", "--name", "mine")
-    job = terminal.wait_for_job(lambda job: job["steps_done"] == 20)
+    job = terminal.wait_for_job(lambda job: job.get("steps_done") == 20)
     assert (job["job"], job["state"]) == ("mine", "running")
     assert 0 < job["left_s"] < 3600
     refused = terminal.tell("deadline", "mine", "-2h")
@@ -273,7 +273,7 @@ def test_a_running_job_s_name_is_taken(terminal: Terminal) -> None:
 
 def test_a_job_whose_command_is_killed_goes_on_and_can_still_be_found_and_ended(terminal: Terminal) -> None:
     command = terminal.start("run", "--deadline", "60s", "--name", "orphan", "--", *terminal.script(TRACKED), "5000")
-    terminal.wait_for_job(lambda job: (job["progress_frac"] or 0) > 0)
+    terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
     command.kill()
     command.wait()
     assert terminal.jobs() == [{"job": "orphan", "state": "unsteered"}]

@@ -126,7 +126,7 @@ def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
     with SqliteJournal(run.journal, read_only=True) as journal:
         assert journal.latest_snapshot() is not None
     output: list[bytes] = []
-    pid = pid_of_waiting(tmp_path / "go")
+    pid = wait_until(lambda: pid_of_waiting(tmp_path / "go"))
     with resumed_host(run, output_of=lambda _: output.append) as host:
         (tmp_path / "go").touch()
         host.run(host.all_ended)

@@ -26,8 +26,9 @@ _SUBMIT_S_MAX = 20.0
 def standings(run: Run) -> list[dict[str, Any]]:
     """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone."""
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
+    listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
     told = _told_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
-    return [told.get(str(job.job)) or {"job": job.title, "state": _state_untold(job)} for job in jobs]
+    return [told.get(str(job.job)) or {"job": job.title, "state": _state_untold(job, listens)} for job in jobs]
 
 
 def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
@@ -38,12 +39,12 @@ def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
     return {standing["job"]: standing for standing in jobs}
 
 
-def _state_untold(job: KnownJob) -> str:
+def _state_untold(job: KnownJob, listens: bool) -> str:
     if job.steering == "unsteered" and job.run.is_followed():
         return STARTING  # another command is taking its host's place
     if job.steering != "steered":
         return job.steering
-    return SILENT if job.run.socket.exists() else STARTING
+    return SILENT if listens else STARTING
 
 
 def is_silent(run: Run) -> bool:
