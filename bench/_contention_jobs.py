@@ -9,10 +9,8 @@ from itertools import pairwise
 from random import Random
 
 import numpy as np
+from _contended_cores import Contention, CoreLoad
 from scipy.optimize import linprog
-
-from punctual.optim.core_deadlines import CoreJob, fewest_misses
-from punctual.optim.timeline import Timeline
 
 CORES = 2.0
 #: PyTorch is given one thread: more would not make such small networks faster.
@@ -21,6 +19,12 @@ CEILING_CORES = 1.0
 CORES_PER_WORKER, N_WORKERS_MAX = 0.5, 2
 N_EPOCHS = 4
 APPS = ("vision", "language", "speech")
+#: What a quick look trains: nothing is imported for it but NumPy.
+QUICK_APP = "regression"
+#: The figures below suit trainings that start within so many core-seconds.
+_START_CORE_S = 2.0
+#: No deadline of an overloaded machine is later than this, before it is scaled.
+_LAST_DUE_S = 60.0
 #: A job that was not late by more than this share of its deadline was on time; also for programs without Punctual.
 TOLERANCE_FRAC = 0.005
 
@@ -76,22 +80,41 @@ _EIGHT = (
     Load(name="crashing", app="speech", at=10.0, work_core_s=18.0, deadline_s=56.0, crashes=True),
     Load(name="urgent", app="language", at=24.0, work_core_s=10.0, deadline_s=24.0),
 )
-#: A look: fewer and shorter ones, of the same kinds.
+#: A look: fewer and shorter ones, of the same kinds, which start at once.
 _FEW = (
-    Load(name="long", app="vision", work_core_s=11.0, deadline_s=29.0),
-    Load(name="near", app="language", work_core_s=12.0, deadline_s=17.0),
-    Load(name="tightened", app="speech", at=1.0, work_core_s=8.0, deadline_s=26.0, moved_at=9.0, moved_s=-6.0),
-    Load(name="urgent", app="language", at=8.0, work_core_s=7.0, deadline_s=12.0),
+    Load(name="long", app=QUICK_APP, work_core_s=11.0, deadline_s=29.0),
+    Load(name="near", app=QUICK_APP, work_core_s=12.0, deadline_s=17.0),
+    Load(name="tightened", app=QUICK_APP, at=1.0, work_core_s=8.0, deadline_s=26.0, moved_at=9.0, moved_s=-6.0),
+    Load(name="urgent", app=QUICK_APP, at=8.0, work_core_s=7.0, deadline_s=12.0),
 )
 
 
-def contention(seed: int, *, quick: bool = False) -> tuple[Load, ...]:
+def time_scale(start_core_s: float) -> float:
+    """How much longer all is where a training starts in so many core-seconds.
+
+    Without it the plays on a slow machine would compare how PyTorch is imported.
+    """
+    return max(1.0, start_core_s / _START_CORE_S)
+
+
+def contention(seed: int, scale: float, *, quick: bool = False) -> tuple[Load, ...]:
     """Trainings that fit, but not with constant demands: those above, each with its figures up to 8 % off."""
     random = Random(seed)
+    loads = [_scaled(load, scale) for load in (_FEW if quick else _EIGHT)]
     while True:
-        drawn = tuple(_drawn(load, random) for load in (_FEW if quick else _EIGHT))
+        drawn = tuple(_drawn(load, random) for load in loads)
         if least_peak(drawn) < 1.0 < most_demanded(drawn):
             return drawn
+
+
+def _scaled(load: Load, scale: float) -> Load:
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else scale * value
+
+    return replace(
+        load, at=scale * load.at, work_core_s=scale * load.work_core_s, deadline_s=scaled(load.deadline_s),
+        moved_at=scaled(load.moved_at), moved_s=scale * load.moved_s, stopped_at=scaled(load.stopped_at),
+    )  # fmt: skip
 
 
 def _drawn(load: Load, random: Random) -> Load:
@@ -106,17 +129,17 @@ def _drawn(load: Load, random: Random) -> Load:
     )
 
 
-def overload(seed: int, load_frac: float = 1.6, n_jobs: int = 8, last_due_s: float = 60.0) -> tuple[Load, ...]:
+def overload(seed: int, scale: float, load_frac: float = 1.6, n_jobs: int = 8) -> tuple[Load, ...]:
     """Trainings that are there at once, and want so many times what the machine has until the last deadline."""
     random = Random(seed)
-    dues_s = sorted(round(random.uniform(0.4, 1.0) * last_due_s, 1) for _ in range(n_jobs))
+    dues_s = sorted(round(random.uniform(0.4, 1.0) * scale * _LAST_DUE_S, 1) for _ in range(n_jobs))
     shares = [random.uniform(0.4, 1.0) * due_s for due_s in dues_s]
-    scale = load_frac * CORES * dues_s[-1] / sum(shares)
+    factor = load_frac * CORES * dues_s[-1] / sum(shares)
     return tuple(
         Load(
             name=f"job-{i}",
             app=random.choice(APPS),
-            work_core_s=round(min(scale * share, 0.9 * due_s), 1),
+            work_core_s=round(min(factor * share, 0.9 * due_s), 1),
             deadline_s=due_s,
             weight=random.choice([1.0, 1.0, 2.0, 4.0]),
         )
@@ -187,10 +210,10 @@ def _needed(load: Load, works: Mapping[str, float]) -> float:
 def most_weight(loads: Sequence[Load], works: Mapping[str, float]) -> float:
     """Weight of the jobs that can be on time at most, for whoever knows what each costs."""
     jobs = [
-        CoreJob(
-            work_core_s=works[load.name], most_cores=CEILING_CORES, due_s=(1.0 + TOLERANCE_FRAC) * load.deadline_s,
-            weight=load.weight,
+        CoreLoad(
+            core_s=works[load.name], deadline_s=(1.0 + TOLERANCE_FRAC) * load.deadline_s, weight=load.weight,
+            ceiling_cores=CEILING_CORES,
         )
         for load in loads if load.deadline_s is not None
     ]  # fmt: skip
-    return fewest_misses(jobs, Timeline.of(CORES)).bound
+    return Contention(cores=CORES, loads=jobs).bound().bound

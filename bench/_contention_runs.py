@@ -13,9 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import _contention_regression
 import _contention_training
 from _common import json_lines
-from _contention_jobs import APPS, CEILING_CORES, CORES_PER_WORKER, N_EPOCHS, N_WORKERS_MAX, TOLERANCE_FRAC, Load
+from _contention_jobs import (
+    APPS,
+    CEILING_CORES,
+    CORES_PER_WORKER,
+    N_EPOCHS,
+    N_WORKERS_MAX,
+    QUICK_APP,
+    TOLERANCE_FRAC,
+    Load,
+)
 
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 #: Jobs as they are without Punctual: processes that share the machine as its kernel likes.
@@ -95,6 +105,8 @@ class Stage:
         self.environment = os.environ | {"PUNCTUAL_HOME": str(folder / "home"), "PYTHONPATH": path}
 
     def program(self, load: Load, n_epoch_steps: int, *, is_elastic: bool) -> list[str]:
+        if load.app == QUICK_APP:
+            return [sys.executable, _contention_regression.__file__, str(N_EPOCHS * n_epoch_steps)]
         arguments = [
             "--epochs", str(N_EPOCHS), "--steps-per-epoch", str(n_epoch_steps),
             "--threads", "1", "--checkpoint-dir", str(self.folder / load.name),
@@ -114,12 +126,12 @@ def stage() -> Iterator[Stage]:
 
 def calibrate(*, quick: bool) -> dict[str, Profile]:
     """What each application costs, from a short and a longer run, two at a time, so that both cores are busy."""
-    few, many = (5, 30) if quick else (20, 100)
-    apps = ("language", "speech", "vision")
+    few, many = (2, 20) if quick else (20, 100)
+    apps = (QUICK_APP,) * 2 if quick else APPS
     found: dict[tuple[str, int], float] = {}
     with stage() as place:
         for n in (few, many):
-            queue = list(apps)
+            queue = list(reversed(apps))
 
             def work(n: int = n, queue: list[str] = queue) -> None:
                 while queue:
@@ -135,7 +147,7 @@ def calibrate(*, quick: bool) -> dict[str, Profile]:
             for lane in lanes:
                 lane.join()
     profiles = {}
-    for app in APPS:
+    for app in dict.fromkeys(apps):
         step_core_s = (found[app, many] - found[app, few]) / (N_EPOCHS * (many - few))
         profiles[app] = Profile(startup_core_s=found[app, few] - N_EPOCHS * few * step_core_s, step_core_s=step_core_s)
     return profiles

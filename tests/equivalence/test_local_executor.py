@@ -36,7 +36,7 @@ from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.executors.local import LocalExecutor
+from punctual.executors.local.executor import LocalExecutor
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import InlinePlanner

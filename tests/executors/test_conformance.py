@@ -14,7 +14,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.dry_run import DryRun
-from punctual.executors.local import LocalExecutor
+from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics

@@ -229,3 +229,19 @@ def test_jobs_are_not_promised_anything_if_nothing_is() -> None:
 def test_a_share_for_the_background_is_a_share() -> None:
     with pytest.raises(InvalidSpec, match="background_frac"):
         PromisesFirst(background_frac=1.0)
+
+
+def new(name: str, deadline_s: float, **more: Any) -> JobView:
+    """A job that has begun and could use a core, and has not told how much work it has."""
+    return replace(fraction(name, 1.0, ceiling=1.0, on="a", held=0.01, deadline_s=deadline_s, **more), started_at=0.0)
+
+
+def test_jobs_of_which_nothing_is_known_tell_in_order_of_their_deadlines() -> None:
+    jobs = [new("far", 75.0), new("near", 36.0), new("middle", 60.0)]
+    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"near": 1.0, "middle": 0.99})  # "far" keeps its 0.01
+
+
+def test_a_promised_job_keeps_what_it_needs_beside_those_of_which_nothing_is_known() -> None:
+    kept = replace(steered("kept", 30.0, 60.0, most=1.0), promised_until_at=60.0)
+    jobs = [kept, new("near", 20.0), new("middle", 30.0), new("far", 80.0)]
+    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"kept": 0.5, "near": 1.0, "middle": 0.49})

@@ -1,7 +1,6 @@
 """Which command there is, and what becomes of a user's error."""
 
 import sys
-from contextlib import nullcontext
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ import typer
 from punctual import __version__
 from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.core.errors import InvalidSpec
-from punctual.executors.local.command_group import command_group
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
 #: `SETTINGS` for how its arguments are read.
@@ -32,9 +30,6 @@ COMMANDS = {
 }
 
 
-#: Commands that jobs must not hold up.
-_PROMPT = {"run", "attach", "ps", "deadline", "stop"}
-
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
@@ -43,8 +38,7 @@ def run_command_line() -> None:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
     argv = sys.argv[1:] or ["--help"]
     try:
-        with command_group() if argv[0] in _PROMPT else nullcontext():
-            sys.exit(application(argv)(argv, standalone_mode=False))
+        sys.exit(application(argv)(argv, standalone_mode=False))
     except InvalidSpec as error:
         tell_user(error)
     except _UsageError as error:

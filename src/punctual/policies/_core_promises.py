@@ -21,9 +21,11 @@ _LATE_FRAC = 0.01
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
-#: nothing is known are like jobs without a deadline. Until then it is planned for as if it needed this part of what it
-#: can use, to its deadline.
-_MEASURED_S, _MEASURED_CORE_S, _GUESSED_FRAC = 10.0, 10.0, 0.5
+#: nothing is known are like jobs without a deadline.
+_MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
+#: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
+#: that is nearer or is promised.
+_GUESSED_FRAC, _GUESSED_S = 0.5, 20.0
 
 
 @dataclass(slots=True)
@@ -84,8 +86,9 @@ class SharingJob:
         if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
             return cls(view, base, wanted)
         most_cores = max(wanted.cores - base.cores, 0.0)
-        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * left_s
-        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=left_s, unmeasured=True)
+        due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, _GUESSED_S)
+        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * due_s
+        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=due_s, unmeasured=True)
 
     @property
     def id(self) -> JobId:
@@ -164,7 +167,8 @@ class CorePromises:
         self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
         for member in self.pending:
             member.unmeasured = True
-        guessed = [member for member in self.members if member.unmeasured and member.due_s < inf]
+        guessed = [member for member in self._in_turn() if member.due_s < inf]
+        guessed = guessed[: max(1, sum(member in self.pending for member in guessed))]
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept(had)
         lost = {member.id for member in had} - {member.id for member in self.kept}
@@ -192,16 +196,33 @@ class CorePromises:
             member.cores = min(member.cores, free)
             free -= member.cores
         holders = {member.id for member in self._holders()}
-        others = [member for member in self.members if member.id not in holders]
-        unmeasured = [member for member in others if member.unmeasured]
+        others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        free -= _raise(unmeasured, self._urgency, free)
+        free = self._measure_in_turn(free)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = max(0.0, free - spare_cores)
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
         _raise(background, _weight, free)
+
+    def _measure_in_turn(self, free: float) -> float:
+        """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
+
+        Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
+        side by side, all would tell so late that it could not be on time any more.
+        """
+        unmeasured = self._in_turn()
+        for member in unmeasured:
+            free, member.cores = free + member.cores, 0.0
+        for member in unmeasured:
+            free -= _raise([member], _weight, free)
+        return free
+
+    def _in_turn(self) -> list[SharingJob]:
+        """Those of which nothing is known, promised ones first, then in order of their deadlines."""
+        unmeasured = [member for member in self.members if member.unmeasured]
+        return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
 
     def changes_in_s(self) -> float:
         """Seconds until the plan gives some job something else; infinite: never."""
@@ -274,7 +295,7 @@ class CorePromises:
 
     def _is_new(self, member: SharingJob) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        return self.at - member.view.submitted_at < 2 * _MEASURED_S
+        return self.at - member.view.submitted_at < _GUESSED_S
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):
@@ -334,12 +355,15 @@ class CorePromises:
         return plan if plan.fits or not background else level(jobs, room)
 
     def _urgency(self, member: SharingJob) -> float:
-        deadline_at = member.view.deadline_at
-        return member.view.spec.weight / max(1.0, inf if deadline_at is None else deadline_at - self.at)
+        return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
 
 def _weight(member: SharingJob) -> float:
     return member.view.spec.weight
+
+
+def _deadline_at(member: SharingJob) -> float:
+    return inf if member.view.deadline_at is None else member.view.deadline_at
 
 
 def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float], cores: float) -> float:

@@ -17,8 +17,8 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
-from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams
 from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware

@@ -13,9 +13,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
-from punctual.executors.local import LocalExecutor
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.executor import in_force
+from punctual.executors.local.executor import LocalExecutor, in_force
 from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
 from punctual.executors.local.orphans import end_orphans, end_processes_of
 from punctual.runtime.local_host import (
