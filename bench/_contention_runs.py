@@ -51,8 +51,10 @@ class Profile:
     startup_core_s: float
     step_core_s: float
 
-    def n_epoch_steps(self, work_core_s: float) -> int:
-        return max(2, round((work_core_s - self.startup_core_s) / (N_EPOCHS * self.step_core_s)))
+    def n_epoch_steps(self, load: Load, *, is_elastic: bool) -> int:
+        """Steps with which the load costs its work, its starts included: of an agent and workers, and after a crash."""
+        n_starts = 1 + load.crashes + (N_WORKERS_MAX if is_elastic else 0)
+        return max(2, round((load.work_core_s - n_starts * self.startup_core_s) / (N_EPOCHS * self.step_core_s)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +188,7 @@ class _Job:
 
     def __init__(self, load: Load, place: Stage, policy: str, profile: Profile, begun: float) -> None:
         self.load, self._place, self._policy, self._begun = load, place, policy, begun
-        n_epoch_steps = profile.n_epoch_steps(load.work_core_s)
+        n_epoch_steps = profile.n_epoch_steps(load, is_elastic=load.elastic)
         self._program = place.program(load, n_epoch_steps, is_elastic=load.elastic and policy != KERNEL)
 
     def run(self) -> None:

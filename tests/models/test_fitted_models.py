@@ -188,7 +188,7 @@ def test_numbers_that_admit_no_fit_are_a_status(monkeypatch: pytest.MonkeyPatch)
     def fail(*arguments: object) -> None:
         raise RuntimeError("no convergence")
 
-    monkeypatch.setattr("punctual.models._regression.nnls", fail)
+    monkeypatch.setattr("scipy.optimize.nnls", fail)
     model = AllReduce()
     state = model.init(spec_of(*seen(on_nodes, workers(1))))
     assert state.status == "failed"

@@ -50,7 +50,9 @@ class State(LandingState):
     phase_wait_s
         Time that one unit takes beside its CPU time (waiting for the disk), seconds.
     usable_cores
-        What the job was seen to use when its grant did not hold it back; None: never held less than its ceiling.
+        What the job was seen to use lately when it held its ceiling, or above that since; None: it has never held it.
+    lasting_cores, most_cores
+        The same over a longer time, and the most that it was; what says nothing lately is forgotten in favour of the latter.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
     """
@@ -58,6 +60,8 @@ class State(LandingState):
     cost: Cost | None = None
     phase_wait_s: dict[str, float] = field(default_factory=dict)
     usable_cores: float | None = None
+    lasting_cores: float | None = None
+    most_cores: float = 0.0
     delivery: float = 1.0
     lasting_delivery: float = 1.0
     demanded_cores: float | None = None
@@ -205,11 +209,12 @@ class RemainingCost(LandingController):
         if spec.worker is not None:
             return None
         core_s = outlook.safe_core_s / state.lasting_delivery
+        lasting_cores = max(state.lasting_cores or outlook.usable_cores, outlook.usable_cores)
         due_s = outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading)
         return CoreWork(
             core_s=core_s,
             std_core_s=outlook.risk_frac * core_s,
-            usable_cores=min(outlook.usable_cores / min(state.lasting_delivery, 1.0), core_bounds(spec, reading)[1]),
+            usable_cores=min(lasting_cores / min(state.lasting_delivery, 1.0), core_bounds(spec, reading)[1]),
             due_s=due_s,
             slack_s=max(0.0, reading.deadline_s - outlook.wait_s - due_s),
         )
@@ -427,13 +432,25 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     if wall_s <= 0.0 or granted_core_s <= 0.0 or state.line is not None:
         return state
     used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s
-    share = min(1.0, wall_s / _DELIVERY_S)
+    share, lasting_share = min(1.0, wall_s / _DELIVERY_S), min(1.0, wall_s / _LASTING_DELIVERY_S)
     usable = state.usable_cores
-    if not reading.can_cap or granted_cores >= 0.98 * min(usable or reading.ceiling.cores, reading.ceiling.cores):
+    # Of less than its ceiling a job may use less because others take it, which says nothing of what it can use.
+    is_free = not reading.can_cap or granted_cores >= 0.98 * reading.ceiling.cores
+    if is_free or (usable is not None and used_cores > usable):
         seen = min(used_cores, reading.ceiling.cores)
-        return replace(state, usable_cores=seen if usable is None else usable + share * (seen - usable))
+        lasting = seen if state.lasting_cores is None else state.lasting_cores
+        usable = seen if usable is None else usable + share * (seen - usable)
+        return replace(
+            state,
+            usable_cores=usable,
+            lasting_cores=lasting + lasting_share * (seen - lasting),
+            most_cores=max(state.most_cores, usable),
+        )
     seen = min(max(used_cores / granted_cores, 0.5), 1.3)
-    lasting_share = min(1.0, wall_s / _LASTING_DELIVERY_S)
+    if usable is not None and state.lasting_cores is not None:
+        usable += lasting_share * (state.most_cores - usable)
+        lasting = state.lasting_cores + lasting_share * (state.most_cores - state.lasting_cores)
+        state = replace(state, usable_cores=usable, lasting_cores=lasting)
     return replace(
         state,
         delivery=state.delivery + share * (seen - state.delivery),

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from punctual.models._base import Point
 
@@ -135,6 +134,8 @@ def _solve(
     system = np.vstack([whiten @ relative_terms * prior.scale, np.eye(len(prior.scale))])
     least = prior.least / prior.scale
     target = np.concatenate([whiten.sum(axis=1), np.zeros(len(prior.scale))])
+    from scipy.optimize import nnls  # costs the CPU time of a whole command: checking a job must not import it
+
     scaled, _ = nnls(system, target - system @ least)
     seconds = (scaled + least) * prior.scale
     misfit = -np.log(relative_terms @ seconds)

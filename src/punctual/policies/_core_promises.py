@@ -199,15 +199,17 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        free = self._measure_in_turn(free)
+        free = self._measure_in_turn(free, spare_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = max(0.0, free - spare_cores)
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
         _raise(background, _weight, free)
 
-    def _measure_in_turn(self, free: float) -> float:
+    def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
+
+        Those without a promise leave `spare_cores` to jobs that wait.
 
         Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
         side by side, all would tell so late that it could not be on time any more.
@@ -216,7 +218,7 @@ class CorePromises:
         for member in unmeasured:
             free, member.cores = free + member.cores, 0.0
         for member in unmeasured:
-            free -= _raise([member], _weight, free)
+            free -= _raise([member], _weight, free - (0.0 if member in self.pending else spare_cores))
         return free
 
     def _in_turn(self) -> list[SharingJob]:
