@@ -267,10 +267,19 @@ class Record:
     def runs(self) -> list[dict[str, object]]:
         return self.content["runs"]  # type: ignore[return-value]
 
+    @property
+    def compared(self) -> list[dict[str, object]]:
+        """Runs that have been made again since, without the controllers that they were compared with."""
+        return self.content.setdefault("compared", [])  # type: ignore[return-value]
+
     def drop(self, parts: Sequence[str], controllers: Sequence[str]) -> None:
-        """Forget the runs of these parts by these controllers."""
-        kept = [run for run in self.runs if part_of(run) not in parts or run["controller"] not in controllers]
+        """Forget the runs of these parts by these controllers, but for what others were compared with."""
+        gone = [run for run in self.runs if part_of(run) in parts and run["controller"] in controllers]
+        kept = [run for run in self.runs if run not in gone]
+        commits = {run["commit"] for run in kept if part_of(run) == "main"}
         self.content["runs"] = kept
+        shown = [run for run in gone if _deadline_tables.in_main_table(run, CONDITIONS)]
+        self.compared.extend(run for run in shown if run["commit"] in commits)
 
     def missing(self, work: Work) -> Work:
         """The work with those of its controllers that have not run it."""
@@ -400,14 +409,19 @@ def main() -> None:
             raise SystemExit(quick(lanes))
         if not options.tables:
             full(lanes, Path(home), options)
-    tabulate(Record(RESULTS).runs)
+    record = Record(RESULTS)
+    tabulate(record.runs, record.compared)
 
 
-def tabulate(runs: list[dict[str, object]]) -> None:
+def tabulate(runs: list[dict[str, object]], compared: list[dict[str, object]]) -> None:
     """Write the tables and the plot from the runs on record."""
-    text = _deadline_tables.markdown(runs, CONDITIONS, CONTROLLERS, (BY_PACING, BY_OUTPUT))
+    controllers: tuple[str, ...] = CONTROLLERS
+    if compared:
+        runs = [*_deadline_tables.made_again(runs, CONDITIONS), *compared]
+        controllers = (_deadline_tables.AGAIN, *CONTROLLERS)
+    text = _deadline_tables.markdown(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
     RESULTS.with_suffix(".md").write_text(text)
-    _deadline_tables.plot(runs, CONDITIONS, CONTROLLERS, RESULTS.with_suffix(".png"))
+    _deadline_tables.plot(runs, CONDITIONS, controllers, RESULTS.with_suffix(".png"))
     print(text)
 
 
