@@ -1,5 +1,6 @@
 """Whether `remaining-cost` lands where it says, on the simulated plant, and each ingredient of its law."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from tests.plants.quota_plant import STEADY, Contention, Noise, Run, Training, W
 from punctual.controllers import _cost
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.core.cluster import Snapshot
-from punctual.core.control import PhaseProgress, Reading
+from punctual.core.control import CoreWork, PhaseProgress, Reading
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
@@ -202,6 +203,32 @@ def test_one_long_step_is_enough_to_know_the_cost() -> None:
     _, state = controller.step(SPEC, state, reading(3.0, 0, 3.0, steps_total=3.0))
     demand, _ = controller.step(SPEC, state, reading(23.0, 1, 23.0, steps_total=3.0))
     assert demand.resources.cores == pytest.approx(2 * 20.0 / (99.0 - 23.0))
+
+
+def _work_left(core_s_each: Sequence[tuple[float, float]]) -> CoreWork:
+    """What is known after seconds of which each granted and used so much, a step costing 0.02 core-s."""
+    controller, wall_s, granted_core_s, used_core_s = RemainingCost(), 4.0, 4.0, 4.0
+    state = controller.init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8))
+    demand, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
+    for granted, used in core_s_each:
+        wall_s, granted_core_s, used_core_s = wall_s + 1.0, granted_core_s + granted, used_core_s + used
+        steps = 10 + round((used_core_s - 4.0) / 0.02)
+        now = reading(wall_s, steps, used_core_s, granted=Resources(granted), granted_core_s=granted_core_s)
+        demand, state = controller.step(SPEC, state, now)
+    assert demand.work is not None
+    return demand.work
+
+
+def test_what_others_take_of_less_than_the_ceiling_says_nothing_of_what_a_job_can_use() -> None:
+    work = _work_left([(1.0, 1.0)] * 3 + [(1.0, 0.6)] * 2 + [(0.65, 0.4)] * 10)
+    assert work.usable_cores > 0.9
+
+
+def test_what_a_job_could_not_use_at_its_ceiling_is_forgotten_when_it_holds_less() -> None:
+    disturbed = [(1.0, 1.0)] * 3 + [(1.0, 0.5)] * 10
+    assert _work_left(disturbed).usable_cores < 0.8
+    assert _work_left(disturbed + [(0.4, 0.4)] * 60).usable_cores == pytest.approx(1.0, abs=0.05)
 
 
 def test_steps_of_ten_seconds_give_no_false_alarm() -> None:

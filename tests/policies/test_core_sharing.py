@@ -245,3 +245,21 @@ def test_a_promised_job_keeps_what_it_needs_beside_those_of_which_nothing_is_kno
     kept = replace(steered("kept", 30.0, 60.0, most=1.0), promised_until_at=60.0)
     jobs = [kept, new("near", 20.0), new("middle", 30.0), new("far", 80.0)]
     assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"kept": 0.5, "near": 1.0, "middle": 0.49})
+
+
+def test_a_promised_job_with_little_room_works_ahead_with_cores_that_nobody_wants() -> None:
+    tight, loose = steered("tight", 70.0, 100.0, most=1.0), steered("loose", 20.0, 100.0, most=1.0)
+    held = cores(decide(SURE, [tight, loose], TWO))
+    assert held == pytest.approx({"tight": 1.0, "loose": 0.2})
+    assert cores(decide(SURE, [tight], TWO)) == pytest.approx({"tight": 0.7})
+
+
+def test_idle_cores_are_for_jobs_without_a_deadline_first() -> None:
+    jobs = [steered("tight", 70.0, 100.0, most=1.0), background("free")]
+    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 0.7, "free": 1.3})
+
+
+def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:
+    workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
+    plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)
+    assert cores(plan) == pytest.approx({"first": 1.0, "second": 0.5, "workers": 0.5})

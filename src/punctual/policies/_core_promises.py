@@ -18,6 +18,8 @@ from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01
+#: A promised job works ahead with idle cores if it needs more than this part of what it can use until it is due.
+_TIGHT_FRAC = 0.6
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
@@ -204,7 +206,17 @@ class CorePromises:
             free -= _raise([member], _weight, free)
         free = max(0.0, free - spare_cores)
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
-        _raise(background, _weight, free)
+        free -= _raise(background, _weight, free)
+        self._work_ahead(free)
+
+    def _work_ahead(self, free: float) -> None:
+        """Let promised jobs with little room have cores that nobody wants: what comes later may take theirs."""
+        if len(self.members) == 1:
+            return  # what it does not need is for programs without Punctual
+        for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
+            if member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s:
+                more = min(free, max(0.0, member.most_cores - member.cores))
+                free, member.cores = free - more, member.cores + more
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.

@@ -214,7 +214,9 @@ def _reason(member: SharingJob, amount: Resources, node: NodeId) -> Reason:
     wanted, facts = member.wanted, {"demand_cores": member.wanted.cores, "granted_cores": amount.cores}
     facts |= {"left_core_s": member.left_core_s} if member.due_s < inf and not member.unmeasured else {}
     if amount.cores > wanted.cores + 1e-6:
-        return Reason("works-ahead", "the job runs ahead of its demand: there will be fewer cores later", facts)
+        return Reason(
+            "works-ahead", "the job runs ahead of its demand: it has cores now that it may not have later", facts
+        )
     if wanted.fits_in(amount) or not Resources(wanted.cores - amount.cores):
         return follows_demand(wanted, amount, node)
     if member.unmeasured:  # what is planned for it rests on a guess, which is nothing to tell
