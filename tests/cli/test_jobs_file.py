@@ -86,6 +86,9 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         ("[[job]]\nprogram = 'true'\nenv = { A = 1 }", "`env` must be", "job 1, `env`"),
         ("[[job]]\nprogram = 'true'\ncores = '9'", "`--cores` must not", "job 1, `cores`"),
         ("[[job]]\nprogram = 'true'\nname = 'a'\n[[job]]\nprogram = 'true'\nname = 'a'", "`name` must be", "jobs.toml"),
+        ("[[job]]\nprogram = 'true'\nsteps = inf", "`steps` must be", "job 1, `steps`"),
+        ("a = " + "[" * 3000, "must be TOML", "jobs.toml"),
+        ("[[job]]\nsteps = " + "9" * 5000, "must be TOML", "jobs.toml"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, must: str, where: str) -> None:
@@ -93,6 +96,15 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, must: s
         read(tmp_path, text)
     assert must in caught.value.must
     assert where in caught.value.where
+
+
+@pytest.mark.parametrize("option", ["deadline", "cores", "cores_per_worker", "workers", "margin", "until"])
+def test_an_option_without_end_is_refused_before_it_is_read(tmp_path: Path, option: str) -> None:
+    digits = "9" * 60_000
+    text = {"until": f"loss<{digits}x", "margin": f"{digits}x", "workers": f"1..{digits}"}.get(option, digits)
+    with pytest.raises(InvalidSpec, match=r"at most 64 characters|got 60000 characters") as caught:
+        read(tmp_path, f"[[job]]\nprogram = 'true'\n{option} = '{text}'")
+    assert f"`{option}`" in caught.value.where
 
 
 def test_all_that_is_wrong_with_a_job_is_told(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import parse_cores, parse_cores_range
+from punctual.core.units import check_length, parse_cores, parse_cores_range
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.when import Now, deadline_s
 
@@ -146,6 +146,7 @@ def _check_fit_together(
 
 def _goal(text: str) -> LossGoal:
     """What `loss<0.1` says."""
+    check_length(text, "a goal", "Write `--until 'loss<0.1'`.")
     found = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
     if not found:
         raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
@@ -154,6 +155,7 @@ def _goal(text: str) -> LossGoal:
 
 def _share(text: str) -> float:
     """`0.1%` and `0.001` are the same share."""
+    check_length(text, "a margin", "Write `0.1%` or `0.001`.")
     found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
     if not found:
         raise InvalidSpec(

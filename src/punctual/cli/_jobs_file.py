@@ -55,6 +55,10 @@ def _tables(path: Path) -> list[Mapping[str, Any]]:
         raise InvalidSpec(
             "the file of jobs must be there", str(error.strerror), f"'{path}'", "Check its name."
         ) from error
+    except RecursionError:
+        raise InvalidSpec(
+            "the file of jobs must be TOML", "lists within lists without end", f"'{path}'", remedy
+        ) from None
     except ValueError as error:
         raise InvalidSpec("the file of jobs must be TOML", str(error), f"'{path}'", remedy) from error
     tables = content.get("job")
@@ -89,7 +93,7 @@ def _value(key: str, value: Any) -> Any:
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidSpec(
             f"`{key}` must be of the kind of its option", repr(value), "a job", f"Write {example}."
         ) from None

@@ -5,6 +5,7 @@ from typing import Any
 
 from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import check_length
 from punctual.runtime.submission import WorkerRange
 from punctual.wire import WorkerStatus
 
@@ -52,6 +53,7 @@ def gpu_frac(text: str) -> float:
 
 def _parsed_counts(text: str, option: str) -> tuple[int, int]:
     """``1..4``; or ``4``, which is the most and leaves one as the least."""
+    check_length(text, f"`{option}`", "Write the least and the most, as `1..4`.")
     found = re.fullmatch(r"\s*(?:(\d+)\s*\.\.\s*)?(\d+)\s*", text)
     n_least, n_most = (int(found[1] or 1), int(found[2])) if found else (0, 0)
     if not 1 <= n_least <= n_most:

@@ -10,6 +10,7 @@ import typer
 
 from punctual.core.units import HOUR_S, format_duration
 from punctual.traces import BadRow, read
+from punctual.traces.limits import UNPACKED_GIB_MAX
 from punctual.traces.summary import TraceSummary, summarize
 
 #: So many of the bad rows are printed, and so many of the most frequent models, kinds of devices and device counts.
@@ -20,9 +21,10 @@ def trace(
     file: Annotated[Path, typer.Argument(help="A published trace, plain or compressed by gzip.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
+    unpacked_gib_max: Annotated[float, typer.Option(help="What a compressed file may hold.")] = UNPACKED_GIB_MAX,
 ) -> None:
     """Say what lies in a trace file: its format, its jobs, and the rows that cannot be used."""
-    found = read(file, on_bad="fail" if strict else "skip")
+    found = read(file, on_bad="fail" if strict else "skip", unpacked_gib_max=unpacked_gib_max)
     summary = summarize(found)
     if as_json:
         rows = [asdict(row) for row in found.bad.rows]

@@ -22,6 +22,8 @@ _COLONS = re.compile(r"(?:(?:([0-9]+)-)?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
 _DAY_AND_TIME = re.compile(r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 
+_TEXT_LENGTH_MAX = 64
+
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h` or `1:30:00`."
 _WHEN_REMEDY = "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `2026-12-01 18:00`)."
 _CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
@@ -75,6 +77,7 @@ def parse_duration_s(text: str) -> float:
     >>> parse_duration_s("1h30m"), parse_duration_s("02:00"), parse_duration_s("1-02:00:00")
     (5400.0, 120.0, 93600.0)
     """
+    check_length(text, "a duration", _DURATION_REMEDY)
     seconds = _colons_s(text.strip())
     if seconds is None:
         seconds = _parts_s(text.strip())
@@ -98,6 +101,7 @@ def parse_when(text: str) -> When:
     >>> parse_when("18:00")
     Clock(year=None, month=None, day=None, hour=18, minute=0, second=0)
     """
+    check_length(text, "a deadline", _WHEN_REMEDY)
     stripped = text.strip()
     found = _DAY_AND_TIME.fullmatch(stripped)
     if found:
@@ -142,6 +146,7 @@ def parse_cores(text: str) -> float:
     InvalidSpec
         When `text` is no number above zero.
     """
+    check_length(text, "a number of cores", _CORES_REMEDY)
     cores = _cores(text)
     if cores <= 0:
         raise _invalid_cores("cores must be above zero", text)
@@ -156,6 +161,7 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
     InvalidSpec
         When a value is no number, the ceiling is zero or the floor lies above it.
     """
+    check_length(text, "a number of cores", _CORES_REMEDY)
     low, dots, high = text.partition("..")
     if not dots:
         return None, parse_cores(text)
@@ -163,6 +169,13 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
     if floor > ceiling:
         raise _invalid_cores("the floor must not lie above the ceiling", text)
     return floor, ceiling
+
+
+def check_length(text: str, what: str, remedy: str) -> None:
+    """Raise `InvalidSpec` for a text so long that it cannot be meant: reading one may take long."""
+    if len(text) > _TEXT_LENGTH_MAX:
+        must = f"{what} must be written in at most {_TEXT_LENGTH_MAX} characters"
+        raise InvalidSpec(must, f"{len(text)} characters", what, remedy)
 
 
 def _colons_s(text: str) -> float | None:

@@ -7,13 +7,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, After, Clock, Extend, When, format_duration, parse_when
+from punctual.core.units import DAY_S, After, Clock, Extend, format_duration, parse_when
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
-
-#: A time that takes more to write is a slip, or an attempt to keep this process busy with reading it.
-_TEXT_LENGTH_MAX = 64
 
 #: Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
 _LOADING_S_MAX = 10.0
@@ -70,7 +67,7 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
         When the deadline is not later than now, is many years away, or cannot be read.
     """
     try:
-        when = _parsed(text)
+        when = parse_when(text)
     except InvalidSpec as error:  # a change, which may be meant elsewhere, is of no use here
         raise InvalidSpec(
             "`deadline` must be a duration or a time",
@@ -104,7 +101,7 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     InvalidSpec
         When the result is not later than now or many years away, there is nothing to move, or the text cannot be read.
     """
-    when = _parsed(text)
+    when = parse_when(text)
     if isinstance(when, After):
         at = now.at + when.seconds
     elif isinstance(when, Clock):
@@ -119,17 +116,6 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     else:
         at = started_at + present_s + when.seconds
     return _in_future(at, text, now, f"job '{job}'") - started_at
-
-
-def _parsed(text: str) -> When:
-    if len(text) > _TEXT_LENGTH_MAX:
-        raise InvalidSpec(
-            f"a deadline must be written in at most {_TEXT_LENGTH_MAX} characters",
-            f"{len(text)} characters",
-            "a deadline",
-            "Write a duration (`90m`) or a time (`18:00`).",
-        )
-    return parse_when(text)
 
 
 def _clock_at(clock: Clock, now: Now) -> float:
