@@ -8,7 +8,7 @@ import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
-from punctual.sim.choice import PlugInChoice
+from punctual.sim.choice import PlugInChoice, value_of
 from punctual.sim.hardware import PLENTY_CORES, NodeGroup, n_devices, nodes_of
 from punctual.sim.scenario import DEFAULT_LOAD, DEFAULT_N_JOBS, Scenario, toml_of
 
@@ -77,6 +77,16 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"scaling": "elastc"}, "scaling", "elastic"),
         ({"physics": {"resize_s": -1}}, "physics", "resize_s"),
         ({"physics": {"resizes": 1}}, "physics.resizes", "resize_s"),
+        ({"seeds": 999_999_999_999}, "seeds", "at most 10,000 seeds"),
+        ({"trace": {"jobs": 99_999_999_999}}, "trace.jobs", "less than or equal to 10000000"),
+        ({"trace": "generator:poisson:99999999999"}, "trace.generator", "at most 10,000,000"),
+        ({"trace": {"unpacked_gib_max": 0.0}}, "trace.unpacked_gib_max", "greater than 0"),
+        ({"cluster": "99999999x8"}, "cluster", "less than or equal to 100000"),
+        ({"cluster": "9" * 5000 + "x8"}, "cluster", "16x8"),
+        ({"cluster": "60000x8+60000x8"}, "cluster", "at most 100,000 nodes"),
+        ({"cluster": [{"n_nodes": 999_999_999}]}, "cluster[0].n_nodes", "less than or equal to 100000"),
+        ({"cluster": [{"cores": float("inf")}]}, "cluster[0].cores", "finite"),
+        ({"scaling": "parameter-server:n_workers_max=9999999"}, "scaling", "1 to 1000"),
         ({"controller": "remaining-costs"}, "controller", "remaining-cost"),
         ({"policies": ["fifo", "fifo"]}, "policies", "label"),
         ({"policies": ["ffo"]}, "policies", "fifo"),
@@ -120,7 +130,7 @@ def test_a_trace_lies_beside_its_scenario(tmp_path: Path) -> None:
     assert Scenario.read(path).trace.file == str(tmp_path / "jobs.csv")
 
 
-@pytest.mark.parametrize("text", [None, "policies = [", "\udcff"])
+@pytest.mark.parametrize("text", [None, "policies = [", "\udcff", "a = " + "[" * 3000, "seeds = " + "9" * 5000])
 def test_a_file_that_is_none_is_a_user_s_error(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "scenario.toml"
     if text is not None:
@@ -128,6 +138,11 @@ def test_a_file_that_is_none_is_a_user_s_error(tmp_path: Path, text: str | None)
     with pytest.raises(InvalidSpec) as caught:
         Scenario.read(path)
     assert str(path) in caught.value.where
+
+
+@pytest.mark.parametrize("value", ["[" * 3000, "9" * 5000])
+def test_a_value_on_the_command_line_that_is_no_toml_is_text(value: str) -> None:
+    assert value_of(value) == value
 
 
 def test_nodes_are_numbered_so_that_their_order_is_that_of_the_groups() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -177,7 +178,7 @@ def test_philly_json_is_read_in_pieces(tmp_path: Path) -> None:
     assert [job.id for job in jobs_of(path)] == [f"app_{i}" for i in range(2_000)]
 
 
-@pytest.mark.parametrize("broken", ['{"jobid": "x", ', "oops", "[7]"])
+@pytest.mark.parametrize("broken", ['{"jobid": "x", ', "oops", "[7]", '{"jobid": ' + "[" * 50_000])
 def test_broken_json_is_a_bad_row(tmp_path: Path, broken: str) -> None:
     whole = json.dumps(philly(attempt("2017-10-07 01:12:09", "2017-10-07 01:13:23", 1)))
     trace = read(text_file(tmp_path, f"[{whole},\n\n{broken}"))
@@ -346,6 +347,33 @@ def test_a_compressed_file_that_was_cut(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InvalidSpec, match="readable, whole file"):
         list(read(path))
+
+
+def test_a_compressed_file_that_holds_too_much_is_refused_in_pieces(tmp_path: Path) -> None:
+    rows = "".join(f"job-{i},{i},1,1\n" for i in range(60_000))
+    path = tmp_path / "large.gz"
+    path.write_bytes(gzip.compress((ITP + rows).encode()))
+    jobs: list[TraceJob] = []
+    with pytest.raises(InvalidSpec, match=r"at most 0.0005 GiB.*--unpacked-gib-max"):
+        jobs.extend(read(path, unpacked_gib_max=0.0005))
+    assert len(jobs) < 60_000
+    assert len(list(read(path, unpacked_gib_max=0.002))) == 60_000
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_line_without_end_is_refused_before_it_is_in_memory(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / "line.csv"
+    content = (ITP + "a" * 100_000_000).encode()
+    path.write_bytes(gzip.compress(content, 1) if packed else content)
+    del content
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidSpec, match="less than 4,000,000 characters") as caught:
+            list(read(path))
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+    assert caught.value.where == f"{path}, line 2"
 
 
 def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """From a scenario and a seed to the jobs that will be submitted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
@@ -12,6 +13,7 @@ from punctual.sim.scenario import Scenario
 from punctual.sim.workload import sim_jobs
 from punctual.traces import Trace, TraceJob, read
 from punctual.traces.deadlines import assign
+from punctual.traces.limits import N_JOBS_MAX
 from punctual.traces.load import rescaled
 from punctual.traces.order import normalized
 
@@ -31,7 +33,7 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
 def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     """The jobs of the trace: the wanted part of it, at the wanted load, with deadlines; errors as in `jobs_of`."""
     section = scenario.trace
-    jobs = _first(_after(section.start_s, normalized(_source(scenario, seed))), section.jobs)
+    jobs = _first(_after(section.start_s, normalized(_counted(_source(scenario, seed)))), section.jobs)
     if section.load is not None and not _generator_has(scenario, "load"):
         jobs = rescaled(jobs, section.load, n_units(scenario.cluster))
     rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
@@ -47,7 +49,7 @@ def open_trace(scenario: Scenario) -> Trace | None:
         It cannot be read, or is of no known format.
     """
     section = scenario.trace
-    return None if section.file is None else read(Path(section.file), section.on_bad)
+    return None if section.file is None else read(Path(section.file), section.on_bad, section.unpacked_gib_max)
 
 
 def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
@@ -58,6 +60,16 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
     known = {name: value for name, value in wanted.items() if value is not None and _generator_has(scenario, name)}
     parameters = {**known, **generator.parameters}
     return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)
+
+
+def _counted(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
+    """`jobs`, all of which will be in memory; raises `InvalidSpec` at one too many."""
+    left = iter(jobs)
+    yield from islice(left, N_JOBS_MAX)
+    if next(left, None) is not None:
+        raise InvalidSpec(
+            f"a trace must have at most {N_JOBS_MAX:,} jobs", "more", "`trace`", "Take a part of the file."
+        )
 
 
 def _generator_has(scenario: Scenario, parameter: str) -> bool:

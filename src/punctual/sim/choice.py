@@ -127,7 +127,7 @@ def value_of(text: str) -> Any:
     """What a value on the command line means: as in TOML, and a bare word is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number or lists within lists without end
         return text
 
 

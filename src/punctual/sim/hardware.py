@@ -11,8 +11,12 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
 
-_GROUP = re.compile(r"([0-9]+)x([0-9]+)(?::([A-Za-z0-9_.-]+))?")
+_GROUP = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([A-Za-z0-9_.-]+))?")
 _GIB_BYTES = 2**30
+
+#: Each node is an object in memory, and a larger cluster than any that there is.
+N_NODES_MAX = 100_000
+_N_GPUS_MAX = 10_000
 
 #: Where nothing is said of cores and memory they are to limit nobody: this much for each device.
 PLENTY_CORES = 1_000.0
@@ -34,10 +38,10 @@ class NodeGroup(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    n_nodes: Annotated[int, Field(ge=1)] = 1
-    gpus: Annotated[int, Field(ge=0)] = 0
-    cores: Annotated[float, Field(gt=0)] | None = None
-    memory_gib: Annotated[float, Field(gt=0)] | None = None
+    n_nodes: Annotated[int, Field(ge=1, le=N_NODES_MAX)] = 1
+    gpus: Annotated[int, Field(ge=0, le=_N_GPUS_MAX)] = 0
+    cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     device: str = ""
 
     def capacity(self) -> Resources:
@@ -58,6 +62,16 @@ def parsed_cluster(given: Any) -> Any:
     if not isinstance(given, str):
         return given
     return tuple(_group(part, given) for part in given.split("+"))
+
+
+def checked_size(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
+    """`groups`; raises `InvalidSpec` if they are too many nodes together."""
+    n_nodes = sum(group.n_nodes for group in groups)
+    if n_nodes > N_NODES_MAX:
+        raise InvalidSpec(
+            f"a cluster must have at most {N_NODES_MAX:,} nodes", f"{n_nodes:,}", "`cluster`", "Take fewer nodes."
+        )
+    return groups
 
 
 def cluster_text(groups: Iterable[NodeGroup]) -> str:

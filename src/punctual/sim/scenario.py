@@ -5,11 +5,12 @@ everywhere (docs/reference/scenario.md).
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,14 +25,18 @@ from pydantic import (
 from punctual.core.errors import InvalidSpec
 from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
-from punctual.sim.hardware import NodeGroup, cluster_text, parsed_cluster
+from punctual.sim.hardware import NodeGroup, checked_size, cluster_text, parsed_cluster
 from punctual.sim.invalid import first_complaint
 from punctual.sim.physics import Physics
+from punctual.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 
 #: A list in TOML, a tuple here.
 _A_LIST = Field(strict=False)
 
 _GENERATOR = "generator:"
+
+#: More runs of each policy are a slip.
+_N_SEEDS_MAX = 10_000
 
 DEFAULT_N_JOBS = 200
 DEFAULT_LOAD = 0.9
@@ -57,16 +62,19 @@ class TraceSection(BaseModel):
         Jobs submitted earlier are left out; seconds since the first submission.
     on_bad
         What becomes of a row that makes no sense.
+    unpacked_gib_max
+        What a compressed file may hold, in GiB.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     file: str | None = None
     generator: PlugInChoice | None = None
-    jobs: Annotated[int, Field(ge=1)] | None = None
+    jobs: Annotated[int, Field(ge=1, le=N_JOBS_MAX)] | None = None
     load: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     start_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     on_bad: Literal["skip", "fail"] = "skip"
+    unpacked_gib_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = UNPACKED_GIB_MAX
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -131,18 +139,24 @@ class Scenario(BaseModel):
     trace: Annotated[TraceSection, Field(validate_default=True)] = TraceSection()
     deadlines: PlugInChoice = PlugInChoice(name="keep")
     scaling: PlugInChoice = PlugInChoice(name="rigid")
-    cluster: Annotated[tuple[NodeGroup, ...], _A_LIST, BeforeValidator(parsed_cluster), Field(min_length=1)] = (
-        NodeGroup(n_nodes=4, gpus=8),
-    )
+    cluster: Annotated[
+        tuple[NodeGroup, ...],
+        _A_LIST,
+        BeforeValidator(parsed_cluster),
+        AfterValidator(checked_size),
+        Field(min_length=1),
+    ] = (NodeGroup(n_nodes=4, gpus=8),)
     physics: dict[str, Any] = {}
     controller: str | None = None
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_seeds(cls, given: Any) -> Any:
-        if isinstance(given, int) and not isinstance(given, bool) and given > 0:
-            return tuple(range(given))
-        return given
+        is_count = isinstance(given, int) and not isinstance(given, bool) and given > 0
+        n_seeds = given if is_count else len(given) if isinstance(given, Sized) else 0
+        if n_seeds > _N_SEEDS_MAX:
+            raise InvalidSpec(f"there must be at most {_N_SEEDS_MAX:,} seeds", str(n_seeds), "`seeds`", "Give fewer.")
+        return tuple(range(n_seeds)) if is_count else given
 
     @field_validator("trace", mode="before")
     @classmethod
@@ -278,7 +292,7 @@ def keys_in(path: Path) -> dict[str, Any]:
             "a scenario must be a file that can be read", error.strerror or str(error), f"'{path}'",
             "Check the name; `punctual simulate --save FILE` writes one.",
         ) from None  # fmt: skip
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end; lists in lists without end
         raise InvalidSpec(
             "a scenario must be TOML", str(error), f"'{path}'", "See the reference of scenarios for an example."
         ) from None

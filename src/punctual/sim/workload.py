@@ -30,6 +30,9 @@ from punctual.traces.draw import Draw
 #: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
 
+#: A job's numbers of workers are looked at one by one; of workers and servers, each pair.
+N_COUNTS_MAX, N_PARTS_MAX = 10_000, 1_000
+
 
 class ScalingRule(Protocol):
     """Turns a job of a trace into one of the simulated world; deterministic for its seed."""
@@ -234,6 +237,7 @@ class Elastic(Changing):
         least = max(1, min(n, int(trace.parameters.get("n_gpus_min", self.least))))
         most = max(n, int(trace.parameters.get("n_gpus_max", n * self.most_factor)))
         if self.counts == "all":
+            _check(most - least < N_COUNTS_MAX, f"a job may have at most {N_COUNTS_MAX:,} numbers of workers", most)
             return tuple(range(least, most + 1))
         powers = {1 << i for i in range(most.bit_length())}
         return tuple(sorted({count for count in powers if least <= count <= most} | {n}))
@@ -362,7 +366,7 @@ class ParameterServers(Changing):
     def __post_init__(self) -> None:
         Changing.__post_init__(self)
         for name in ("n_workers_max", "n_servers_max", "n_samples"):
-            _check(getattr(self, name) >= 1, f"`{name}` must be 1 or more", getattr(self, name))
+            _check(1 <= getattr(self, name) <= N_PARTS_MAX, f"`{name}` must be 1 to {N_PARTS_MAX}", getattr(self, name))
         _check(0 <= self.speed_error_frac < 1, "`speed_error_frac` must be from 0 to below 1", self.speed_error_frac)
         object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
         self._shares()

@@ -1,19 +1,24 @@
 """The lines of a trace file, plain or compressed, never all at once."""
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from punctual.core.errors import InvalidSpec
+from punctual.traces.limits import N_LINE_CHARACTERS_MAX, UNPACKED_GIB_MAX
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
 #: Formats are told by this much of a file; enough for a first record that spans lines.
 _N_HEAD_CHARACTERS = 65_536
+
+_GIB_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to read from, as often as needed."""
+    """A file to read from, as often as needed.
+
+    `unpacked_gib_max`: what a compressed file may hold, in GiB.
+    """
 
     path: Path
+    unpacked_gib_max: float = UNPACKED_GIB_MAX
 
     def __str__(self) -> str:
         return str(self.path)
@@ -51,10 +60,17 @@ class Source:
         Raises
         ------
         InvalidSpec
-            When the file cannot be opened or ends in the middle of its compressed content.
+            When the file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
+            has a line without end.
         """
         with self._reading() as text:
-            yield from enumerate(text, start=1)
+            for number, line in enumerate(iter(partial(text.readline, N_LINE_CHARACTERS_MAX), ""), start=1):
+                if len(line) == N_LINE_CHARACTERS_MAX:
+                    raise InvalidSpec(
+                        f"a line of a trace must have less than {N_LINE_CHARACTERS_MAX:,} characters", "a longer one",
+                        f"{self}, line {number}", "Take a file that holds jobs, as it was published.",
+                    )  # fmt: skip
+                yield number, line
 
     def pieces(self, n_characters: int) -> Iterator[str]:
         """The text in pieces of `n_characters`; raises as `lines` does."""
@@ -65,7 +81,7 @@ class Source:
     def beside(self, name: str) -> "Source | None":
         """The file `name`, or its compressed form, in the same folder; None if there is none."""
         here = (self.path.with_name(name), self.path.with_name(f"{name}.gz"))
-        return next((Source(path) for path in here if path.is_file()), None)
+        return next((replace(self, path=path) for path in here if path.is_file()), None)
 
     @contextmanager
     def _reading(self) -> Iterator[TextIO]:
@@ -83,5 +99,30 @@ class Source:
             compressed = start.read(2) == _GZIP_MAGIC
         # A name that is not UTF-8 is a name all the same.
         if compressed:
-            return gzip.open(self.path, "rt", encoding="utf-8-sig", errors="replace")
+            unpacked = _Unpacked(self.path, self.unpacked_gib_max)
+            return io.TextIOWrapper(unpacked, encoding="utf-8-sig", errors="replace")
         return self.path.open(encoding="utf-8-sig", errors="replace")
+
+
+class _Unpacked(gzip.GzipFile):
+    """The content of a compressed file, up to `gib_max`: a megabyte of it may hold a gigabyte of nothing."""
+
+    def __init__(self, path: Path, gib_max: float) -> None:
+        super().__init__(path, "rb")
+        self._path, self._gib_max = path, gib_max
+
+    def read1(self, size: int = -1) -> bytes:
+        """What `TextIOWrapper` reads by.
+
+        Raises
+        ------
+        InvalidSpec
+            There is more than there may be.
+        """
+        content = super().read1(size)
+        if self.tell() > self._gib_max * _GIB_BYTES:
+            raise InvalidSpec(
+                f"a compressed trace must hold at most {self._gib_max:g} GiB", "more", str(self._path),
+                "Take the file as it was published, or raise the limit: `--unpacked-gib-max`, `trace.unpacked_gib_max`.",
+            )  # fmt: skip
+        return content

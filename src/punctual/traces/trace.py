@@ -9,6 +9,7 @@ from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.traces.bad_rows import BadRows, OnBad
 from punctual.traces.job import TraceJob
+from punctual.traces.limits import UNPACKED_GIB_MAX
 from punctual.traces.source import Head, Source
 
 #: The family of plug-ins: one file, one format.
@@ -50,7 +51,7 @@ class Trace:
         return self.reader.read(self.source, self.bad)
 
 
-def read(path: str | Path, on_bad: OnBad = "skip") -> Trace:
+def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNPACKED_GIB_MAX) -> Trace:
     """The jobs of a trace file; its format is told by its content.
 
     Parameters
@@ -59,13 +60,15 @@ def read(path: str | Path, on_bad: OnBad = "skip") -> Trace:
         Plain or gzip-compressed text.
     on_bad
         Rows that cannot be used are skipped and counted in the result's `bad`, or raise `InvalidSpec`.
+    unpacked_gib_max
+        What a compressed file may hold, in GiB; reading more raises `InvalidSpec`.
 
     Raises
     ------
     InvalidSpec
         When the file cannot be read, or is of no known format.
     """
-    source = Source(Path(path))
+    source = Source(Path(path), unpacked_gib_max)
     head = source.head()
     for name in formats():
         reader = registry.load(FAMILY, name)()

@@ -5,6 +5,7 @@ from math import isfinite
 
 from punctual.core.units import DAY_S
 from punctual.traces.draw import Draw
+from punctual.traces.limits import N_JOBS_MAX
 from punctual.traces.named import check
 
 #: Choices and how likely each is.
@@ -42,8 +43,9 @@ def daily_arrivals(draw: Draw, n_jobs: int, gap_s: float, swing_frac: float, pea
 
 
 def check_jobs(name: str, n_jobs: int) -> None:
-    """There must be a job at least."""
+    """There must be a job at least, and no more than a trace may have."""
     check(n_jobs >= 1, "`n_jobs` must be above zero", n_jobs, name)
+    check(n_jobs <= N_JOBS_MAX, f"`n_jobs` must be at most {N_JOBS_MAX:,}", n_jobs, name)
 
 
 def check_load(name: str, load: float, n_devices: int) -> None:

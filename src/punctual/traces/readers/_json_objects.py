@@ -45,7 +45,7 @@ def _values(text: str) -> Iterator[tuple[int, int, Any]]:
     while (start := _start(text, end)) < len(text):
         try:
             value, end = _DECODER.raw_decode(text, start)
-        except ValueError:
+        except (ValueError, RecursionError):  # lists within lists without end, for the second
             return
         yield start, end, value
 
