@@ -1,6 +1,8 @@
 """CheckpointStore: what was saved comes back to the bit, and whatever happens to the last one, a whole one is found."""
 
 import errno
+import hashlib
+import json
 import os
 import random
 import subprocess
@@ -8,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -214,6 +217,87 @@ def test_a_file_of_a_later_format_is_passed_over(
     monkeypatch.setattr(_checkpoint_file, "_VERSION", 1)
     assert step_of(checkpoints) == 1
     assert "format 2" in capsys.readouterr().err
+
+
+def forged(whole: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """The file with another header, and a digest that fits."""
+    n_header = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + n_header])
+    header["__metadata__"]["sha256"] = "0" * 64
+    changed = change(header)
+    return with_digest(compact(header if changed is None else changed), whole[8 + n_header :])
+
+
+def compact(header: object) -> bytes:
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def with_digest(text: bytes, rest: bytes, n_header: int | None = None) -> bytes:
+    before, digits, after = text.partition(b"0" * 64)
+    before = (len(text) if n_header is None else n_header).to_bytes(8, "little") + before
+    digest = hashlib.sha256(before + after + rest).hexdigest() if digits else ""
+    return before + digest.encode() + after + rest
+
+
+def many_of_one(header: dict[str, Any]) -> None:
+    header.update({f"copy {i}": header["weight"] for i in range(10_000)})
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "more than there is": lambda header: header["weight"].update(data_offsets=[0, 1 << 50], shape=[1 << 48]),
+    "from behind": lambda header: header["weight"].update(data_offsets=[-4, 0]),
+    "backwards": lambda header: header["weight"].update(data_offsets=[8, 0]),
+    "not at an element": lambda header: header["weight"].update(data_offsets=[3, 163]),
+    "another shape": lambda header: header["weight"].update(shape=[1 << 62, 4]),
+    "no kind": lambda header: header["weight"].update(dtype="F7"),
+    "no place": lambda header: header["weight"].pop("data_offsets"),
+    "no table": lambda header: header.update(weight=[1]),
+    "ten thousand copies": many_of_one,
+    "no values": lambda header: header["__metadata__"].update(punctual="[]"),
+    "values within values": lambda header: header["__metadata__"].update(punctual="[" * 100_000),
+    "a number without end": lambda header: header["__metadata__"].update(punctual="9" * 5_000),
+    "names of nothing": lambda header: header["__metadata__"].update(
+        punctual='{"format": 1, "values": {}, "aliases": {"a": "b"}}'
+    ),
+}
+
+
+@pytest.mark.parametrize("change", FORGERIES.values(), ids=FORGERIES)
+def test_a_header_that_lies_is_passed_over(
+    checkpoints: CheckpointStore, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], object]
+) -> None:
+    path = two(checkpoints)
+    whole = path.read_bytes()
+    path.write_bytes(forged(whole, lambda header: None))
+    assert step_of(checkpoints) == 2  # only its digest was made anew
+    path.write_bytes(forged(whole, change))
+    assert step_of(checkpoints) == 1
+    assert "SHA-256" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n_header", [0, 1 << 40, (1 << 64) - 1])
+def test_a_header_that_is_longer_than_its_file_is_passed_over(checkpoints: CheckpointStore, n_header: int) -> None:
+    path = two(checkpoints)
+    text = compact({"__metadata__": {"sha256": "0" * 64}})
+    path.write_bytes(with_digest(text, b"", n_header))
+    assert step_of(checkpoints) == 1
+
+
+def test_whatever_a_header_holds_a_state_comes_back(checkpoints: CheckpointStore) -> None:
+    path = two(checkpoints)
+    whole = path.read_bytes()
+    draw = random.Random(13)
+    odd = [None, -1, 0, 1 << 63, 1 << 70, 0.5, float("nan"), "", "F32", [], [[]], {}, [-1], [0, 1 << 62], True]
+
+    def change(header: dict[str, Any]) -> None:
+        table = draw.choice([header, header["__metadata__"], header["weight"], header["count"]])
+        for key in draw.sample(list(table), 1):
+            table[key] = draw.choice(odd)
+
+    for _ in range(300):
+        with suppress(KeyError, TypeError):
+            path.write_bytes(forged(whole, change))
+        assert step_of(checkpoints) in (1, 2)
 
 
 def test_one_that_is_damaged_on_its_way_to_the_disk_replaces_nothing(

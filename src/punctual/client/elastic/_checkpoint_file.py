@@ -110,23 +110,44 @@ def verify(path: Path) -> None:
 def read(path: Path) -> TrainingState:
     """The state, on the CPU. Names that shared a tensor share one again.
 
+    Anybody can write a digest that fits: what the header says is compared with what there is before it is believed.
+
     Raises
     ------
     Damaged
-        As for `verify`.
+        As for `verify`, or the header does not describe the file.
     """
     with path.open("rb", buffering=0) as file:
         _verify(file)
         file.seek(0)
-        entries = json.loads(file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little")))
-        ours = json.loads(entries.pop("__metadata__")["punctual"])
-        block = torch.empty(max((one["data_offsets"][1] for one in entries.values()), default=0), dtype=torch.uint8)
-        _read_all(file, memory_of(block))
+        try:
+            return _state(file)
+        # Whatever a header can hold in place of what it should, and what `torch` makes of that.
+        except (ValueError, TypeError, LookupError, AttributeError, RuntimeError, OverflowError) as error:
+            raise Damaged(f"its header does not describe it ({type(error).__name__})") from error
+
+
+def _state(file: FileIO) -> TrainingState:
+    n_header = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    n_bytes = os.fstat(file.fileno()).st_size - _LENGTH_BYTES - n_header
+    if n_bytes < 0:
+        raise Damaged(f"its header is to have {n_header} bytes, which it has not")
+    entries = json.loads(file.read(n_header))
+    ours = json.loads(entries.pop("__metadata__")["punctual"])
     if ours["format"] != _VERSION:
-        raise Damaged(f"it has format {ours['format']}, and this version of Punctual reads format {_VERSION}")
+        raise Damaged(f"it has format {str(ours['format'])[:40]}, and this version of Punctual reads format {_VERSION}")
+    spans = [one["data_offsets"] for one in entries.values()]
+    # Each tensor is copied: together they may not be more than there is.
+    if (
+        any(not 0 <= start <= end <= n_bytes for start, end in spans)
+        or sum(end - start for start, end in spans) > n_bytes
+    ):
+        raise Damaged(f"its header tells of tensors that are not within its {n_bytes} bytes")
+    block = torch.empty(n_bytes, dtype=torch.uint8)
+    _read_all(file, memory_of(block))
     tensors = {name: _view(block, entry) for name, entry in entries.items()}
     tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
-    return TrainingState(tensors, ours["values"])
+    return TrainingState(tensors, dict(ours["values"]))
 
 
 # The header.
