@@ -3,13 +3,18 @@
 import json
 import socket
 import stat
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Event
+from threading import Event, active_count
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
+from punctual.runtime import control_socket
 from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask
 
 
@@ -75,6 +80,61 @@ def test_a_client_that_says_nothing_holds_up_nobody(path: Path) -> None:
     with ControlSocket(path, echo), socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(path))
         assert ask(path, {}) == {"you said": {}}
+
+
+def test_a_client_that_says_a_letter_now_and_then_is_sent_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "_REQUEST_S", 0.3)
+    with ControlSocket(path, echo), socket.socket(socket.AF_UNIX) as slow:
+        slow.connect(str(path))
+        slow.settimeout(0.05)
+
+        def is_sent_away() -> bool:
+            try:
+                slow.send(b"x")
+                return slow.recv(1) == b""
+            except TimeoutError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(is_sent_away)
+        assert ask(path, {}) == {"you said": {}}
+
+
+def refusal(path: Path) -> str:
+    """Why there is no answer; empty: there is one."""
+    try:
+        ask(path, {})
+    except ControlFailed as failed:
+        return str(failed)
+    return ""
+
+
+def test_too_many_clients_are_sent_away_and_take_no_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_socket, "_N_CLIENTS_MAX", 4)
+    with ControlSocket(path, echo), ExitStack() as open_ones:
+        n_threads = active_count()
+        silent = [open_ones.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(200)]
+        for client in silent:
+            client.connect(str(path))
+        wait_until(lambda: refusal(path), lambda said: "too many others" in said)
+        assert active_count() <= n_threads + 4
+        for client in silent:
+            client.close()
+
+        wait_until(lambda: refusal(path) == "")
+
+
+@given(st.binary(max_size=200) | st.text('[{"0:,}]ab\\u', max_size=200).map(str.encode))
+def test_any_line_has_an_answer(line: bytes) -> None:
+    answer = control_socket._envelope(line, echo)
+    assert set(answer) <= {"answer", "failed"}
+    json.dumps(answer)
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b"9" * 100_000, b'{"a":' * 100_000])
+def test_a_line_without_end_has_an_answer(line: bytes) -> None:
+    assert "failed" in control_socket._envelope(line, echo)
 
 
 def test_a_slow_answer_is_given_up_on(path: Path) -> None:

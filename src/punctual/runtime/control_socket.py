@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
-from threading import Thread
+from threading import BoundedSemaphore, Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +23,8 @@ _REQUEST_BYTES_MAX = 1 << 24
 _PIECE_BYTES = 65536
 #: A client that has not said what it wants by then is sent away, in seconds.
 _REQUEST_S = 10.0
+#: How many are talked to at a time; each has a thread and may send as much as a request may have.
+_N_CLIENTS_MAX = 128
 #: How long `close` may have to wait; the server's thread wakes as often, so shorter costs CPU.
 _POLL_S = 0.2
 #: What the kernel takes as a socket's path, in bytes.
@@ -31,6 +33,10 @@ _PATH_BYTES_MAX = 107
 
 class ControlFailed(Exception):
     """Nobody answered, or the answer says that the request failed for a reason that is not the user's."""
+
+
+class ControlBusy(ControlFailed):
+    """There is somebody, who talks to as many as may be talked to."""
 
 
 class ControlSocket:
@@ -102,6 +108,8 @@ def _opened(line: str, path: Path) -> dict[str, Any]:
         raise ControlFailed(f"no answer at {path}: the connection was closed") from error
     if "refused" in envelope:
         raise InvalidSpec(**envelope["refused"])
+    if "busy" in envelope:
+        raise ControlBusy(envelope["busy"])
     if "failed" in envelope:
         raise ControlFailed(envelope["failed"])
     answer: dict[str, Any] = envelope["answer"]
@@ -115,6 +123,7 @@ class _Server(ThreadingMixIn, UnixStreamServer):
 
     def __init__(self, path: Path, answer: Answer) -> None:
         self.answer = answer
+        self._places = BoundedSemaphore(_N_CLIENTS_MAX)
         with _short_enough(path) as address:
             super().__init__(address, _Conversation)
 
@@ -122,6 +131,25 @@ class _Server(ThreadingMixIn, UnixStreamServer):
         super().server_bind()
         # Between bind and listen nobody can connect yet, so that there is no instant with a wider mode.
         Path(str(self.server_address)).chmod(0o600)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Talk to a client in a thread of its own, or send it away: there are too many."""
+        if not self._places.acquire(blocking=False):
+            with suppress(OSError):
+                request.sendall(b'{"busy": "too many others ask at the same time; try again"}\n')
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no room for another thread
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away or was sent away is its own business."""

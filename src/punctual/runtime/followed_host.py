@@ -12,7 +12,7 @@ from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
 from punctual.core.story import Reason
 from punctual.runtime.board_reader import BoardReader
-from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.control_socket import ControlBusy, ControlFailed, ask
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
@@ -105,6 +105,9 @@ class FollowedHost(BoardReader):
         try:
             request = {"verb": "status", "jobs": list(self._jobs)}
             self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
+        except ControlBusy:
+            self._answered_at = time.monotonic()
+            return False
         except ControlFailed:
             return False
         else:
