@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from resize import children
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
-from punctual.executors.local.page_files import pages_of
+from punctual.executors.local.page_files import MEMORY_NAME
 from punctual.runtime.control_client import move_deadline
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import HOME_VARIABLE
@@ -134,8 +135,8 @@ def disturbed(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
 
 def _page_of(terminal: Terminal) -> Page:
     """The job's page, once it has done some steps."""
-    runtime_dir, give_up_at = terminal.run.runtime_dir, time.monotonic() + 120
-    while not (pages := [*pages_of(runtime_dir), *runtime_dir.glob("*.page")]):
+    give_up_at = time.monotonic() + 120
+    while not (pages := _pages(terminal)):
         assert time.monotonic() < give_up_at, "the training has not begun"
         time.sleep(0.1)
     page = Page.open(str(pages[0]))
@@ -143,6 +144,15 @@ def _page_of(terminal: Terminal) -> Page:
         assert time.monotonic() < give_up_at, "the training has done no step"
         time.sleep(0.1)
     return page
+
+
+def _pages(terminal: Terminal) -> list[Path]:
+    """Where the job's keeper, once there is one, holds its page."""
+    pids = [pid for job in terminal.run.jobs() if (pid := terminal.run.keeper_pid(job)) is not None]
+    with suppress(OSError):  # it is just starting, or ending
+        files = [file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir()]
+        return [file for file in files if MEMORY_NAME in str(file.readlink())]
+    return []
 
 
 def _disturb(terminal: Terminal, page: Page, result: Steered, rng: random.Random) -> None:

@@ -61,7 +61,6 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
-from punctual.executors.local.page_files import pages_of
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import Run, run_named
 from punctual.runtime.runs import messages_of
@@ -248,9 +247,6 @@ class Place:
         trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
         groups = [group for tree in trees for pid in self.host_pids for group in tree.glob(f"{pid}-*")]
         faults += [f"group left: {group}" for group in groups]
-        for page in pages_of(self.run.runtime_dir):
-            faults.append(f"page left: {page}")
-            page.unlink()
         if self.run.runtime_dir.exists():
             faults.append(f"live places left: {[file.name for file in self.run.runtime_dir.iterdir()]}")
         kept = {"journal.db", "run.json", *(f"{job}.log" for job in self._round.jobs())}

@@ -1,6 +1,6 @@
 """The shared memory page between a training process and Punctual. Standard library only.
 
-One page of 4 KiB per job, in a file that both sides map. Each region has one writer and is guarded by a version
+One page of 4 KiB per job, in memory that both sides map. Each region has one writer and is guarded by a version
 counter at both ends: the writer stores the new version, the payload, the version again, in this order; a reader reads
 the closing version, then the payload, then the opening version, and takes the payload only if both are equal.
 A version read at the end and found again at the start means that no later write had begun. No lock is ever held, so
@@ -278,6 +278,8 @@ class Page:
     def __init__(self, mapped: mmap.mmap) -> None:
         self._map = mapped
         self._seen: dict[int, tuple[object, ...] | None] = {}
+        #: What of all that was read was not believed, because it cannot be.
+        self.disbelieved: set[str] = set()
         # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
         self._progress_version = _PROGRESS.version(mapped)
         self._declaration_version = _DECLARATION.version(mapped)
@@ -301,6 +303,11 @@ class Page:
             raise
         finally:
             os.close(fd)
+        return cls.made(mapped)
+
+    @classmethod
+    def made(cls, mapped: mmap.mmap) -> Page:
+        """A new page in memory that is all zeros."""
         mapped[: len(_MAGIC)] = _MAGIC
         return cls(mapped)
 
@@ -337,6 +344,10 @@ class Page:
             return self._seen.get(region.offset)
         self._seen[region.offset] = fields
         return fields
+
+    def _check(self, what: str, read: object, believed: object) -> None:
+        if read != believed:
+            self.disbelieved.add(what)
 
     # The training side.
 
@@ -410,7 +421,9 @@ class Page:
         if fields is None:
             return Progress()
         n_steps, stamp_ns, cpu_ns, _ = map(_count_of, fields)
-        return Progress(n_steps, stamp_ns, cpu_ns, _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1)
+        i_phase = _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1
+        self._check("progress", fields, (n_steps, stamp_ns, cpu_ns, i_phase))
+        return Progress(n_steps, stamp_ns, cpu_ns, i_phase)
 
     def declaration(self) -> Declaration:
         fields = self._read(_DECLARATION)
@@ -419,6 +432,7 @@ class Page:
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
         i_state = state if state <= max(State) else State.STARTING
         i_fault = fault if fault <= max(Fault) else Fault.NONE
+        self._check("declaration", fields[:5], (pid, total_steps, start_step, i_state, i_fault))
         return Declaration(pid, total_steps, start_step, State(i_state), Fault(i_fault), bool(can_stop))
 
     def phases_version(self) -> int:
@@ -429,10 +443,13 @@ class Page:
         if fields is None:
             return []
         count, *flat = fields
+        n_entries = min(_count_of(count), N_PHASES_MAX)
+        self._check("phases", count, n_entries)
         entries = []
-        for i in range(min(_count_of(count), N_PHASES_MAX)):
+        for i in range(n_entries):
             name, planned, *counts, cost_steps = flat[i * 7 : (i + 1) * 7]
             amounts = (max(0.0, _number_of(planned)), *map(_count_of, counts))
+            self._check("phases", (planned, *counts, cost_steps), (*amounts, _number_of(cost_steps)))
             entries.append(PhaseEntry(_text_of(name), *amounts, _number_of(cost_steps)))  # type: ignore[arg-type, call-arg]
         return entries
 
@@ -443,8 +460,11 @@ class Page:
             return 0, []
         n_losses, *flat = fields
         n_kept = min(_count_of(n_losses), N_LOSSES_MAX)
-        steps, losses = flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2]
-        return _count_of(n_losses), [(_count_of(n), _number_of(loss)) for n, loss in zip(steps, losses, strict=True)]
+        told = [*zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True)]
+        # One that is no number is left out, as the client does: zero would be a goal that is reached.
+        seen = [(_count_of(n), _number_of(loss)) for n, loss in told if isinstance(loss, float) and isfinite(loss)]
+        self._check("losses", (n_losses, told), (_count_of(n_losses), seen))
+        return _count_of(n_losses), seen
 
     def send(self, directives: Directives) -> None:
         costs = (*directives.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
@@ -470,6 +490,7 @@ class Page:
         if fields is None:
             return WorkerStatus()
         *counts, devices, cause = fields
+        self._check("workers", counts, [*map(_count_of, counts)])
         return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
 
 

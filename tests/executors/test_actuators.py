@@ -20,7 +20,7 @@ from punctual.executors.local.actuator import (
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.mounts import Hierarchy, hierarchy, is_in_memory
+from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
 from punctual.executors.local.user_scope import UserScope
@@ -57,11 +57,6 @@ def test_hierarchies_that_are_not_mounted_or_not_visible() -> None:
     outside = hierarchy("memory", MOUNTINFO, "4:memory:/docker/2\n")
     assert outside is not None
     assert outside.own == outside.mount
-
-
-def test_memory_and_disk_are_told_apart() -> None:
-    assert is_in_memory(Path("/dev/shm"))
-    assert not is_in_memory(Path("/proc"))
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,12 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, page_files, progress_text
+from punctual.executors.local import executor, progress_text
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
 from punctual.executors.local.own_pattern import OwnPattern
-from punctual.executors.local.page_files import new_page, pages_of, remove_pages
+from punctual.executors.local.page_files import MEMORY_NAME, new_page, page_path
+from punctual.wire import PAGE_BYTES, Page
 
 TRAIN = (
     SPIN
@@ -199,29 +200,31 @@ def test_a_program_that_cannot_be_run(stage: Stage) -> None:
     assert "'no-such-program'" in ended.cause
 
 
-def test_a_page_that_finds_no_room_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full, runtime_dir = tmp_path / "full", tmp_path / "runtime"
-    runtime_dir.mkdir()
-    monkeypatch.setattr(page_files, "page_folder", lambda _: full)  # which is not even there
-    path, page = new_page(runtime_dir, JOB)
-    assert path.parent == runtime_dir
-    page.close()
-    with pytest.raises(FileNotFoundError):
-        new_page(tmp_path / "gone", JOB)
+def test_nobody_can_make_a_page_shorter_which_would_end_all_who_have_it() -> None:
+    fd, page = new_page()
+    path = page_path(os.getpid(), fd)
+    training = Page.open(str(path))
+    for n_bytes in (0, 100, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.truncate(path, n_bytes)
+    with pytest.raises(PermissionError):
+        os.pwrite(fd, b"more", PAGE_BYTES)
+    training.publish_progress(3, 1, 0, -1)
+    assert page.progress().n_steps == 3
 
 
-def test_pages_of_a_run_are_found_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_files, "page_folder", lambda _: tmp_path)
-    monkeypatch.setattr(page_files, "_SHARED_MEMORY", tmp_path)
-    kept, page = new_page(tmp_path / "runtime", JOB)
-    page.close()
-    other, page = new_page(tmp_path / "other", JOB)
-    page.close()
-    remove_pages(tmp_path / "runtime")
-    assert not kept.exists()
-    assert other.exists()
-    remove_pages(tmp_path / "other")
-    assert not other.exists()
+def test_a_page_is_in_no_folder_and_goes_with_who_holds_it() -> None:
+    fd, page = new_page()
+    assert str(page_path(os.getpid(), fd).readlink()) == f"/memfd:{MEMORY_NAME} (deleted)"
+    del page
+    assert not page_path(os.getpid(), fd).exists()
+
+
+def test_a_job_that_makes_its_page_shorter_goes_on_and_is_still_read(stage: Stage) -> None:
+    cut = "import os\ntry: os.truncate(os.environ['PUNCTUAL_PAGE'], 10)\nexcept PermissionError: pass\nelse: sys.exit(9)\n"
+    stage.run(SPIN + cut + trains())
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.events[-2].steps_done == 20
 
 
 def test_a_group_that_cannot_be_made(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -464,7 +467,7 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
     (tmp_path / "go").touch()
     until((tmp_path / "done").exists)
     until(lambda: not groups_of(controller.pid))
-    until(lambda: not pages_of(tmp_path / "runtime") and not list((tmp_path / "runtime").iterdir()))
+    until(lambda: not list((tmp_path / "runtime").iterdir()))
 
 
 @pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])

@@ -13,7 +13,6 @@ from tests.executors.conftest import SPIN, groups_of, is_alive, until
 
 from punctual.executors.local import keeper
 from punctual.executors.local.orphans import KEEPER_VARIABLE, end_orphans, end_processes_of, processes_of
-from punctual.executors.local.page_files import pages_of, remove_pages
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
 LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "freezer.state": "THAWED"}
@@ -128,5 +127,3 @@ def test_nothing_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) ->
                 os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pids[1]))
     until(lambda: (end_orphans(), groups_of(controller.pid))[1] == [])
-    remove_pages(tmp_path / "runtime")
-    assert pages_of(tmp_path / "runtime") == []

@@ -17,8 +17,7 @@ from punctual.core.job import JobState
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams
-from punctual.executors.local.page_files import remove_pages
-from punctual.runtime.paths import refused_if_unwritable, runtime_root, state_root
+from punctual.runtime.paths import refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
 
 _RECORD = "run.json"
@@ -247,8 +246,7 @@ class Run:
 
     def remove_live_places(self) -> None:
         """Remove what only a live run needs; its journal stays."""
-        remove_pages(self.runtime_dir)
-        shutil.rmtree(self.runtime_dir, ignore_errors=True)
+        remove_tree(self.runtime_dir)
 
     def remove(self) -> None:
         """Remove everything, the journal too."""

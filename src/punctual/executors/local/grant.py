@@ -102,7 +102,7 @@ class JobGrant:
         if answer is None:
             return None
         if answer.cause and self._spec.unit is not None:
-            self._amount = self._spec.unit * max(1, answer.n_workers)
+            self._amount = self._spec.unit * min(max(1, answer.n_workers), self._spec.worker_counts()[-1])
         self._devices.shrink(self._amount.gpus, self._workers.status.devices if self._workers else ())
         if not is_ending:
             self._cores = self._group.grant(self._amount.cores)

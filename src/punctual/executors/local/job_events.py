@@ -61,12 +61,8 @@ class JobEvents:
     def losses(self, at: float, losses: tuple[SeenLoss, ...]) -> LossReported:
         return LossReported(at=at, job=self.job, losses=losses)
 
-    def unreadable(self, at: float, sample: ProgressSample) -> JobWarned:
-        text = (
-            "the progress pattern took too long for a line, again and again, so the output is not searched any more "
-            f"and the job counts as being at step {sample.steps_done:g}; give it a simpler pattern when it is run again"
-        )
-        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", text))
+    def unreadable(self, at: float, why: str) -> JobWarned:
+        return JobWarned(at=at, job=self.job, reason=Reason("unreadable-progress", why))
 
     def progress(self, at: float, sample: ProgressSample, started_at: float, used_core_s: float) -> ProgressReported:
         return ProgressReported(

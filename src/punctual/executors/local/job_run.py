@@ -408,10 +408,10 @@ class JobRun:
         if losses:
             sink(self._events.losses(at, losses))
         sample = process.sample()
-        if sample.unit_at is None:
-            sample = self._seen  # a process that was started again has not said yet where it goes on
-        if sample.is_unreadable and not self._seen.is_unreadable:
-            sink(self._events.unreadable(at, sample))
+        if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
+            sample = replace(self._seen, unreadable=sample.unreadable)
+        if sample.unreadable and not self._seen.unreadable:
+            sink(self._events.unreadable(at, sample.unreadable))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
         sink(self._events.progress(at, sample, process.started_at or at, used_core_s))

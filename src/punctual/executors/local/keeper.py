@@ -21,7 +21,7 @@ what happens                              what follows
 ========================================= ==================================================================
 the job writes                            the keeper writes it into the logs
 the job ends                              the keeper writes the end file, ends what the job left behind, and
-                                          removes its control groups and its page
+                                          removes its control groups
 nothing comes for `lease_s`: who steers   the keeper lifts the quota of the job, and resumes a job
 hangs, or has closed the connection       that was paused. Until then somebody may take it over as it is
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
@@ -100,8 +100,8 @@ class LaunchRequest:
         a pipe for each log in place of the one it had; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp,
         "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
-    page
-        What the job reported last is left in `end_file`, because the page itself is removed.
+    page_fd
+        The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
     actuator, progress_pattern
         Not for the keeper, but for the process that takes the job over.
     """
@@ -120,7 +120,7 @@ class LaunchRequest:
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
-    page: str | None = None
+    page_fd: int | None = None
     progress_pattern: str | None = None
 
 
@@ -304,7 +304,7 @@ class Keeper:
             "usage": _read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
         }
-        left = {"boot": _read(_BOOT_ID).strip(), "page": _read_bytes(self._request.page).hex()}
+        left = {"boot": _read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
         _write_whole(self._request.end_file, json.dumps({**last, **left}))
         _clear_up(self._request.remove_dirs, self._request.remove_files)
         self._tell(**last)
@@ -480,15 +480,15 @@ def _write_whole(path: str | None, text: str) -> None:
 
 
 def _read(path: str | None) -> str:
-    return _read_bytes(path).decode(errors="replace")
-
-
-def _read_bytes(path: str | None) -> bytes:
     try:
         with open(path or "", "rb") as file:
-            return file.read()
+            return file.read().decode(errors="replace")
     except OSError:
-        return b""
+        return ""
+
+
+def _read_page(page_fd: int | None) -> bytes:
+    return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
 def _read_request(connection_fd: int) -> LaunchRequest | None:
@@ -583,7 +583,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     if request is None:
         return _EXIT_NOT_STARTED
     os.write(repeat_fd, json.dumps({**vars(request), "argv": [], "environment": {}}).encode())
-    for fd in (connection_fd, request.takeover_fd, *[fd for log in request.logs for fd in log[1:]]):
+    for fd in (connection_fd, request.takeover_fd, request.page_fd, *[fd for log in request.logs for fd in log[1:]]):
         if fd is not None:
             os.set_inheritable(fd, False)
     return Keeper(request, connection_fd, wake_fd, guard_pid).run()

@@ -24,7 +24,7 @@ from punctual.executors.local.keeper import GRACE_S, LaunchRequest
 from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
-from punctual.executors.local.page_files import new_page
+from punctual.executors.local.page_files import new_page, page_path
 from punctual.executors.local.progress import OutputProgress, PageProgress, ProgressSample, ProgressSource
 from punctual.executors.local.progress_text import ProgressText
 from punctual.executors.local.workers import Workers, parts_in
@@ -47,7 +47,7 @@ class JobProcess:
     Parameters
     ----------
     page
-        File and page through which the job reports; None: its output is read.
+        Through which the job reports; None: its output is read.
     sample
         What is known of its progress.
 
@@ -68,20 +68,20 @@ class JobProcess:
         context: ExecutorContext,
         program: Program,
         launch: LaunchJob,
-        page: tuple[Path, Page] | None,
+        page: Page | None,
         sample: ProgressSample,
     ) -> None:
         self._context = context
         self._program = program
         self._launch = launch
         self._on_output = context.output_of(launch.job)
-        self._page_path = None if page is None else page[0]
-        mapped = None if page is None else page[1]
-        self.workers = None if mapped is None or launch.spec.worker is None else Workers(mapped, launch.spec.worker)
+        #: For the keeper, which holds the page from its start on.
+        self._page_fd: int | None = None
+        self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
         self.progress: ProgressSource = (
             OutputProgress(ProgressText(program.progress_pattern or "auto"), launch.spec.work_steps, sample)
-            if mapped is None
-            else PageProgress(mapped, launch.submitted_at)
+            if page is None
+            else PageProgress(page, launch.submitted_at)
         )
         self.group: Group | None = None
         self.pid = 0
@@ -103,8 +103,10 @@ class JobProcess:
     def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
         """A process that is to be started; raises `OSError` if there is no room for its page."""
         is_read = program.progress_pattern is not None
-        page = None if is_read else new_page(context.runtime_dir, launch.job)
-        return cls(context, program, launch, page, ProgressSample())
+        page_fd, page = (None, None) if is_read else new_page()
+        process = cls(context, program, launch, page, ProgressSample())
+        process._page_fd = page_fd
+        return process
 
     @classmethod
     def adopted(
@@ -112,7 +114,7 @@ class JobProcess:
     ) -> Self:
         """A process that another Punctual has started; raises `OSError`, and `PageError`, if its files cannot be used."""
         request = kept.request
-        page = None if request.page is None else (Path(request.page), Page.open(request.page))
+        page = None if request.page_fd is None else Page.open(str(page_path(kept.link.pid, request.page_fd)))
         process = cls(context, program, launch, page, sample)
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
@@ -173,7 +175,7 @@ class JobProcess:
         group = self._context.actuator.open(self._launch.job, link.pid)
         self.group = group
         self.first_cores = group.grant(amount.cores)
-        link.send(self._launch_request(group))
+        link.send(self._launch_request(group, link.pid))
         answer = link.read()
         if answer is None:
             raise NotStartedError("the keeper has ended before it began")
@@ -194,15 +196,16 @@ class JobProcess:
             output = self._output = JobOutput.new(self._context.log_of(job), self._receiver(), streams)
             self._logs = output.logs
             try:
-                fds = [self._takeover_fd, *(fd for _, *ends in self._logs for fd in ends)]
+                held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
+                fds = [*held, *(fd for _, *ends in self._logs for fd in ends)]
                 self._link = start_keeper(prefix, fds, output.stdout_fd, output.stderr_fd)
             finally:
                 output.start()
             return self._link
 
-    def _launch_request(self, group: Group) -> LaunchRequest:
+    def _launch_request(self, group: Group, keeper_pid: int) -> LaunchRequest:
         program, files = self._program, group.files
-        page = None if self._page_path is None else str(self._page_path)
+        page = None if self._page_fd is None else str(page_path(keeper_pid, self._page_fd))
         return LaunchRequest(
             argv=list(program.argv),
             cwd=program.cwd,
@@ -211,13 +214,13 @@ class JobProcess:
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
             remove_dirs=[str(path) for path in files.remove_dirs],
-            remove_files=[str(self._takeover_socket), *([] if page is None else [page])],
+            remove_files=[str(self._takeover_socket)],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
-            page=page,
+            page_fd=self._page_fd,
             progress_pattern=program.progress_pattern,
         )
 
@@ -300,8 +303,6 @@ class JobProcess:
         for folder in self.group.files.remove_dirs if self.group is not None else ():
             remove_dir(folder)
         self._takeover_socket.unlink(missing_ok=True)
-        if self._page_path is not None:
-            self._page_path.unlink(missing_ok=True)
 
     def _outlive_keeper(self) -> None:
         """End what a killed keeper has left; the kernel has already asked the job to end, which a paused one cannot do."""

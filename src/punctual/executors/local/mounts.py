@@ -47,17 +47,6 @@ def hierarchy(controller: str, mountinfo: str | None = None, membership: str | N
     return None
 
 
-def is_in_memory(folder: Path) -> bool:
-    """Whether files in `folder` never wait for a disk."""
-    device = folder.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        place, _, kind = line.partition(" - ")
-        if place.split()[2] == number:
-            return kind.split()[0] == "tmpfs"
-    return False
-
-
 def _holds(controller: str, filesystem: str, options: str) -> bool:
     if not controller:
         return filesystem == "cgroup2"

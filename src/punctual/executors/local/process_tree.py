@@ -17,7 +17,7 @@ def cpu_clock_ns(pid: int) -> int | None:
     # The kernel takes the number of a process's clock for any process: its complement, and 2 for time as scheduled.
     try:
         return time.clock_gettime_ns((~pid << 3) | 2)
-    except OSError:
+    except (OSError, OverflowError):  # there is none, or can be none
         return None
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,14 +15,17 @@ from punctual.wire import Declaration, Directives, Fault, Page, PhaseEntry, Stat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressSample:
-    """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet."""
+    """See `punctual.core.events.ProgressReported`; `unit_at` None: nothing was reported yet.
+
+    `unreadable`: why not all that the job says is read or believed; empty: it is.
+    """
 
     steps_done: float = 0.0
     steps_total: float | None = None
     unit_at: float | None = None
     in_flight_core_s: float = 0.0
     landed: bool = False
-    is_unreadable: bool = False
+    unreadable: str = ""
 
     @property
     def all_steps_done(self) -> bool:
@@ -106,16 +110,21 @@ class PageProgress:
         declaration, progress = self._page.declaration(), self._page.progress()
         if declaration.fault:
             self.faults.add(declaration.fault)
+        stamp_ns = min(progress.stamp_ns, time.monotonic_ns())
+        if stamp_ns < progress.stamp_ns:
+            self._page.disbelieved.add("progress")
+        unreadable = _disbelief(self._page.disbelieved)
         if not progress.stamp_ns:
-            return ProgressSample()
+            return ProgressSample(unreadable=unreadable)
         return ProgressSample(
             steps_done=progress.n_steps,
             steps_total=declaration.total_steps or None,
-            unit_at=progress.stamp_ns / 1e9,
+            unit_at=stamp_ns / 1e9,
             # Of workers that train together one speaks, and each has done as much.
             in_flight_core_s=_in_flight_core_s(declaration, progress.cpu_ns)
             * max(1, self._page.worker_status().n_workers),
             landed=declaration.state == State.LANDED,
+            unreadable=unreadable,
         )
 
     def landed_at(self) -> float | None:
@@ -194,7 +203,8 @@ class OutputProgress:
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
             in_flight_core_s = max(0.0, used_core_s - self._unit_core_s)
-            return replace(self._latest, in_flight_core_s=in_flight_core_s, is_unreadable=self._text.gave_up)
+            unreadable = _given_up(self._latest.steps_done) if self._text.gave_up else ""
+            return replace(self._latest, in_flight_core_s=in_flight_core_s, unreadable=unreadable)
 
     def landed_at(self) -> float | None:
         """The output does not say whether there is anything left to do after the last step."""
@@ -220,6 +230,22 @@ class OutputProgress:
 def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:
     clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
     return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
+
+
+def _disbelief(disbelieved: AbstractSet[str]) -> str:
+    if not disbelieved:
+        return ""
+    return (
+        f"what its process wrote to its page of its {', '.join(sorted(disbelieved))} cannot be, as if something else had "
+        "written there; what cannot be is left out, so its progress may not be known"
+    )
+
+
+def _given_up(steps_done: float) -> str:
+    return (
+        "the progress pattern took too long for a line, again and again, so the output is not searched any more "
+        f"and the job counts as being at step {steps_done:g}; give it a simpler pattern when it is run again"
+    )
 
 
 def _phase(entry: PhaseEntry) -> PhaseProgress:

@@ -1,0 +1,111 @@
+"""What a job writes to its page is not believed because it stands there."""
+
+import mmap
+import time
+from math import inf, nan
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.desk import HERE, A, Desk, cores
+from tests.executors.conftest import JOB, SPIN, Clock, Stage
+
+from punctual import wire
+from punctual.core.control import PacingLine
+from punctual.core.events import Event, JobFinished, JobWarned
+from punctual.executors.local.job_events import JobEvents
+from punctual.executors.local.progress import PageProgress
+from punctual.wire import PAGE_BYTES, Declaration, Page, State
+
+COUNTS = st.sampled_from([0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 3_000]) | st.integers(-(2**63), 2**63 - 1)
+NUMBERS = st.sampled_from([0.0, 1.0, -1.0, nan, inf, -inf, 1e308, 5e-324]) | st.floats()
+NAMES = st.sampled_from([b"", b"evaluate", b"\xff\xfe", "größe".encode()]) | st.binary(max_size=24)
+PHASE = st.tuples(NAMES, NUMBERS, COUNTS, COUNTS, COUNTS, COUNTS, NUMBERS)
+PAYLOADS = st.fixed_dictionaries(
+    {},
+    optional={
+        wire._PROGRESS: st.tuples(*[COUNTS] * 4),
+        wire._DECLARATION: st.tuples(*[COUNTS] * 6),
+        wire._STATUS: st.tuples(*[COUNTS] * 11, st.binary(max_size=160)),
+        wire._PHASES: st.tuples(COUNTS, *[PHASE] * wire.N_PHASES_MAX).map(lambda told: (told[0], *sum(told[1:], ()))),
+        wire._LOSSES: st.tuples(COUNTS, *[COUNTS, NUMBERS] * wire.N_LOSSES_MAX),
+    },
+)
+
+
+def memory() -> mmap.mmap:
+    return mmap.mmap(-1, PAGE_BYTES)
+
+
+def reported(progress: PageProgress, at: float) -> list[Event]:
+    """What an executor tells of the job."""
+    events = JobEvents(A, HERE, Clock())
+    phases, losses = progress.new_phases(), progress.new_losses()
+    sample = progress.latest(at)
+    return [
+        *([] if phases is None else [events.phases(at, phases)]),
+        *([events.losses(at, losses)] if losses else []),
+        events.progress(at, sample, 0.0, at),
+    ]
+
+
+@given(st.lists(PAYLOADS, min_size=1, max_size=4))
+def test_whatever_stands_there_the_job_is_steered_on(told: list[dict[wire._Region, tuple[object, ...]]]) -> None:
+    mapped = memory()
+    page, desk = Page.made(mapped), Desk()
+    progress, at = PageProgress(page, 0.0), 0.0
+    desk.run(A, 1.0)
+    for version, payloads in enumerate(told, start=1):
+        for region, payload in payloads.items():
+            region.write(mapped, version, *payload)
+        at += 1.0
+        for event in reported(progress, at):
+            desk.tell(event)
+        desk.tick(A, at=at)
+        progress.pace(PacingLine(end_s=50.0, end_work=100.0, s_per_step=0.5, phase_cost_steps={"evaluate": 2.0}))
+    assert desk.granted() == {A: cores(1.0)}
+
+
+def test_what_makes_sense_is_believed_and_what_does_not_is_named() -> None:
+    mapped = memory()
+    page = Page.made(mapped)
+    progress = PageProgress(page, 0.0)
+    page.declare(Declaration(pid=1, total_steps=10, state=State.TRAINING))
+    page.publish_progress(3, 1, 0, -1)
+    page.publish_losses(1, [(3, 0.5)])
+    assert [len(progress.new_losses()), progress.latest(0.0).unreadable] == [1, ""]
+    wire._LOSSES.write(mapped, 2, 3, 4, nan, 5, 0.25, 6, inf, *[0, 0.0] * (wire.N_LOSSES_MAX - 3))
+    assert [seen.loss for seen in progress.new_losses()] == [0.25]
+    wire._DECLARATION.write(mapped, 9, 1, -10, 0, 77, 0, 0)
+    sample = progress.latest(0.0)
+    assert (sample.steps_done, sample.steps_total, sample.landed) == (3, None, False)
+    assert "its declaration, losses cannot be" in sample.unreadable
+
+
+def test_a_step_that_is_still_to_come_counts_as_now() -> None:
+    page = Page.made(memory())
+    page.publish_progress(3, 2**62, 0, -1)
+    sample = PageProgress(page, 0.0).latest(0.0)
+    assert sample.unit_at is not None
+    assert sample.unit_at <= time.monotonic()
+    assert "progress" in sample.unreadable
+
+
+def test_a_job_that_spoils_its_page_is_warned_of_once_and_ends_as_it_does(stage: Stage) -> None:
+    spoil = (
+        "import os, punctual\nfrom punctual import wire\n"
+        "page = wire.Page.open(os.environ[wire.PAGE_VARIABLE])\n"
+        "wire._DECLARATION.write(page._map, 99, -1, -5, -5, 77, 88, 5)\n"
+        "wire._PROGRESS.write(page._map, 99, 4, 1, 0, 77)\n"
+        "import pathlib\n"
+        "pathlib.Path('spoiled').touch()\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+    )
+    place = stage.runtime_dir.parent
+    stage.run(SPIN + spoil, cwd=str(place))
+    stage.look_until(lambda report: report.steps_done == 4)
+    for _ in range(3):
+        stage.look()
+    (place / "go").touch()
+    assert isinstance(stage.ended(), JobFinished)
+    (warned,) = [event for event in stage.events if isinstance(event, JobWarned)]
+    assert (warned.job, warned.reason.code) == (JOB, "unreadable-progress")
