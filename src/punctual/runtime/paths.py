@@ -5,15 +5,21 @@ what stays (the journal, and the record of its jobs) is in the user's state fold
 below that folder.
 """
 
+import grp
 import os
+import pwd
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_IMODE
+from stat import S_IMODE, S_ISVTX, S_IWGRP, S_IWOTH
 
 from punctual.core.errors import InvalidSpec
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
+
+#: Who owns what lies outside, as it is seen within a user namespace; from there it cannot be told who that is.
+_OVERFLOW_USER = 65534
 
 
 def runtime_root() -> Path:
@@ -33,21 +39,44 @@ def _root(kind: str) -> Path:
     import platformdirs
 
     # Without a login session there is no runtime folder of the user's own, and the place shared by all (/tmp) would
-    # have to be defended against the others.
-    if kind == "runtime" and os.environ.get("XDG_RUNTIME_DIR"):
-        return platformdirs.user_runtime_path("punctual")
+    # have to be defended against the others. After `sudo -E` or `su` it is another user's.
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    if kind == "runtime" and session and _is_own(Path(session)):
+        return Path(session).absolute() / "punctual"
     return platformdirs.user_state_path("punctual")
+
+
+def _is_own(folder: Path) -> bool:
+    with suppress(OSError):
+        return folder.stat().st_uid == os.geteuid()
+    return False
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder of a run with all that is in it, as far as that can be; what a link leads to stays.
+
+    What is removed is what lies in the folder above it as that is now: its place may be another's by the next call.
+    """
+    with suppress(OSError):
+        above = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(above).st_uid == os.geteuid():
+                shutil.rmtree(folder.name, ignore_errors=True, dir_fd=above)
+        finally:
+            os.close(above)
 
 
 def _private(folder: Path) -> Path:
     """`folder`, made if missing, and nobody else's."""
     with refused_if_unwritable(folder):
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
+        for place in (folder.parent.parent, folder.parent, folder):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for place in (folder.parent, folder):
             _check_owner(place, os.geteuid())
-        # Who owns the folder above could put another in place of ours, whose files we would remove.
+        # Who may write to a folder above could put another in place of ours, whose files we would remove.
         _check_owner(folder.parent.parent, os.geteuid(), 0)
+        for above in {*folder.parents, *folder.resolve().parents} - {folder.parent}:
+            _check_closed(above)
         if S_IMODE(folder.stat().st_mode) != 0o700:  # what is right already may lie where nothing can be changed
             folder.chmod(0o700)
     return folder
@@ -64,6 +93,33 @@ def refused_if_unwritable(folder: Path) -> Iterator[None]:
             f"'{folder}'",
             f"Make room or give the right to, or set {HOME_VARIABLE} to another folder.",
         ) from error
+
+
+def _check_closed(folder: Path) -> None:
+    """Raise `InvalidSpec` if another user than root may put something in place of what is in `folder`."""
+    status = folder.stat()
+    is_others = status.st_uid not in (os.geteuid(), 0, _OVERFLOW_USER)
+    # In a folder like /tmp (its mode is "sticky") only the owner of a thing may replace it.
+    written_by_others = not status.st_mode & S_ISVTX and (
+        status.st_mode & S_IWOTH or (status.st_mode & S_IWGRP and not _is_group_of_one(status.st_gid))
+    )
+    if is_others or written_by_others:
+        got = f"one of user {status.st_uid}" if is_others else f"one of mode {S_IMODE(status.st_mode):o}"
+        raise InvalidSpec(
+            "a folder above those of runs must be one that only this user may write to",
+            got,
+            f"'{folder}'",
+            f"Take the right to write from others (`chmod go-w {folder}`), or set {HOME_VARIABLE} to another folder.",
+        )
+
+
+def _is_group_of_one(group: int) -> bool:
+    """Whether nobody but this user and root is in a group: that of root, or the one that many systems give each user."""
+    with suppress(KeyError):
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        found = grp.getgrgid(group)
+        return found.gr_name in (user, "root") and not set(found.gr_mem) - {user, "root"}
+    return False
 
 
 def _check_owner(folder: Path, *users: int) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import secrets
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from punctual.runtime.paths import state_root
+from punctual.runtime.paths import remove_tree, state_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import jobs_of, known_runs
 
@@ -85,7 +84,7 @@ def remove(past: PastRun) -> bool:
     except OSError as error:
         _LOG.warning("the run '%s' could not be removed: %s", past.name, error)
         return False
-    shutil.rmtree(removed, ignore_errors=True)
+    remove_tree(removed)
     return True
 
 
@@ -98,7 +97,7 @@ def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -
         Also those that could be resumed.
     """
     for left in state_root().glob(f"{_REMOVED}*"):
-        shutil.rmtree(left, ignore_errors=True)
+        remove_tree(left)
     allowed = {"ended", "interrupted"} if interrupted else {"ended"}
     beyond = expired(past_runs(), limits or RetentionLimits(), time.time())
     return [past for past in beyond if use_of(past.run) in allowed and remove(past)]

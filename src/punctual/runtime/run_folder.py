@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -251,7 +250,7 @@ class Run:
     def remove(self) -> None:
         """Remove everything, the journal too."""
         self.remove_live_places()
-        shutil.rmtree(self.state_dir, ignore_errors=True)
+        remove_tree(self.state_dir)
 
 
 def run_named(name: str) -> Run:
@@ -295,9 +294,9 @@ def _claim(run: Run, record: Mapping[str, Any]) -> None:
         _check_free(run)
         while not _renamed(prepared, run.runtime_dir):
             _check_free(run)
-            shutil.rmtree(run.runtime_dir, ignore_errors=True)
+            remove_tree(run.runtime_dir)
     finally:
-        shutil.rmtree(prepared, ignore_errors=True)
+        remove_tree(prepared)
 
 
 def _check_free(run: Run) -> None:
