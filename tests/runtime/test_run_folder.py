@@ -73,6 +73,13 @@ def test_what_a_job_inherits_is_readable_by_its_user_only_and_goes_with_its_end(
     assert not file.exists()
 
 
+def test_what_a_killed_process_left_half_written_goes_with_the_run() -> None:
+    run = create_run("host")
+    (run.state_dir / ".a.argv.json.4711").write_text("s3cret")
+    run.remove_live_places()
+    assert [file.name for file in run.state_dir.iterdir()] == ["run.json"]
+
+
 def test_a_live_name_is_taken() -> None:
     run = create_run(A)
     with pytest.raises(InvalidSpec, match="live run") as caught:

@@ -30,6 +30,8 @@ class JobOptions:
         Where the program runs; None: here.
     env
         Variables beside those of this process, and over them.
+    secret_env
+        Names of variables whose values are left out of what is recorded of the command line.
     """
 
     program: tuple[str, ...] = ()
@@ -51,6 +53,7 @@ class JobOptions:
     name: str | None = None
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    secret_env: tuple[str, ...] = ()
 
     def submission(self, started_at: float, capacity: Resources) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
@@ -90,6 +93,7 @@ class JobOptions:
             deadline_s=checks.read("deadline", read_deadline, self.deadline, None),
             cwd=cwd,
             inherited=inherited,
+            secret_env=self.secret_env,
             floor_cores=floor_cores,
             ceiling_cores=ceiling_cores,
             gpu_frac=gpu_frac(self.gpus or ""),

@@ -112,6 +112,10 @@ def _variables(value: Any) -> dict[str, str]:
     return value
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    return (_name(value),) if isinstance(value, str) else tuple(map(_name, value))
+
+
 def _name(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
@@ -150,6 +154,7 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "program": (_program, "a text, `python train.py`, or a list of texts"),
     "deadline": (_deadline, "a text, `90m` or `18:00`, or seconds"),
     "env": (_variables, 'a table of texts, `{ SEED = "1" }`'),
+    "secret_env": (_names, 'a list of names of variables, ["API_KEY"]'),
     "steps": (_whole_number, "a whole number"),
     "retries": (_whole_number, "a whole number"),
     "weight": (_number, "a number above 0"),

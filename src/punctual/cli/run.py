@@ -67,6 +67,10 @@ Retries = Annotated[
         show_default=False,
     ),
 ]
+SecretEnv = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Record nothing of the value of this variable, which the program gets."),
+]
 JobsFile = Annotated[
     Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
 ]
@@ -118,6 +122,7 @@ def run(
     steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None,
     checkpoint_dir: CheckpointDir = None,
     retries: Retries = None,
+    secret_env: SecretEnv = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
     ] = None,
@@ -149,6 +154,7 @@ def run(
         retries=retries,
         weight=weight,
         preemptible=preemptible,
+        secret_env=tuple(secret_env or ()),
         name=name,
     )
     submissions = _checked(job, jobs)

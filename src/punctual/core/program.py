@@ -11,7 +11,7 @@ class Program:
     """A command, and how its progress becomes known.
 
     It is written into the journal and survives a crash, so it holds nothing secret: variables that a user hands on from
-    a shell are kept apart, in a file that only the user can read.
+    a shell are kept apart, in a file that only the user can read, and so is a command line that seems to hold secrets.
 
     Attributes
     ----------
@@ -25,6 +25,9 @@ class Program:
         A regular expression that reads progress from the output, with groups named `step` and `total` or the first
         two; ``auto`` for tqdm's bars and for lines with "step 120/3000". None: the program uses `punctual.track`.
 
+    is_redacted
+        Whether secrets were left out of `argv`; what is run is kept apart.
+
     Raises
     ------
     InvalidSpec
@@ -35,6 +38,7 @@ class Program:
     cwd: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     progress_pattern: str | None = None
+    is_redacted: bool = False
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:

@@ -92,7 +92,7 @@ class ControlHandler:
 def as_told(submission: Submission) -> dict[str, Any]:
     """A submission as a request holds it."""
     event = JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
-    return {"submitted": encode(event), "inherited": dict(submission.inherited)}
+    return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
 
 
 def told_submission(told: Mapping[str, Any]) -> Submission:
@@ -101,7 +101,14 @@ def told_submission(told: Mapping[str, Any]) -> Submission:
     assert isinstance(event, JobSubmitted)
     assert event.program is not None
     check_plug_ins(event.spec)
-    return Submission(submitted_at=event.at, spec=event.spec, program=event.program, inherited=told["inherited"])
+    argv = told.get("argv")
+    return Submission(
+        submitted_at=event.at,
+        spec=event.spec,
+        program=event.program,
+        inherited=told["inherited"],
+        argv=None if argv is None else tuple(argv),
+    )
 
 
 def standing(status: JobStatus) -> dict[str, Any]:

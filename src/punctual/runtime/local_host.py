@@ -27,6 +27,7 @@ from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import InlinePlanner, Planner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
@@ -273,14 +274,18 @@ class LocalHost(Host):
         self.executor.renew()
 
     def _keep(self, submission: Submission, streams: Streams | None) -> None:
-        """Keep what the job needs to be started, beside the journal."""
-        job = submission.spec.id
-        with self._record_lock:
-            self.run_folder.keep_inherited(job, submission.inherited)
-            self.run_folder.keep_submitted(job, encode(submitted(submission)))
+        """Keep what the job needs to be started, beside the journal; raises `InvalidSpec` if there is no room for it."""
+        job, run = submission.spec.id, self.run_folder
+        with self._record_lock, refused_if_unwritable(run.state_dir), ExitStack() as undoing:
+            undoing.callback(run.forget, job)
+            run.keep_inherited(job, submission.inherited)
+            if submission.argv is not None:
+                run.keep_argv(job, submission.argv)
+            run.keep_submitted(job, encode(submitted(submission)))
             if streams is not None:
-                self.run_folder.keep_streams(job, streams)
-            self.run_folder.record_job(job, "queued")
+                run.keep_streams(job, streams)
+            run.record_job(job, "queued")
+            undoing.pop_all()
 
     def _has_same(self, submission: Submission) -> bool:
         """Whether just this job was submitted before."""
@@ -384,6 +389,7 @@ def local_executor(run: Run, journal: SqliteJournal, actuator: str | Choice, out
         lease_s=LEASE_S,
         on_kept=run.record_keeper,
         environment_of=run.inherited,
+        argv_of=run.argv,
         output_of=output_of,
         end_file_of=run.end_file,
         log_of=run.log,

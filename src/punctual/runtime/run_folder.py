@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -129,6 +129,15 @@ class Run:
         """The variables that were kept for the job; empty if it has ended."""
         return _read_json(self._inherited_file(job))
 
+    def keep_argv(self, job: JobId, argv: Sequence[str]) -> None:
+        """Keep the whole command line of a job that has secrets in it; only this user can read it."""
+        with refused_if_unwritable(self.state_dir):
+            _write_json(self._argv_file(job), {"argv": list(argv)})
+
+    def argv(self, job: JobId) -> list[str] | None:
+        """The command line that was kept for the job; None: there is none, or the job has ended."""
+        return _read_json(self._argv_file(job)).get("argv")
+
     def keep_streams(self, job: JobId, streams: Streams) -> None:
         """Keep where the job is to write; for one that another process has submitted."""
         _write_json(self._streams_file(job), asdict(streams))
@@ -161,8 +170,14 @@ class Run:
             record = _read_json(self.state_dir / _RECORD)
             record["ends"] = {**record.get("ends", {}), job: dict(facts)}
             _write_json(self.state_dir / _RECORD, record)
+        self.forget(job)
+        self.record_job(job, state)
+
+    def forget(self, job: JobId) -> None:
+        """Remove what only an open job needs."""
         for file in (
             self._inherited_file(job),
+            self._argv_file(job),
             self._streams_file(job),
             self._submitted_file(job),
             self._keeper_record(job),
@@ -170,7 +185,6 @@ class Run:
             being_written(self.end_file(job)),
         ):
             file.unlink(missing_ok=True)
-        self.record_job(job, state)
 
     def _submitted_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.submitted.json"
@@ -182,6 +196,9 @@ class Run:
 
     def _streams_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.streams.json"
+
+    def _argv_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.argv.json"
 
     def _inherited_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.environment.json"
@@ -244,7 +261,9 @@ class Run:
         return self.runtime_dir / "followers"
 
     def remove_live_places(self) -> None:
-        """Remove what only a live run needs; its journal stays."""
+        """Remove what only a live run needs, and what a process that was killed left half written; its journal stays."""
+        for unfinished in self.state_dir.glob(".*.json.*"):
+            unfinished.unlink(missing_ok=True)
         remove_tree(self.runtime_dir)
 
     def remove(self) -> None:
@@ -337,9 +356,13 @@ def _keep_earlier(folder: Path) -> None:
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace the file in one step; only this user can read it. Its folder is this user's alone."""
     prepared = path.with_name(f".{path.name}.{os.getpid()}")
-    prepared.touch(mode=0o600)
-    prepared.write_text(json.dumps(value), encoding="utf-8")
-    prepared.replace(path)
+    try:
+        prepared.touch(mode=0o600)
+        prepared.write_text(json.dumps(value), encoding="utf-8")
+        prepared.replace(path)
+    except OSError:  # the disk is full, say
+        prepared.unlink(missing_ok=True)
+        raise
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES
+from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
 
 DEFAULT_CONTROLLER = "remaining-cost"
@@ -76,6 +77,8 @@ class JobRequest:
         Where the program runs; None: where this process does.
     inherited
         The variables that the program gets beside those that Punctual sets. They may hold secrets, and are kept apart.
+    secret_env
+        Those of them whose values are left out of what is recorded of `argv`, beside what looks like a secret there.
     floor_cores, ceiling_cores
         None: the least that makes progress, and all there are. Not for a job made of workers.
     gpu_frac
@@ -102,6 +105,7 @@ class JobRequest:
     deadline_s: float | None = None
     cwd: Path | None = None
     inherited: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_env: tuple[str, ...] = ()
     floor_cores: float | None = None
     ceiling_cores: float | None = None
     gpu_frac: float = 0.0
@@ -120,15 +124,23 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job that can be submitted: what the journal keeps of it, and `inherited`, which must not get there.
+    """A job that can be submitted: what the journal keeps of it, and what must not get there.
 
-    `has_chosen_name`: whether its name is the user's; False: it was made up.
+    Attributes
+    ----------
+    inherited
+        Variables of the user's shell.
+    argv
+        The command line, where secrets were left out of that of `program`; else None.
+    has_chosen_name
+        Whether its name is the user's; False: it was made up.
     """
 
     submitted_at: float
     spec: JobSpec
     program: Program
     inherited: Mapping[str, str] = field(repr=False)
+    argv: tuple[str, ...] | None = field(default=None, repr=False)
     has_chosen_name: bool = True
 
 
@@ -141,7 +153,7 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
         It can never run there, it names a plug-in that does not exist or cannot be loaded, its name cannot be a
         file's, or its progress pattern cannot be used.
     """
-    job = JobId(new_name(request.argv) if request.name is None else request.name)
+    job = JobId(new_name(redacted(request.argv)) if request.name is None else request.name)
     checks = OptionChecks()
     with checks.of("name"):
         check_name(job)
@@ -151,11 +163,14 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
             _spec(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", ProgressText, request.progress_pattern, None)
+    checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
+    told = redacted(request.argv, [request.inherited.get(name, "") for name in request.secret_env])
     program = Program(
-        argv=request.argv,
+        argv=told,
+        is_redacted=told != request.argv,
         cwd=None if request.cwd is None else str(request.cwd),
         environment=_environment(request),
         progress_pattern=request.progress_pattern,
@@ -165,6 +180,7 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
         spec=spec,
         program=program,
         inherited=request.inherited,
+        argv=request.argv if program.is_redacted else None,
         has_chosen_name=request.name is not None,
     )
 
@@ -179,6 +195,16 @@ def check_name(job: JobId) -> None:
             "Choose another name (`--name`).",
             option="name",
         )
+
+
+def _check_secrets(variables: Mapping[str, str], names: Sequence[str]) -> None:
+    """Raise `InvalidSpec` for a variable that is to be a secret and is not there, so that its value cannot be known."""
+    for name in names:
+        if not variables.get(name):
+            raise InvalidSpec(
+                "`--secret-env` must name a variable that is set", repr(name), "the environment of `punctual run`",
+                "Set it first (`export NAME=...`); its value is what is left out, not its name.",
+            )  # fmt: skip
 
 
 def check_plug_ins(spec: JobSpec) -> None:

@@ -1,6 +1,6 @@
 """What all jobs of a local executor have in common."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,7 @@ class ExecutorContext:
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str]]
+    argv_of: Callable[[JobId], Sequence[str] | None]
     output_of: Callable[[JobId], OnOutput]
     streams_of: Callable[[JobId], Streams | None]
     may_steer: Callable[[], bool]

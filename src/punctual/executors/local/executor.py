@@ -75,6 +75,8 @@ class LocalExecutor:
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
         The variables that a job inherits, beside those of its program; the default hands on those of this process.
+    argv_of
+        The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
     devices
         Ids of the GPUs that jobs are given; None: those that this process may use.
     output_of
@@ -105,6 +107,7 @@ class LocalExecutor:
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
+        argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
         output_of: Callable[[JobId], OnOutput] = lambda _: None,
         streams_of: Callable[[JobId], Streams | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
@@ -127,6 +130,7 @@ class LocalExecutor:
             end_file_of=end_file_of,
             log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
             environment_of=environment_of,
+            argv_of=argv_of,
             output_of=output_of,
             streams_of=streams_of,
             may_steer=may_steer,

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -165,6 +165,9 @@ class JobProcess:
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         job, workers = self._launch.job, self.workers
+        argv = self._context.argv_of(job) if self._program.is_redacted else self._program.argv
+        if argv is None:
+            raise NotStartedError("its command line held secrets, and what was kept of it apart is gone")
         self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
         if workers is not None:
             workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices)
@@ -175,7 +178,7 @@ class JobProcess:
         group = self._context.actuator.open(self._launch.job, link.pid)
         self.group = group
         self.first_cores = group.grant(amount.cores)
-        link.send(self._launch_request(group, link.pid))
+        link.send(self._launch_request(argv, group, link.pid))
         answer = link.read()
         if answer is None:
             raise NotStartedError("the keeper has ended before it began")
@@ -203,11 +206,11 @@ class JobProcess:
                 output.start()
             return self._link
 
-    def _launch_request(self, group: Group, keeper_pid: int) -> LaunchRequest:
+    def _launch_request(self, argv: Sequence[str], group: Group, keeper_pid: int) -> LaunchRequest:
         program, files = self._program, group.files
         page = None if self._page_fd is None else str(page_path(keeper_pid, self._page_fd))
         return LaunchRequest(
-            argv=list(program.argv),
+            argv=list(argv),
             cwd=program.cwd,
             environment=self._environment(page),
             entrances=[str(path) for path in files.entrances],
