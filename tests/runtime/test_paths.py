@@ -68,7 +68,7 @@ def test_a_session_of_another_user_is_not_used(monkeypatch: pytest.MonkeyPatch, 
     assert list(session.iterdir()) == []
 
 
-@pytest.mark.parametrize("above", ["", "..", "../.."])
+@pytest.mark.parametrize("above", ["state", "", "..", "../.."])
 @pytest.mark.parametrize("mode", [0o707, 0o770])
 def test_a_home_that_others_may_write_to_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, above: str, mode: int
@@ -77,6 +77,7 @@ def test_a_home_that_others_may_write_to_is_refused(
     home.mkdir(parents=True)
     monkeypatch.setenv(paths.HOME_VARIABLE, str(home))
     paths.runtime_root()
+    (home / "state").mkdir(mode=0o700)
     place = (home / above).resolve()
     if mode == 0o770:
         if os.geteuid() != 0:
@@ -97,6 +98,14 @@ def test_a_home_behind_a_link_in_a_place_of_all_is_refused(monkeypatch: pytest.M
     (tmp_path / "open").chmod(0o777)
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path / "open" / "home"))
     with pytest.raises(InvalidSpec, match="only this user may write to"):
+        paths.runtime_root()
+
+
+def test_a_link_in_place_of_the_folder_of_runs_is_refused(home: Path, tmp_path: Path) -> None:
+    (home / "runtime").mkdir(parents=True)
+    (tmp_path / "precious").mkdir()
+    (home / "runtime" / "live").symlink_to(tmp_path / "precious")
+    with pytest.raises(InvalidSpec, match="none that a link leads to"):
         paths.runtime_root()
 
 

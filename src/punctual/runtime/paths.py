@@ -11,6 +11,7 @@ import pwd
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from stat import S_IMODE, S_ISVTX, S_IWGRP, S_IWOTH
 
@@ -73,10 +74,14 @@ def _private(folder: Path) -> Path:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for place in (folder.parent, folder):
             _check_owner(place, os.geteuid())
+        if folder.is_symlink():
+            raise InvalidSpec(
+                "the folder of all runs must be none that a link leads to", f"a link to '{folder.readlink()}'", f"'{folder}'",
+                f"Put the link in place of '{folder.parent}', or set {HOME_VARIABLE} to the folder that is meant.",
+            )  # fmt: skip
         # Who may write to a folder above could put another in place of ours, whose files we would remove.
         _check_owner(folder.parent.parent, os.geteuid(), 0)
-        for above in {*folder.parents, *folder.resolve().parents} - {folder.parent}:
-            _check_closed(above)
+        _check_above(folder)
         if S_IMODE(folder.stat().st_mode) != 0o700:  # what is right already may lie where nothing can be changed
             folder.chmod(0o700)
     return folder
@@ -93,6 +98,13 @@ def refused_if_unwritable(folder: Path) -> Iterator[None]:
             f"'{folder}'",
             f"Make room or give the right to, or set {HOME_VARIABLE} to another folder.",
         ) from error
+
+
+@lru_cache(maxsize=16)  # a command asks for its folders hundreds of times
+def _check_above(folder: Path) -> None:
+    """Check all folders in which `folder` lies, those of the links on the way to it included."""
+    for above in {*folder.parents, *folder.resolve().parents}:
+        _check_closed(above)
 
 
 def _check_closed(folder: Path) -> None:
