@@ -100,6 +100,9 @@ class SqliteJournal:
         if not read_only:
             try:
                 self._claim(take)
+            except sqlite3.OperationalError as error:
+                self._connection.close()
+                raise self._unwritable(error) from error
             except BaseException:
                 self._connection.close()
                 raise
@@ -323,6 +326,9 @@ class SqliteJournal:
         connection = connect(self._path, "ro" if read_only else "rw")
         try:
             self._prepare(connection, read_only)
+        except sqlite3.OperationalError as error:
+            connection.close()
+            raise self._unwritable(error) from error
         except sqlite3.DatabaseError as error:
             connection.close()
             raise self._invalid("the file must be a journal of Punctual", str(error), "Name another file.") from error
@@ -366,6 +372,11 @@ class SqliteJournal:
                 f"the journal must be of version {SCHEMA_VERSION}", f"version {version}",
                 "Read it with the version of Punctual that wrote it.",
             )  # fmt: skip
+
+    def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
+        return self._invalid(
+            "the journal must be one that can be opened", str(error), "Make room, or give the right to."
+        )
 
     def _invalid(self, must: str, got: str, remedy: str) -> InvalidSpec:
         return InvalidSpec(must, got, f"file '{self._path}'", remedy)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.small_disk import fill, mounted
 from tests.waiting import PATIENCE_S
 from torch import Tensor
 
@@ -439,6 +440,23 @@ def test_a_full_disk_is_warned_of_once_and_the_last_one_stays(
     saved(checkpoints, {}, step=5)
     assert step_of(checkpoints) == 5
     assert not capsys.readouterr().err
+
+
+def test_on_a_disk_that_is_full_the_last_one_stays_until_there_is_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        checkpoints = CheckpointStore(disk / "kept")
+        two(checkpoints)
+        filler = fill(disk)
+        saved(checkpoints, {"weight": torch.ones(100_000)}, step=3)
+        assert capsys.readouterr().err.count("No space left on device") == 1
+        assert step_of(checkpoints) == 2
+        assert not list(checkpoints.folder.glob("*.writing"))
+        filler.unlink()
+        saved(checkpoints, {"weight": torch.ones(100_000)}, step=4)
+        assert step_of(checkpoints) == 4
+        checkpoints.close()
 
 
 def test_a_folder_that_cannot_be_made_is_warned_of_and_training_goes_on(

@@ -1,0 +1,56 @@
+"""A disk without room below the folders of runs: nothing is half done, and it is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import PAUSING, TRACKED, Terminal, objects
+from tests.small_disk import fill, mounted
+from tests.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk") as folder:
+        yield folder
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
+
+
+def test_without_room_for_a_journal_the_job_goes_on_and_can_be_taken_over(terminal: Terminal, small_disk: Path) -> None:
+    terminal.home.symlink_to(small_disk)
+    run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
+    filler = fill(small_disk)
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 70, errors
+    assert "goes on at full speed and nobody steers it" in errors
+    assert "punctual attach job" in errors
+    assert [job["state"] for job in terminal.jobs()] == ["unsteered"]
+    filler.unlink()
+    attached = terminal.start("attach", "job", "--json")
+    wait_until(lambda: attached.poll() is not None or [job["state"] for job in terminal.jobs()] == ["running"])
+    terminal.go_on()
+    output, errors = attached.communicate(timeout=PATIENCE_S)
+    assert attached.returncode == 0, errors
+    report = objects(output)[-1]
+    assert (report["status"], report["steps_done"]) == ("finished", 200)
+    assert terminal.left_behind() == []
+
+
+def test_without_room_at_the_start_nothing_is_begun(terminal: Terminal, small_disk: Path) -> None:
+    terminal.home.symlink_to(small_disk)
+    filler = fill(small_disk)
+    refused = terminal.punctual("run", "--name", "job", "--", *terminal.script(TRACKED), "5")
+    assert refused.returncode == 2
+    assert "Traceback" not in refused.stderr
+    assert "error: " in refused.stderr
+    assert "to do: " in refused.stderr
+    filler.unlink()
+    done = terminal.punctual("run", "--name", "job", "--", *terminal.script(TRACKED), "5")
+    assert done.returncode == 0, done.stderr
+    assert terminal.left_behind() == []

@@ -1,0 +1,38 @@
+"""A disk that is soon full."""
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def mounted(folder: Path, size_bytes: int = 3 << 20) -> Iterator[Path]:
+    """A new folder with room for so many bytes; skips the test where nothing can be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=700", "tmpfs", str(folder)]
+    made = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"nothing can be mounted here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Take all the room there is, by the file that is returned."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for n_bytes in (1 << 16, 1 << 12, 1):
+            with suppress(OSError):
+                while file.write(b"x" * n_bytes):
+                    pass
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        (folder / "more").write_bytes(b"x" * 5000)
+    (folder / "more").unlink()
+    return filler
