@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.architecture.source import PACKAGE, ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Folders that a path may be given from.
 _BASES = (ROOT, ROOT / "docs", PACKAGE.parent, PACKAGE)
 _PATH = re.compile(r"\b(?:(?:src|tests|bench|docs)/[\w./-]*\w|(?:\w+/)+\w+\.py)\b")

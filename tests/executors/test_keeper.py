@@ -338,13 +338,13 @@ GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nex
 def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
-    link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", page="/a/page")
+    link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", progress_pattern="auto")
     pid = started(link)
     link._connection.shutdown(2)
     kept = until(lambda: take_over(address))
     assert kept is not None
     assert (kept.job_pid, kept.link.pid, kept.bell_fds) == (pid, link.pid, ())
-    assert (kept.request.actuator, kept.request.page, kept.request.environment) == ("pacing", "/a/page", {})
+    assert (kept.request.actuator, kept.request.progress_pattern, kept.request.environment) == ("pacing", "auto", {})
     (tmp_path / "go").touch()
     last = kept.link.read()
     assert last is not None
