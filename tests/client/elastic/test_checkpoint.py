@@ -288,7 +288,23 @@ def test_whatever_a_header_holds_a_state_comes_back(checkpoints: CheckpointStore
     path = two(checkpoints)
     whole = path.read_bytes()
     draw = random.Random(13)
-    odd = [None, -1, 0, 1 << 63, 1 << 70, 0.5, float("nan"), "", "F32", [], [[]], {}, [-1], [0, 1 << 62], True]
+    odd: list[object] = [
+        None,
+        -1,
+        0,
+        1 << 63,
+        1 << 70,
+        0.5,
+        float("nan"),
+        "",
+        "F32",
+        [],
+        [[]],
+        {},
+        [-1],
+        [0, 1 << 62],
+        True,
+    ]
 
     def change(header: dict[str, Any]) -> None:
         table = draw.choice([header, header["__metadata__"], header["weight"], header["count"]])
