@@ -321,6 +321,16 @@ def test_silence_is_pointed_out_once_after_the_grace_period(desk: Desk) -> None:
     assert none(desk.tick(A, at=61.0), WarnUser)
 
 
+def test_steps_of_which_nobody_says_how_many_there_are_are_pointed_out_at_once(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    assert none(desk.tick(A, at=1.0), WarnUser)
+    desk.tell(ProgressReported(at=2.0, job=A, steps_done=3, steps_total=None, unit_at=2.0, used_core_s=1.0))
+    warned = only(desk.tick(A, at=2.0), WarnUser).reason
+    assert warned.code == "no-total"
+    assert "--steps" in warned.text
+    assert none(desk.tick(A, at=3.0), WarnUser)
+
+
 def test_what_the_executor_warns_of_is_told_once(desk: Desk) -> None:
     desk.run(A, 2.0)
     warned = JobWarned(at=2.0, job=A, reason=Reason("unreadable-progress", "it took too long"))

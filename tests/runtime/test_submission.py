@@ -117,6 +117,20 @@ def test_what_can_never_run_is_refused(changes: dict[str, object], machine: Reso
         checked_submission(replace(REQUEST, **changes), machine)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pattern", [r"Step (\d+)", r"(?P<step>\d+) of (\d+)"])
+def test_with_a_deadline_the_number_of_steps_must_come_from_somewhere(pattern: str) -> None:
+    request = replace(REQUEST, deadline_s=60.0, progress_pattern=pattern)
+    with pytest.raises(InvalidSpec, match="--steps"):
+        spec(request)
+    assert spec(replace(request, n_steps=300)).work_steps == 300
+    assert spec(replace(request, deadline_s=None)).work_steps is None
+
+
+@pytest.mark.parametrize("pattern", ["auto", r"(\d+)/(\d+)", r"(?P<total>\d+): (?P<step>\d+)"])
+def test_a_pattern_may_find_the_number_of_steps(pattern: str) -> None:
+    assert spec(replace(REQUEST, deadline_s=60.0, progress_pattern=pattern)).work_steps is None
+
+
 @pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "-x", "a" * 65, "a b", "ä"])
 def test_names_that_cannot_be_a_file_s_are_refused(name: str) -> None:
     with pytest.raises(InvalidSpec, match="`name`"):

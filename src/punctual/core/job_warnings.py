@@ -12,7 +12,13 @@ _UNMEASURED_FRAC = 0.25
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
-    for reason in (_without_progress(job, periods), _unmeasured_phases(job), _without_losses(job, periods)):
+    found = (
+        _without_progress(job, periods),
+        _without_total(job),
+        _unmeasured_phases(job),
+        _without_losses(job, periods),
+    )
+    for reason in found:
         if reason is not None:
             job.told |= {reason.code}
             yield reason
@@ -27,6 +33,19 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
     if not silent or "no-progress" in job.told or not _is_overdue(job, periods):
         return None
     return Reason("no-progress", f"no progress was reported in {job.ran_s:.0f} s; the job goes on at full speed")
+
+
+def _without_total(job: ScheduledJob) -> Reason | None:
+    """Steps are counted, but nobody has said how many there are: no work is left to be planned for."""
+    is_counted = job.progress is not None and job.progress.steps_done > 0
+    is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
+    if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
+        return None
+    text = (
+        "the program does not say how many steps there are, so the job goes on at full speed and its deadline is not "
+        "worked towards; start it with `--steps N`"
+    )
+    return Reason("no-total", text)
 
 
 def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:

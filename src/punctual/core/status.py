@@ -304,6 +304,8 @@ class StatusBoard:
         )  # fmt: skip
         if event.steps_total is not None or event.steps_done > 0:
             entry.status = _without_warning(entry.status, "no-progress")
+        if event.steps_total is not None:
+            entry.status = _without_warning(entry.status, "no-total")
         _measure_usage(entry, event)
         _measure_rate(entry, event)
         done_frac = entry.status.done_frac

@@ -162,7 +162,7 @@ def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
         with checks.of(None):
             _spec(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
-    checks.read("progress_regex", ProgressText, request.progress_pattern, None)
+    checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
     checks.done()
     assert spec is not None
@@ -217,6 +217,18 @@ def check_plug_ins(spec: JobSpec) -> None:
     for family, name in named.items():
         if name is not None:
             registry.load(family, name)
+
+
+def _check_pattern(request: JobRequest, pattern: str) -> None:
+    """Raise `InvalidSpec` unless progress can be read by `pattern`, and steered by what is read."""
+    if ProgressText(pattern).may_tell_total or request.n_steps is not None or request.deadline_s is None:
+        return
+    raise InvalidSpec(
+        "with a deadline, the number of all steps must be known",
+        f"{pattern!r}, which has a group for the step and none for the total",
+        "`--progress-regex`",
+        "Give it (`--steps 3000`), or write a group for the total if the program prints it.",
+    )
 
 
 def new_name(argv: Sequence[str]) -> str:

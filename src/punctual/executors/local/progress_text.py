@@ -51,7 +51,10 @@ class ProgressText:
     def __init__(self, pattern: str) -> None:
         #: Those that may still match; lines of another kind beside the first that was seen would count something else.
         self._usual = [re.compile(text) for text in _USUAL]
-        self._own = None if pattern == "auto" else _own(pattern)
+        i_groups = None if pattern == "auto" else _groups(pattern)
+        self._own = None if i_groups is None else OwnPattern(pattern, i_groups)
+        #: Whether a line that matches may say how many steps there are.
+        self.may_tell_total = i_groups is None or len(i_groups) > 1
         self._n_bytes_max = _LINE_BYTES_MAX if self._own is None else _OWN_LINE_BYTES_MAX
         #: The end of the line that is being written, and one byte more if that is not all of it.
         self._line = b""
@@ -105,7 +108,8 @@ class ProgressText:
         return Count(self._earlier_steps + count.step, total)
 
 
-def _own(pattern: str) -> OwnPattern:
+def _groups(pattern: str) -> list[int]:
+    """The numbers of the groups for the step and, if there is one, for the total."""
     try:
         compiled = re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
@@ -114,7 +118,7 @@ def _own(pattern: str) -> OwnPattern:
         raise _invalid(f"{pattern!r}, which has none")
     names = compiled.groupindex
     i_total = names.get("total", 2 if "step" not in names and compiled.groups > 1 else None)
-    return OwnPattern(pattern, [names.get("step", 1), *([] if i_total is None else [i_total])])
+    return [names.get("step", 1), *([] if i_total is None else [i_total])]
 
 
 def _count(step_text: str | None, total_text: str | None = None) -> Count | None:
