@@ -1,5 +1,12 @@
 """The command line: one thin module per command, each imported only when it is used."""
 
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+
 #: Commands that jobs must not hold up.
 _PROMPT = {"run", "attach", "ps", "deadline", "stop"}
 
@@ -7,13 +14,29 @@ _PROMPT = {"run", "attach", "ps", "deadline", "stop"}
 def main() -> None:
     """Run the command named in `sys.argv`; ends by `SystemExit`."""
     # Imported here, so that `import punctual.cli` costs nothing to whoever looks for a constant in it.
-    import sys
-    from contextlib import nullcontext
-
-    from punctual.executors.local.command_group import command_group
-
+    with _leaving_at_once():
+        from punctual.executors.local.command_group import command_group
     with command_group() if sys.argv[1:2] and sys.argv[1] in _PROMPT else nullcontext():
         # Only now: beside jobs that hold all cores, outside of that group the imports take many seconds.
-        from punctual.cli._app import run_command_line
+        with _leaving_at_once():
+            from punctual.cli._app import prepared
 
-        run_command_line()
+            command = prepared(sys.argv[1:])
+        command()
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """While modules are imported Ctrl-C ends the process: an exception would surface anywhere in a library."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, for a job in the background
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)

@@ -1,13 +1,15 @@
 """Which command there is, and what becomes of a user's error."""
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from punctual import __version__
-from punctual.cli._errors import EXIT_USER_ERROR, tell_user
+from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of, tell_user
 from punctual.core.errors import InvalidSpec
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
@@ -34,16 +36,28 @@ COMMANDS = {
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
-def run_command_line() -> None:
+def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
+    """The command that `arguments` name, with all that it needs imported; call it to run it."""
+    argv = arguments or ["--help"]
+    return partial(_run, argv, application(argv))
+
+
+def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
-    argv = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(application(argv)(argv, standalone_mode=False))
+        exit_code = command(argv, standalone_mode=False)
+        sys.stdout.flush()
     except InvalidSpec as error:
         tell_user(error)
+        exit_code = EXIT_USER_ERROR
     except _UsageError as error:
         tell_user(_unreadable(argv, error.format_message()))
-    sys.exit(EXIT_USER_ERROR)
+        exit_code = EXIT_USER_ERROR
+    except (KeyboardInterrupt, typer.Abort):
+        exit_code = EXIT_INTERRUPTED
+    except OSError as error:
+        exit_code = exit_code_of(error)
+    sys.exit(exit_code)
 
 
 def _unreadable(argv: list[str], got: str) -> InvalidSpec:

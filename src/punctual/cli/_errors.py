@@ -1,17 +1,25 @@
 """How a user's error looks on a terminal: its four parts, one to a line."""
 
-import sys
+import errno
+import signal
 
+from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.output import discard
 
+#: What the command leaves with when Ctrl-C ended it, as shells tell it; and when nobody reads what it prints any more, as Typer has it.
+EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1
 #: What the command leaves with after an error of the user.
 EXIT_USER_ERROR = 2
+
+#: What comes of writing to something that was open: such an error names no file.
+_OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def tell_user(error: InvalidSpec) -> None:
     """Write the four parts of `error`, and of all that was found wrong with it, to standard error."""
     for each in error.all():
-        sys.stderr.write(four_parts(each))
+        write_error(four_parts(each))
 
 
 def four_parts(error: InvalidSpec) -> str:
@@ -25,3 +33,23 @@ def _where(error: InvalidSpec) -> str:
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
     return f"{error.where}, `{option}`"
+
+
+def exit_code_of(error: OSError) -> int:
+    """Tell the user of a file, a folder or an output that cannot be used; raises `error` if it is about something else."""
+    is_of_writing = error.filename is None and error.errno in _OF_WRITING
+    if error.filename is None and not is_of_writing:
+        raise error
+    if is_of_writing:
+        discard(1)  # what is left of the output would fail once more when the process ends
+    if error.errno == errno.EPIPE:
+        return EXIT_UNREAD
+    tell_user(
+        InvalidSpec(
+            "what a command reads and writes must be there, allowed, and have room",
+            error.strerror or str(error),
+            "standard output, or a file" if is_of_writing else f"'{error.filename}'",
+            "Check that it exists, that you may use it, and that its disk is not full; or name another.",
+        )
+    )
+    return EXIT_USER_ERROR

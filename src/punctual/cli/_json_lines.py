@@ -1,10 +1,10 @@
 """One JSON object per line on standard output, for machines."""
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from punctual.cli._streams import write_out
 from punctual.core.commands import WarnUser
 from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged, SteeringResumed
 from punctual.core.protocols import Message
@@ -18,8 +18,7 @@ PROGRESS_PERIOD_S = 0.5
 
 def write(kind: str, fields: Mapping[str, Any]) -> None:
     """Write one object; `type` comes first, so that lines can be told apart at a glance."""
-    sys.stdout.write(json.dumps({"type": kind, **fields}) + "\n")
-    sys.stdout.flush()
+    write_out(json.dumps({"type": kind, **fields}) + "\n")
 
 
 class JsonLines:

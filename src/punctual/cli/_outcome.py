@@ -1,6 +1,5 @@
 """What a job came to, as its command says it."""
 
-import signal
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,8 +22,6 @@ _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "
 
 #: As in sysexits.h: an internal software error.
 EXIT_BROKEN = 70
-#: As shells have it for a command that Ctrl-C has ended.
-EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,17 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
+from punctual.cli._streams import write_error
 from punctual.core.commands import StopJob
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.executors.local.output import write_through
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,7 +86,7 @@ class JsonScreen:
     """Objects on standard output; what the job writes goes to standard error."""
 
     def __init__(self) -> None:
-        self.on_output: Callable[[bytes], None] | None = _pass_on
+        self.on_output: Callable[[bytes], None] | None = partial(write_through, 2)
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
@@ -155,10 +158,4 @@ class LiveScreen:
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _pass_on(output: bytes) -> None:
-    sys.stderr.buffer.write(output)
-    sys.stderr.buffer.flush()
+    write_error(line + "\n")

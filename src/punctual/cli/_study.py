@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failures_in_words, print_policies
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
@@ -18,7 +19,6 @@ from punctual.sim.result import Result
 from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with_paths
 from punctual.sim.study import Study, StudyProgress
 
-EXIT_INTERRUPTED = 130
 EXIT_FAILED = 1
 
 _EXPORTS = (".csv", ".parquet", ".json")

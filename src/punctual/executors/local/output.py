@@ -1,5 +1,6 @@
 """What a job writes, as this process gets to see it."""
 
+import errno
 import fcntl
 import logging
 import os
@@ -296,11 +297,27 @@ class LogTail:
 
 
 def write_through(fd: int, output: bytes) -> None:
-    """Pass output on to where this process writes."""
-    (sys.stdout if fd == 1 else sys.stderr).flush()
+    """Pass output on to where this process writes; where that fails, nothing more is written there."""
     rest = memoryview(output)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+    try:
+        (sys.stdout if fd == 1 else sys.stderr).flush()
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except OSError as error:
+        discard(fd, error)
+
+
+def discard(fd: int, error: OSError | None = None) -> None:
+    """Let what this process writes to `fd` go nowhere from now on, and tell that it failed with `error`.
+
+    Jobs go on and are steered on: what they write is in their logs. That whoever read it has gone needs no word.
+    """
+    null_fd = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(null_fd, fd, inheritable=True)
+    os.close(null_fd)
+    if error is not None and error.errno != errno.EPIPE:
+        name = "standard output" if fd == 1 else "standard error"
+        _LOG.warning("%s cannot be written to (%s): nothing more is written there", name, error.strerror)
 
 
 def _terminal(rows: int, columns: int) -> tuple[int, int]:

@@ -1,0 +1,109 @@
+"""Commands whose output nobody reads, or has no room, and commands that are interrupted."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import PAUSING, PRINTING, Terminal
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.close()
+    assert terminal.left_behind() == []
+
+
+def close(process: subprocess.Popen[str]) -> None:
+    """Stop reading what it prints."""
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit status, and what it wrote to standard error."""
+    assert process.stderr is not None
+    errors = process.stderr.read()
+    return process.wait(PATIENCE_S), errors
+
+
+def test_a_run_whose_json_nobody_reads_goes_on_and_ends_with_the_status_of_its_job(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--deadline", "8s", "--json", "--name", "unread")
+    assert run.stdout is not None
+    assert json.loads(run.stdout.readline())["type"] == "started"
+    close(run)
+    terminal.go_on()
+    assert end(run) == (0, "trained\n")
+    assert "anded" in terminal.tell("report", "unread").stdout
+
+
+def test_a_job_whose_output_nobody_reads_goes_on(terminal: Terminal) -> None:
+    run = terminal.start("run", "--progress-regex", "auto", "--name", "unread", "--", *terminal.script(PRINTING))
+    close(run)
+    code, errors = end(run)
+    assert (code, "Traceback" in errors) == (0, False), errors
+    assert "step 150/150" in (terminal.home / "state" / "runs" / "unread" / "unread.log").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["ps"], ["policies"]], ids=" ".join)
+def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, arguments: list[str]) -> None:
+    process = terminal.start_python("-c", INTO.format("/dev/full"), *arguments)
+    code, errors = end(process)
+    assert code == 2
+    assert "No space left" in errors
+    assert "to do:" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> None:
+    process = terminal.start_python("-c", UNREAD, "policies")
+    assert end(process) == (1, "")
+
+
+#: The command, with its standard output into a file.
+INTO = """
+import os
+from punctual.cli import main
+os.dup2(os.open({!r}, os.O_WRONLY), 1)
+main()
+"""
+
+#: The command, with its standard output into a pipe that nobody reads.
+UNREAD = """
+import os
+from punctual.cli import main
+read_fd, write_fd = os.pipe()
+os.close(read_fd)
+os.dup2(write_fd, 1)
+main()
+"""
+
+#: The command, which is interrupted as by Ctrl-C where it imports a module, and where it has begun.
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "punctual.cli.ps":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from punctual.cli import main
+main()
+"""
+INTERRUPTED_CALL = """
+import os, signal
+from punctual.cli import main, ps
+ps.sweep = lambda: os.kill(os.getpid(), signal.SIGINT)
+main()
+"""
+
+
+@pytest.mark.parametrize("program", [INTERRUPTED_IMPORT, INTERRUPTED_CALL], ids=["importing", "begun"])
+def test_an_interrupted_command_leaves_without_a_word(terminal: Terminal, program: str) -> None:
+    process = terminal.start_python("-c", program, "ps")
+    code, errors = end(process)
+    assert (code, errors.strip()) == (130, "")
