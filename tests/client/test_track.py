@@ -153,7 +153,6 @@ def test_an_exception_passes_through_and_is_no_landing(page: Page) -> None:
         ({"epochs": 2, "start_step": 7}, ("not be above the 6 steps", "step 7", "`punctual.track`", "whole job")),
         ({"total_steps": 2**63}, ("must be below 2^63", "got 9223372036854775808", "this training", "Give fewer")),
         ({"epochs": 2**63 - 1}, ("must be below 2^63", "got 27670116110564327421", "this training", "run.finish()")),
-        ({}, ("`epochs` or `total_steps` must be given", "got neither", "`punctual.track`", "epochs=10")),
         ({"epochs": 1, "total_steps": 3}, ("only one of", "epochs=1 and total_steps=3", "`punctual.track`", "Leave")),
     ],
 )
@@ -163,9 +162,26 @@ def test_a_wrong_argument_is_told_at_once(arguments: dict[str, object], parts: t
     assert all(part in str(caught.value) for part in parts), caught.value
 
 
-def test_epochs_need_a_length() -> None:
-    with pytest.raises(ValueError, match="must have a length"):
-        punctual.track(Unsized(3), epochs=2)
+@pytest.mark.parametrize("epochs", [2, None])
+def test_epochs_need_a_length(epochs: int | None) -> None:
+    with pytest.raises(ValueError, match=r"must have a length.*total_steps"):
+        punctual.track(Unsized(3), epochs=epochs)
+
+
+def test_an_iterable_alone_is_one_epoch(page: Page) -> None:
+    assert list(punctual.track(range(3))) == [0, 1, 2]
+    declaration = page.declaration()
+    assert (declaration.total_steps, declaration.state, declaration.fault) == (3, State.LANDED, Fault.NONE)
+
+
+def test_a_loop_inside_a_loop_that_declares_no_total_is_told_how(
+    page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        for _ in punctual.track("abc"):
+            pass
+    assert (page.declaration().total_steps, page.declaration().fault) == (6, Fault.MORE_STEPS)
+    assert "total_steps" in capsys.readouterr().err
 
 
 def test_zero_steps_are_a_fault_and_no_exception(page: Page, capsys: pytest.CaptureFixture[str]) -> None:

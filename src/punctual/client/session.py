@@ -292,7 +292,9 @@ class Session:
     def _raise_total(self, total_steps: int, got: str) -> None:
         self._report(
             Fault.MORE_STEPS, f"a training must not take more than the {self.course.total_steps} steps declared", got,
-            "`punctual.track`", "Declare all steps at the first call, and put evaluation into `punctual.phase`.",
+            "`punctual.track`",
+            "Declare all steps at the first call (`epochs=10`; in a loop of your own `total_steps=10 * len(loader)`), and put "
+            "evaluation into `punctual.phase`.",
         )  # fmt: skip
         self.course = replace(self.course, total_steps=total_steps)
         self._declare(replace(self._declaration, total_steps=total_steps))

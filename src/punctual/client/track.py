@@ -27,7 +27,8 @@ def track(
     """Iterate over a training's batches and let Punctual know how far it is.
 
     Give `epochs`, and the iterable is gone through that many times; or give `total_steps`, and it is gone through
-    once. In nested loops repeat the call with the same `total_steps`: the count goes on.
+    once. With neither, what the iterable has is the whole training, as one epoch. In nested loops repeat the call with the same
+    `total_steps`: the count goes on.
 
     A step is done when the loop comes back for the next batch, or when a `phase` begins in its body. A loop left by
     `break` counts the step it was left in, unless all declared steps are done already; steps that are left are missed,
@@ -38,7 +39,7 @@ def track(
     iterable
         Batches; with `epochs` it must have a length and start anew each time, as a data loader does.
     epochs
-        Passes over the iterable.
+        Passes over the iterable; None: one, without `total_steps`.
     total_steps
         Steps of the whole job, over all calls. An iterable without a length, which may be endless, is cut when they are
         done. One that has a length is not: more batches than steps declared are told as a fault.
@@ -191,16 +192,11 @@ class _Loop:
 
 
 def _loop_of_epochs(epochs: int | None, length: int | None) -> _Loop:
-    if epochs is None:
-        raise invalid(
-            "`epochs` or `total_steps` must be given", "neither", _WHERE,
-            "Give epochs=10, or in nested loops total_steps=10 * len(loader).",
-        )  # fmt: skip
-    n_epochs = whole(epochs, "epochs", _WHERE)
+    n_epochs = 1 if epochs is None else whole(epochs, "epochs", _WHERE)
     if length is None:
         raise invalid(
-            "with `epochs` the iterable must have a length", "one without", _WHERE,
-            "Give total_steps and loop over the epochs yourself.",
+            "without `total_steps` the iterable must have a length", "one without", _WHERE,
+            "Give total_steps, the steps of the whole training, and loop over the epochs yourself.",
         )  # fmt: skip
     return _Loop(n_epochs * length, length, is_repeated=True)
 
