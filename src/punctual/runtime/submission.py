@@ -303,6 +303,14 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
 def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     _check_fits(ceiling_cores, request.gpu_frac, capacity)
+    if request.ceiling_cores is not None and request.ceiling_cores < FLOOR_CORES:
+        raise InvalidSpec(
+            f"the most cores of a job must be at least {FLOOR_CORES:g}",
+            f"{request.ceiling_cores:g} cores",
+            "the job",
+            f"Give {FLOOR_CORES:g} or more (`--cores {FLOOR_CORES:g}`): a quota below is too short for the kernel.",
+            option="cores",
+        )
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
     return JobSpec(
         id=job,
