@@ -65,8 +65,12 @@ def mean_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(model(inputs), targets)
 
 
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
 def run_of(model: nn.Module, store: Kept | None = None, **options: Any) -> Run:
-    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = options.pop("optimizer", None) or optimizer_of(model)
     return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
 
 
@@ -403,6 +407,8 @@ def test_a_body_that_does_something_else_is_told(body: Callable[..., object], pa
     ("start", "part"),
     [
         (lambda: run_of(linear(), virtual_ranks=0), "`virtual_ranks` must be 1 or more"),
+        (lambda: run_of(linear(), optimizer=[optimizer_of(linear())] * 2), "one optimizer: got a list of 2"),
+        (lambda: run_of([linear()], optimizer=optimizer_of(linear())), "one module: got a list of 1"),  # type: ignore[arg-type]
         (lambda: run_of(linear(), extra={"rate": 3}), "must have state_dict() and load_state_dict()"),
         (
             lambda: list(run_of(linear()).batches(tensors(), global_batch_size=4)),

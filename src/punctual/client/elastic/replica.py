@@ -37,6 +37,9 @@ class Stateful(Protocol):
     def load_state_dict(self, state_dict: dict[str, Any]) -> object: ...
 
 
+_WHERE = "`context.elastic`"
+
+
 class Replica:
     """Model, optimiser and extra, as one `State`.
 
@@ -44,9 +47,24 @@ class Replica:
     ----------
     extra
         Objects with `state_dict` and `load_state_dict`, by name.
+
+    Raises
+    ------
+    ValueError
+        `model` is not one module, `optimizer` not one optimiser, or a part of `extra` has no state.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, extra: Mapping[str, Stateful]) -> None:
+        if not isinstance(model, nn.Module):
+            raise invalid(
+                "`model` must be one module", _kind_of(model), _WHERE, "Put several into one torch.nn.ModuleDict."
+            )
+        if not isinstance(optimizer, Optimizer):
+            raise invalid(
+                "`optimizer` must be one optimizer", _kind_of(optimizer), _WHERE,
+                "Give each part of the model a parameter group of one optimizer. A training that steps several in turn, as "
+                "a GAN, cannot be elastic: run it as one process, with `punctual.track`.",
+            )  # fmt: skip
         for name, part in extra.items():
             if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                 raise invalid(
@@ -112,3 +130,8 @@ class Replica:
                 loaded = self.optimizer.state[params[i]]
                 if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
                     loaded[key] = tensor.to(loaded[key].device)
+
+
+def _kind_of(given: object) -> str:
+    """What was given, in words."""
+    return f"a {type(given).__name__}" + (f" of {len(given)}" if isinstance(given, list | tuple | dict) else "")
