@@ -193,6 +193,13 @@ def test_what_is_no_range_of_cores_is_refused(text: str) -> None:
         parse_cores_range(text)
 
 
+@pytest.mark.parametrize("text", ["1..", "..2", "a..b"])
+def test_a_range_of_cores_that_cannot_be_read_is_told_as_it_was_written(text: str) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        parse_cores_range(text)
+    assert caught.value.got == repr(text)
+
+
 @given(st.floats(0.001, 512).map(lambda x: round(x, 3)), st.floats(0.001, 512).map(lambda x: round(x, 3)))
 def test_a_range_round_trip(one: float, other: float) -> None:
     low, high = sorted((one, other))

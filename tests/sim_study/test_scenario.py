@@ -92,7 +92,9 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"policies": ["ffo"]}, "policies", "fifo"),
         ({"policies": []}, "policies", "empty"),
         ({"policies": [{"label": "nameless"}]}, "policies[0].name", "given"),
-        ({"seeds": 0}, "seeds", ""),
+        ({"seeds": 0}, "seeds", "how many seeds"),
+        ({"policies": ["fifo:"]}, "", "colon"),
+        ({"deadlines": "uniform-slack:4,1"}, "deadlines", "low=4, high=1"),
         ({"seeds": "3"}, "seeds", "list"),
     ],
 )  # fmt: skip

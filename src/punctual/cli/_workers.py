@@ -83,4 +83,8 @@ def told_of(status: WorkerStatus | None) -> str:
         return ""
     lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
     stop_s = status.longest_stop_ns / 1e9
-    return f" Its workers changed {status.n_resizes} times{lost}; training stood still for {short(stop_s)} at most."
+    return f" Its workers changed {_times(status.n_resizes)}{lost}; training stood still for {short(stop_s)} at most."
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

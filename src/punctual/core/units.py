@@ -165,7 +165,10 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
     low, dots, high = text.partition("..")
     if not dots:
         return None, parse_cores(text)
-    floor, ceiling = _cores(low), parse_cores(high)
+    try:
+        floor, ceiling = _cores(low), parse_cores(high)
+    except InvalidSpec as error:
+        raise _invalid_cores(error.must, text) from None
     if floor > ceiling:
         raise _invalid_cores("the floor must not lie above the ceiling", text)
     return floor, ceiling

@@ -132,7 +132,12 @@ def value_of(text: str) -> Any:
 
 
 def _from_text(text: str) -> dict[str, Any]:
-    name, _, rest = text.partition(":")
+    name, colon, rest = text.partition(":")
+    if colon and not rest.strip():
+        raise InvalidSpec(
+            "values must follow the colon", f"none, in '{text}'", f"'{text}'",
+            f"Leave the colon out (`{name.strip()}`), or write `name:low=1.2,high=4`.",
+        )  # fmt: skip
     values: list[Any] = []
     parameters: dict[str, Any] = {}
     for part in _split(rest):

@@ -152,7 +152,11 @@ class Scenario(BaseModel):
     @field_validator("seeds", mode="before")
     @classmethod
     def _count_seeds(cls, given: Any) -> Any:
-        is_count = isinstance(given, int) and not isinstance(given, bool) and given > 0
+        is_count = isinstance(given, int) and not isinstance(given, bool)
+        if is_count and given <= 0:
+            raise InvalidSpec(
+                "`seeds` must be how many seeds there are, or a list of them", str(given), "`seeds`", "Give 1 or more."
+            )
         n_seeds = given if is_count else len(given) if isinstance(given, Sized) else 0
         if n_seeds > _N_SEEDS_MAX:
             raise InvalidSpec(f"there must be at most {_N_SEEDS_MAX:,} seeds", str(n_seeds), "`seeds`", "Give fewer.")

@@ -56,7 +56,12 @@ class UniformSlack:
     share_frac: float = 1.0
 
     def __post_init__(self) -> None:
-        check(0 < self.low <= self.high < float("inf"), "0 < `low` <= `high` must hold", self, "uniform-slack")
+        check(
+            0 < self.low <= self.high < float("inf"),
+            "0 < `low` <= `high` must hold",
+            f"low={self.low:g}, high={self.high:g}",
+            "uniform-slack",
+        )
         check(0 <= self.share_frac <= 1, "`share_frac` must be from 0 to 1", self.share_frac, "uniform-slack")
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
@@ -97,9 +102,16 @@ class Chronus:
     best_effort_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        check(0 < self.low <= self.high < float("inf"), "0 < `low` <= `high` must hold", self, "chronus")
+        check(
+            0 < self.low <= self.high < float("inf"),
+            "0 < `low` <= `high` must hold",
+            f"low={self.low:g}, high={self.high:g}",
+            "chronus",
+        )
         check(isfinite(self.extra_s) and self.extra_s >= 0, "`extra_s` must not be negative", self.extra_s, "chronus")
-        check(0 <= self.best_effort_frac <= 1, "`best_effort_frac` must be from 0 to 1", self, "chronus")
+        check(
+            0 <= self.best_effort_frac <= 1, "`best_effort_frac` must be from 0 to 1", self.best_effort_frac, "chronus"
+        )
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
         """`job` with a deadline of this rule, or as a best-effort job."""

@@ -90,7 +90,7 @@ class Source:
                 yield text
         except (OSError, EOFError, zlib.error) as error:
             raise InvalidSpec(
-                "a trace must be a readable, whole file", f"{type(error).__name__}: {error}", str(self),
+                "a trace must be a readable, whole file", _reason(error), str(self),
                 "Check the path and the permissions; fetch a compressed file again.",
             ) from error  # fmt: skip
 
@@ -126,3 +126,10 @@ class _Unpacked(gzip.GzipFile):
                 "Take the file as it was published, or raise the limit: `--unpacked-gib-max`, `trace.unpacked_gib_max`.",
             )  # fmt: skip
         return content
+
+
+def _reason(error: Exception) -> str:
+    """Why it could not be read, in words."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or "its end is missing"

@@ -56,7 +56,9 @@ class Diurnal:
         check_jobs(_NAME, self.n_jobs)
         check_load(_NAME, self.load, self.n_devices)
         check_choices(_NAME, "gpus", self.gpus)
-        check(isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self, _NAME)
+        check(
+            isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self.duration_s, _NAME
+        )
         check_swing(_NAME, self.swing_frac)
         check(isfinite(self.peak_at_s), "`peak_at_s` must be a time of day", self.peak_at_s, _NAME)
 

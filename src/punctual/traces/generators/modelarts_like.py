@@ -58,7 +58,12 @@ class ModelartsLike:
         check_load(_NAME, self.load, self.n_devices)
         check_swing(_NAME, self.swing_frac)
         check(0 <= self.deadline_frac <= 1, "`deadline_frac` must be from 0 to 1", self.deadline_frac, _NAME)
-        check(0 < self.slack_low <= self.slack_high < float("inf"), "0 < `slack_low` <= `slack_high`", self, _NAME)
+        check(
+            0 < self.slack_low <= self.slack_high < float("inf"),
+            "0 < `slack_low` <= `slack_high` must hold",
+            f"slack_low={self.slack_low:g}, slack_high={self.slack_high:g}",
+            _NAME,
+        )
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""

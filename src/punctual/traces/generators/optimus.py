@@ -59,10 +59,13 @@ class Optimus:
 
     def __post_init__(self) -> None:
         check_jobs(_NAME, self.n_jobs)
-        check(isfinite(self.horizon_s) and self.horizon_s >= 0, "`horizon_s` must not be negative", self, _NAME)
+        check(
+            isfinite(self.horizon_s) and self.horizon_s >= 0, "`horizon_s` must not be negative", self.horizon_s, _NAME
+        )
         check(
             0 < self.duration_low_s <= self.duration_high_s < float("inf"),
-            "0 < `duration_low_s` <= `duration_high_s` must hold", self, _NAME,
+            "0 < `duration_low_s` <= `duration_high_s` must hold",
+            f"duration_low_s={self.duration_low_s:g}, duration_high_s={self.duration_high_s:g}", _NAME,
         )  # fmt: skip
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:

@@ -42,7 +42,9 @@ class Poisson:
         check_jobs(_NAME, self.n_jobs)
         check_load(_NAME, self.load, self.n_devices)
         check_choices(_NAME, "gpus", self.gpus)
-        check(isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self, _NAME)
+        check(
+            isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self.duration_s, _NAME
+        )
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""
