@@ -1,5 +1,7 @@
 """The demo's choice of a feasible deadline."""
 
+from pathlib import Path
+
 import pytest
 from tests.cli.pieces import JOB, started, submitted
 
@@ -35,6 +37,16 @@ def test_the_job_takes_half_of_its_deadline_at_full_speed() -> None:
     n_epochs = demo._N_EPOCHS
     fastest_s = speed.start_s + n_epochs * (pick_steps(speed) * speed.step_s + speed.epoch_end_s)
     assert fastest_s == pytest.approx(demo._DEADLINE_S / demo._SLACK, rel=0.01)
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "calibrate", None)
+    with pytest.raises(InvalidSpec, match="make its folder"):
+        demo.demo()
 
 
 def test_missing_extras_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,9 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.cli._study import USUAL_POLICIES
+from punctual.sim.study import Study
+
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
 #: In the process of the command itself.
 INLINE = ("--processes", "1")
@@ -46,6 +49,25 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
     (found,) = json.loads(compared.stdout)["comparisons"]
     assert (found["first"], found["other"], found["n_common"]) == ("fifo", "shortest-remaining", 60)
     assert "60 jobs in common" in terminal.tell("compare", "simulation").stdout
+
+
+def test_without_a_policy_a_usual_few_are_compared(terminal: Terminal) -> None:
+    done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", "--cluster", "1x2", *INLINE, "--no-report")
+    assert done.returncode == 0, done.stderr
+    assert [row.split()[0] for row in done.stdout.splitlines()[1:5]] == list(USUAL_POLICIES)
+    assert "no `--policy` was given" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["/proc/here", "taken", "taken/below"])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_computed(
+    terminal: Terminal, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (terminal.folder / "taken").touch()
+    monkeypatch.setattr(Study, "run", None)
+    done = terminal.tell("simulate", *SMALL, "--out", folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: results must go into a folder that can be written to")
+    assert folder in done.stderr
 
 
 def test_why_tells_of_a_simulated_job_what_each_policy_decided(terminal: Terminal) -> None:

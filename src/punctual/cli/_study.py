@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from punctual.cli._errors import EXIT_INTERRUPTED
@@ -20,6 +21,10 @@ from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with
 from punctual.sim.study import Study, StudyProgress
 
 EXIT_FAILED = 1
+
+#: What is compared where nothing is said: the plain order, one that is good at completion times, one at deadlines, and one
+#: that plans for both.
+USUAL_POLICIES = ("fifo", "shortest-remaining", "earliest-deadline", "promises-first")
 
 _EXPORTS = (".csv", ".parquet", ".json")
 
@@ -54,6 +59,7 @@ class Wishes:
 def carry_out(wishes: Wishes) -> int:
     """Do it; the exit status."""
     scenario = scenario_of(wishes)
+    check_folder(wishes.out, "--out")
     _check_export(wishes.export)
     if wishes.save is not None:
         _save(scenario, wishes.save)
@@ -78,11 +84,9 @@ def scenario_of(wishes: Wishes) -> Scenario:
     keys = keys_in(wishes.file) if wishes.file is not None else {}
     for path, value in [*wishes.keys.items(), *map(_setting, wishes.settings)]:
         keys = _with(keys, path, value)
-    if not keys.get("policies"):
-        raise InvalidSpec(
-            "a study must have a policy", "none", "`punctual simulate`",
-            "Give one or more, as `--policy fifo`; `punctual policies` lists them.",
-        )  # fmt: skip
+    if "policies" not in keys:
+        keys = {**keys, "policies": list(USUAL_POLICIES)}
+        sys.stderr.write(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared\n")
     return Scenario.of(keys, f"'{wishes.file}'" if wishes.file else "the options")
 
 
@@ -186,6 +190,26 @@ def export_jobs(result: Result, path: Path) -> None:
         result.jobs.write_parquet(path)
     else:
         result.jobs.write_json(path)
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """Make the folder for results, before anything is computed.
+
+    Raises
+    ------
+    InvalidSpec
+        It cannot be made, or not written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+            file.flush()
+    except OSError as error:
+        raise InvalidSpec(
+            "results must go into a folder that can be written to", error.strerror or str(error), f"`{option} {folder}`",
+            f"Give another folder (`{option} DIR`), or free space on its disk.",
+        ) from None  # fmt: skip
 
 
 def _check_export(path: Path | None) -> None:

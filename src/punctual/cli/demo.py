@@ -16,6 +16,7 @@ import typer
 from punctual.cli._drive import carry_out
 from punctual.cli._errors import tell_user
 from punctual.cli._outcome import Outcome
+from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._shown_job import ShownJob
@@ -56,7 +57,7 @@ class Speed:
 def demo() -> None:
     """Train a small network on a deadline of a minute, and tighten it half-way."""
     _check_extras()
-    FOLDER.mkdir(exist_ok=True)
+    _check_folder()
     typer.echo("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()
     steps_per_epoch = pick_steps(speed)
@@ -75,6 +76,18 @@ def _check_extras() -> None:
             "the demo needs the extras torch and report", f"an installation without {', '.join(missing)}",
             "`punctual demo`", "Install them with `pip install 'punctual[torch,report]'`.",
         )  # fmt: skip
+
+
+def _check_folder() -> None:
+    """Make the folder for the report, before anything is trained."""
+    try:
+        FOLDER.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidSpec(
+            "the demo must be able to make its folder", error.strerror or str(error), f"'{FOLDER.absolute()}'",
+            "Run it in a folder of your own.",
+        ) from None  # fmt: skip
+    check_can_plot(FOLDER / "report.html", "the demo's report")
 
 
 def calibrate() -> Speed:

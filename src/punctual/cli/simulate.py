@@ -23,7 +23,7 @@ def simulate(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Give it several times to compare; see `punctual policies`."),
+        typer.Option(metavar="NAME[:KEY=VALUE,...]", help="Give it several times to compare. [default: a usual few]"),
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0 on. [default: 3]")] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="The first N jobs only.")] = None,
