@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 # The default build of PyTorch brings gigabytes of CUDA; the CPU build has an index of its own. Where pip is configured
 # with other sources than PyPI, those are trusted to have the right one.
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
-TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -q -e find-links -e index-url || echo --extra-index-url $(TORCH_INDEX))
+TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index-url >/dev/null || echo --extra-index-url $(TORCH_INDEX))
 SOURCES := src tests $(wildcard bench)
 
 .DEFAULT_GOAL := help

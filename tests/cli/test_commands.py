@@ -43,8 +43,9 @@ def test_plug_ins_are_listed_with_what_they_are(terminal: Terminal, family: str)
 def test_nothing_runs(terminal: Terminal) -> None:
     listed = terminal.tell("ps")
     assert listed.returncode == 0
-    assert listed.stdout.split()[:2] == ["JOB", "STATE"]
-    assert len(listed.stdout.splitlines()) == 1
+    assert listed.stdout == ""
+    assert listed.stderr == "no job runs; --all lists those that have ended\n"
+    assert terminal.tell("ps", "--all").stderr == "there is no job\n"
 
 
 @pytest.mark.parametrize("command", [["why", "none"], ["stop"], ["deadline", "5m"], ["report", "none"]])

@@ -49,6 +49,15 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_trained(
         demo.demo()
 
 
+def test_nothing_is_said_of_the_calibration(capsys: pytest.CaptureFixture[str]) -> None:
+    class Job:
+        def subscribe(self, tell: object) -> None:
+            raise AssertionError("it is followed")
+
+    demo._Unwatched(quiet=True).open(Job())  # type: ignore[arg-type]
+    assert capsys.readouterr() == ("", "")
+
+
 def test_missing_extras_are_named_with_the_command_that_installs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     with pytest.raises(InvalidSpec, match=r"pip install 'punctual\[torch,report\]'"):

@@ -211,8 +211,16 @@ def test_output_is_read_for_progress(terminal: Terminal) -> None:
 
 def test_that_pacing_has_no_effect_on_a_program_whose_output_is_read_is_said(terminal: Terminal) -> None:
     program = terminal.script(PRINTING)
-    done = terminal.punctual("run", "--actuator", "pacing", "--progress-regex", "auto", "--", *program)
-    assert "cannot be paced" in done.stderr
+    done = terminal.punctual("run", "--actuator", "pacing", "--progress-regex", "auto", "--quiet", "--", *program)
+    assert "WARNING: a program whose output is read cannot be paced" in done.stderr
+
+
+def test_the_first_line_is_short_and_why_tells_the_rest(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--name", "mine", "--", *terminal.script(TRACKED), "5")
+    first = done.stderr.splitlines()[0]
+    assert "started job mine, controller remaining-cost, actuator " in first
+    assert len(first) < 150
+    assert "how grants are enforced: " in terminal.tell("why", "mine").stderr
 
 
 def test_a_report_that_cannot_be_written_changes_nothing_else(terminal: Terminal) -> None:

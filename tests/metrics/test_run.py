@@ -94,6 +94,7 @@ def test_a_whole_run() -> None:
         status="finished",
         exit_code=0,
         cause="",
+        controller="remaining-cost",
     )
 
 

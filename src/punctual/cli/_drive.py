@@ -76,7 +76,7 @@ def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
     try:
         if path is not None:
             jobs = [outcome.job for outcome in outcomes]
-            draw(path, messages_of(outcomes[0].run, jobs), *jobs)
+            draw(path, outcomes[0].run, messages_of(outcomes[0].run, jobs), *jobs)
     except InvalidSpec as error:
         tell_user(error)
         return None

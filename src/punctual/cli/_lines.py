@@ -40,6 +40,8 @@ class Lines:
     title
         What stands before each line, after the time. With several jobs it is the job's name, and how the job ended is told
         as well: else the report at the end follows at once.
+    caveat
+        Says what of it will not work, as a warning; empty: nothing. Asked at its start.
     clocks
         Gives the present on the clock of messages and on the wall's.
     """
@@ -54,11 +56,13 @@ class Lines:
         quiet: bool = False,
         clocks: Callable[[], Now] = Now.read,
         title: str | None = None,
+        caveat: Callable[[], str] = str,
     ) -> None:
         self._title = title
         self._status = status
         self._clocks = clocks
         self._how = how
+        self._caveat = caveat
         self._write = write
         self._grants = grants
         self._quiet = quiet
@@ -71,7 +75,12 @@ class Lines:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
         line = self._line(message) or (self._title and self._failed(message))
         if line and (not self._quiet or isinstance(message, WarnUser)):
-            self._write(f"{clock(self._clocks().wall_of(message.at))} {self._title or 'punctual'}: {line}")
+            self._tell(message.at, line)
+        if isinstance(message, JobStarted) and (caveat := self._caveat()):
+            self._tell(message.at, f"WARNING: {caveat}")
+
+    def _tell(self, at: float, line: str) -> None:
+        self._write(f"{clock(self._clocks().wall_of(at))} {self._title or 'punctual'}: {line}")
 
     def _line(self, message: Message) -> str:
         match message:

@@ -100,6 +100,8 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
     return {
         **as_fields(summary),
         **outcome.facts,
+        "host": outcome.run.facts().get("machine"),
+        "submitted_wall": outcome.run.end_facts(outcome.job).get("submitted_wall"),
         "steps": summary.steps_done,
         "controller_cpu_s": outcome.controller_cpu_s,
         "command_cpu_s": time.process_time(),

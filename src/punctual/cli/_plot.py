@@ -39,6 +39,8 @@ class Curves:
         When each deadline came into force, and where it lay.
     landed_s
         When the job landed; None: it did not.
+    workers
+        Workers held, valid until the next point; empty: the job is not made of workers.
     """
 
     progress: Points
@@ -48,6 +50,7 @@ class Curves:
     landed_s: float | None
     ended_s: float
     ceiling_cores: float
+    workers: Points = ()
 
 
 def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
@@ -96,6 +99,7 @@ class Section:
     title: str
     paragraph: str
     table: Mapping[str, str]
+    decisions: Sequence[str] = ()
 
 
 def save(path: Path, *sections: Section) -> None:
@@ -131,11 +135,15 @@ def _draw(curves: Curves, title: str, ink: str) -> "Figure":
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        figure = Figure(figsize=(9, 5.4), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        _draw_progress(above, curves, ink)
-        _draw_cores(below, curves, ink)
-        below.set_xlim(0, _right_edge_s(curves))
+        n_plots = 3 if curves.workers else 2
+        figure = Figure(figsize=(9, 3 + 1.2 * n_plots), layout="constrained")
+        axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
+        _draw_progress(axes[0], curves, ink)
+        _draw_cores(axes[1], curves, ink)
+        if curves.workers:
+            _draw_workers(axes[2], curves, ink)
+        axes[-1].set_xlabel("seconds since the start of the command")
+        axes[-1].set_xlim(0, _right_edge_s(curves))
         if title:
             figure.suptitle(title)
     return figure
@@ -183,7 +191,15 @@ def _draw_cores(axes: "Axes", curves: Curves, ink: str) -> None:
     axes.axhline(curves.ceiling_cores, color=ink, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
     axes.set_ylim(0, 1.1 * max([curves.ceiling_cores, *usage]))
     axes.set_ylabel("cores")
-    axes.set_xlabel("seconds since the start of the command")
+    _decorate(axes, ink)
+
+
+def _draw_workers(axes: "Axes", curves: Curves, ink: str) -> None:
+    held = [*curves.workers, (curves.ended_s, curves.workers[-1][1])]
+    axes.step(*_columns(held), where="post", color=_GRANT, linewidth=2, label="workers")
+    axes.set_ylim(0, 1.2 * max(count for _, count in held) + 0.1)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set_ylabel("workers")
     _decorate(axes, ink)
 
 
@@ -213,7 +229,9 @@ def _section(section: Section) -> str:
     )
     title, paragraph = html.escape(section.title), html.escape(section.paragraph)
     svg = _svg(_draw(section.curves, "", ink=_INK))
-    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{svg}\n<table>\n{rows}\n</table>"
+    told = html.escape("\n".join(section.decisions))
+    decisions = f"\n<h2>The latest decisions</h2>\n<pre>{told}</pre>" if told else ""
+    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{svg}\n<table>\n{rows}\n</table>{decisions}"
 
 
 _PAGE = """<!doctype html>
@@ -228,6 +246,8 @@ _PAGE = """<!doctype html>
 body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; }}
 h1 {{ font-size: 1.4rem; }}
+h2 {{ font-size: 1.1rem; }}
+pre {{ white-space: pre-wrap; font-size: 0.85rem; }}
 svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
 table {{ border-collapse: collapse; }}
 th, td {{ text-align: left; padding: 0.25rem 1.5rem 0.25rem 0; border-bottom: 1px solid var(--rule); }}

@@ -1,19 +1,26 @@
 """What is said of a run at its end: a paragraph for people, an object for machines, and the plot."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from punctual.cli import _plot
+from punctual.cli._chain import chain
 from punctual.cli._words import cores, short, steps
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.metrics.run import Point, RunSummary, series, summarize
+from punctual.metrics.shortfall import Shortfall
+from punctual.runtime.run_folder import Run
 
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
+#: How many of the latest decisions a page tells.
+_N_DECISIONS = 20
 #: How the cause of a job's end begins if it was asked to end.
 _STOPPED = "stopped: "
 
@@ -58,12 +65,22 @@ def _changes(summary: RunSummary) -> list[str]:
         for one in summary.deadlines[1:]
         if one.deadline_s is not None
     ]
+    if summary.shortfall is not None:
+        changes.append(_shortfall(summary.shortfall))
     if summary.unsteered_s:
         changes.append(f"Nobody steered it for {short(summary.unsteered_s)}.")
     infeasible = summary.warned("infeasible")
     if infeasible is not None:
         changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
     return changes
+
+
+def _shortfall(lack: Shortfall) -> str:
+    """A run that lands late often did not get what it was granted: that is told, with what else it may be."""
+    return (
+        f"For {short(lack.duration_s)} it used {lack.used_cores:.2f} of the {lack.granted_cores:.2f} cores that it held and can "
+        "use: the machine gave it no more, or it waited for something other than the processor."
+    )
 
 
 def as_fields(summary: RunSummary) -> dict[str, Any]:
@@ -76,19 +93,35 @@ def as_fields(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def draw(path: Path, messages: Sequence[Message], *jobs: JobId) -> None:
-    """Write the report of `jobs` to `path`."""
+def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> None:
+    """Write the report of `jobs`, which are of `run`, to `path`."""
     summaries = [summarize(messages, job) for job in jobs]
     sections = [
         _plot.Section(
             curves=curves(messages, summary),
             title=f"{summary.job}: {_title(summary)}",
             paragraph=paragraph(summary),
-            table=table(summary),
+            table={**about(run, summary), **table(summary)},
+            decisions=[link.sentence() for link in chain(messages, summary.job)[-_N_DECISIONS:]],
         )
         for summary in summaries
     ]
     _plot.save(path, *sections)
+
+
+def about(run: Run, summary: RunSummary) -> dict[str, str]:
+    """What was run, when and where, and how it was steered."""
+    facts, end = run.facts(), run.end_facts(summary.job)
+    begun = end.get("submitted_wall") or facts.get("wall")
+    rows = {
+        "command": shlex.join(summary.argv),
+        "started": "" if begun is None else f"{datetime.fromisoformat(begun):%Y-%m-%d %H:%M:%S}",
+        "host": str(facts.get("machine", "")),
+        "controller": summary.controller,
+        "actuator": str(facts.get("actuator", "")),
+        "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
+    }
+    return {name: text for name, text in rows.items() if text}
 
 
 def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
@@ -100,6 +133,7 @@ def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
     return _plot.Curves(
         progress=course.progress,
         grant=[point for point in course.grant if point[1] > 0],
+        workers=course.workers,
         usage=_smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s)),
         deadlines=course.deadlines,
         landed_s=None if summary.landed_at is None else summary.landed_at - summary.submitted_at,

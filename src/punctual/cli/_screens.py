@@ -66,8 +66,15 @@ class PlainScreen:
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
             title = job.id if len(jobs) > 1 else None
-            how = job.steered_by_and_why if title is None else job.steered_by
-            lines = Lines(job.status, how, _to_stderr, quiet=self._quiet, clocks=job.clocks, title=title)
+            lines = Lines(
+                job.status,
+                job.steered_by,
+                _to_stderr,
+                quiet=self._quiet,
+                clocks=job.clocks,
+                title=title,
+                caveat=job.caveat,
+            )
             job.subscribe(lines.tell)
 
     def close(self) -> None:
@@ -121,7 +128,9 @@ class LiveScreen:
         self._jobs = jobs
         for job in jobs:
             title = job.id if len(jobs) > 1 else None
-            lines = Lines(job.status, job.steered_by, self.say, grants=False, clocks=job.clocks, title=title)
+            lines = Lines(
+                job.status, job.steered_by, self.say, grants=False, clocks=job.clocks, title=title, caveat=job.caveat
+            )
             job.subscribe(lines.tell)
             job.subscribe(self._note_stop)
         self._view.start()

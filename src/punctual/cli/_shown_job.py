@@ -49,20 +49,16 @@ class ShownJob:
 
     def steered_by(self) -> str:
         """Controller and actuator, in words."""
-        return f"{self._names()}{self._pacing_caveat()}"
-
-    def steered_by_and_why(self) -> str:
-        """The same, and why it is this actuator."""
-        reason = str(self._host.run_folder.facts().get("actuator_reason", "")).rstrip(".")
-        return f"{self._names()}: {reason}{self._pacing_caveat()}"
-
-    def _names(self) -> str:
         facts = self.facts()
         return f"controller {facts['controller']}, actuator {facts['actuator']}"
 
-    def _pacing_caveat(self) -> str:
-        """Warns if nothing but pacing is there, and the program cannot pace itself."""
+    def caveat(self) -> str:
+        """What to say if nothing but pacing is there, and the program cannot pace itself; empty: nothing."""
         program = self.status().program
         is_read = program is not None and program.progress_pattern is not None
-        is_at_full_speed = is_read and self.facts()["actuator"] == "pacing"
-        return ", but a program whose output is read cannot be paced and runs at full speed" if is_at_full_speed else ""
+        if not is_read or self.facts()["actuator"] != "pacing":
+            return ""
+        return (
+            f"a program whose output is read cannot be paced and runs at full speed (`punctual why {self.id}` says why "
+            "there are no quotas)"
+        )

@@ -92,7 +92,7 @@ def _check_folder() -> None:
 
 def calibrate() -> Speed:
     """Run the app for a few steps without a deadline and see what it takes."""
-    outcome = _train(PlainScreen(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
+    outcome = _train(_Unwatched(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
     if outcome.received is not None:
         raise typer.Exit(outcome.exit_code(strict=False))
     if outcome.summary.status != "finished":
@@ -145,6 +145,13 @@ def _train(
         return carry_out(host_of([submission], HostOptions()), [submission.spec.id], screen)[0]
 
 
+class _Unwatched(PlainScreen):
+    """A screen that says nothing of the job: in a calibration of one epoch every phase comes too late to be planned for."""
+
+    def open(self, *jobs: ShownJob) -> None:
+        """There is nothing to follow."""
+
+
 class _Tightening:
     """A screen that also changes its mind about the deadline, as a user at another terminal would."""
 
@@ -184,6 +191,6 @@ def _conclude(outcome: Outcome) -> int:
     messages = messages_of(outcome.run)
     for suffix in (".html", ".png"):
         path = FOLDER / f"report{suffix}"
-        draw(path, messages, outcome.job)
+        draw(path, outcome.run, messages, outcome.job)
         typer.echo(f"report: {path}")
     return exit_code

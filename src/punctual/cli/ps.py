@@ -1,6 +1,7 @@
 """`punctual ps`: what runs, and how it stands against its deadline."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -23,6 +24,11 @@ _REMEDIES = {
 
 _COLUMNS = ("JOB", "STATE", "PROGRESS", "DEADLINE", "TIME LEFT", "FORECAST", "GRANT", "WANTS", "PROMISED", "ACTUATOR")
 
+#: Of jobs that have ended.
+_PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
+#: What is told of a command, or a cause, at most.
+_N_CHARACTERS = 60
+
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
@@ -31,16 +37,18 @@ def ps(
     """List the jobs that have not ended, what each holds and wants, and what is free."""
     sweep()
     rows = [standing for run in known_runs() for standing in standings(run)]
-    if everything:
-        rows += [_ended(job) for job in known_jobs() if job.steering == "ended"]
+    ended = [_ended(job) for job in known_jobs() if job.steering == "ended"] if everything else []
+    ended.sort(key=lambda standing: standing["submitted_wall"] or "")
     if as_json:
-        for standing in rows:
+        for standing in [*rows, *ended]:
             typer.echo(json.dumps(standing))
         return
-    table = [_COLUMNS, *(_row(standing) for standing in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    if rows:
+        _print_table(_COLUMNS, [_row(standing) for standing in rows])
+    elif not ended:
+        typer.echo("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
+    if ended:
+        _print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
     for line in _budgets(rows):
         typer.echo(line)
     for standing in rows:
@@ -61,8 +69,47 @@ def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
         )
 
 
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
 def _ended(job: KnownJob) -> dict[str, Any]:
-    return {"job": job.title, "state": job.run.jobs().get(job.job, "ended")}
+    """What was written down of a job at its end; null: nothing was."""
+    known = job.run.end_facts(job.job)
+    if not known and len(job.run.jobs()) == 1:  # what is written down of its host is of this job
+        facts = job.run.facts()
+        known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
+    told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
+    return {"job": job.title, "state": job.run.jobs().get(job.job, "ended"), **told}
+
+
+def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
+    begun, deadline_s = standing["submitted_wall"], standing["deadline_s"]
+    return (
+        standing["job"],
+        standing["state"],
+        "-" if begun is None else f"{datetime.fromisoformat(begun):%Y-%m-%d %H:%M}",
+        "-" if deadline_s is None else short(deadline_s),
+        _came_to(standing),
+        _cut(shlex.join(standing["argv"] or ["-"])),
+    )
+
+
+def _came_to(standing: dict[str, Any]) -> str:
+    """How the job landed against its deadline, or why it did not."""
+    landed_s, deadline_s = standing["landed_s"], standing["deadline_s"]
+    if standing["state"] == "failed" or landed_s is None:
+        return _cut(str(standing["cause"] or "-"))
+    if deadline_s is None:
+        return f"landed after {short(landed_s)}"
+    return f"landed {short(abs(landed_s - deadline_s))} {'late' if landed_s > deadline_s else 'early'}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _N_CHARACTERS else f"{text[: _N_CHARACTERS - 1]}…"
 
 
 def _row(standing: dict[str, Any]) -> tuple[str, ...]:

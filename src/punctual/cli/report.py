@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from punctual.cli._plot import check_can_plot
-from punctual.cli._report import draw, paragraph
+from punctual.cli._report import about, draw, paragraph
 from punctual.metrics.run import summarize
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
@@ -24,9 +24,12 @@ def report(
     messages, name = messages_of(target.run), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
-    typer.echo(paragraph(summarize(messages, name)))
+    summary = summarize(messages, name)
+    typer.echo(paragraph(summary))
+    for heading, text in about(target.run, summary).items():
+        typer.echo(f"{heading}: {text}")
     if target.run.log(name).exists():
         typer.echo(f"output: {target.run.log(name)}")
     if out is not None:
-        draw(out, messages, name)
+        draw(out, target.run, messages, name)
         typer.echo(f"report: {out}")

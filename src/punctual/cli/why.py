@@ -34,6 +34,9 @@ def why(
         typer.echo(f"job {name}:", err=True)
     if target.run.log(name).exists():
         typer.echo(f"what it wrote: {target.run.log(name)}", err=True)
+    reason = target.run.facts().get("actuator_reason")
+    if reason:
+        typer.echo(f"how grants are enforced: {reason}", err=True)
     for link in chain(messages, name, every=every)[-last:]:
         if as_json:
             typer.echo(json.dumps({"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text, **link.facts}))

@@ -18,6 +18,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
+    LossReported,
     NodeLost,
     ProgressReported,
     SpecChanged,
@@ -25,8 +26,11 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, total
+from punctual.core.status import n_workers_of
+from punctual.metrics.shortfall import Shortfall, shortfall
 
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
@@ -78,6 +82,12 @@ class RunSummary:
         How long nobody steered the job, because the command that did had died.
     status, exit_code, cause
         How the process ended; None and empty while it runs.
+    argv, controller
+        The command, and what turned readings into demand; empty: the journal does not hold it.
+    loss
+        The last that was reported; None: none was.
+    shortfall
+        What of its grants it did not use; None: nothing worth a word.
     """
 
     job: JobId
@@ -100,6 +110,10 @@ class RunSummary:
     status: Literal["finished", "failed"] | None
     exit_code: int | None
     cause: str
+    argv: tuple[str, ...] = ()
+    controller: str = ""
+    loss: SeenLoss | None = None
+    shortfall: Shortfall | None = None
 
     def warned(self, code: str) -> Warned | None:
         """The first warning with this code."""
@@ -122,6 +136,8 @@ class RunSeries:
         Deadline in force from that instant on, in seconds since submission.
     forecasts
         Expected landing, in seconds since submission, wherever a reason named one.
+    workers
+        Workers held from that instant on; empty for a job that is not made of workers.
     """
 
     progress: tuple[Point, ...]
@@ -129,6 +145,7 @@ class RunSeries:
     usage: tuple[Point, ...]
     deadlines: tuple[Point, ...]
     forecasts: tuple[Point, ...]
+    workers: tuple[Point, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -160,6 +177,7 @@ def series(messages: Iterable[Message], job: JobId) -> RunSeries:
             (entry.at - since, entry.deadline_s) for entry in course.deadlines if entry.deadline_s is not None
         ),
         forecasts=tuple((at - since, finish_s) for at, finish_s in course.forecasts),
+        workers=tuple((at - since, float(count)) for at, count in course.workers),
     )
 
 
@@ -183,6 +201,11 @@ class _Course:
     #: What the job holds, and when that changed to how many cores.
     granted: Allocation = field(default_factory=dict)
     grants: list[Point] = field(default_factory=list)
+    workers: list[tuple[float, int]] = field(default_factory=list)
+    #: Whether a pacing line was in force, and since when.
+    pacing: list[tuple[float, bool]] = field(default_factory=list)
+    argv: tuple[str, ...] = ()
+    loss: SeenLoss | None = None
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
     unsteered_s: float = 0.0
@@ -215,6 +238,9 @@ class _Course:
                 self._progress(message)
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
+                self.pacing.append((message.at, isinstance(message, ResizeJob) and message.pacing is not None))
+            case LossReported(losses=losses) if losses:
+                self.loss = losses[-1]
             case JobFailed(retryable=True):
                 self._lose_process(message.at)
                 self.exit_code = message.exit_code
@@ -236,6 +262,7 @@ class _Course:
     def _declare(self, event: JobSubmitted | SpecChanged) -> None:
         if isinstance(event, JobSubmitted):
             self.submitted_at = event.at
+            self.argv = event.program.argv if event.program is not None else ()
         if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
             self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
         self.spec = event.spec
@@ -257,6 +284,8 @@ class _Course:
         before = self.grants[-1][1] if self.grants else 0.0
         if abs(cores - before) > TOLERANCE:
             self.grants.append((at, cores))
+            if self.spec is not None and self.spec.worker is not None:
+                self.workers.append((at, n_workers_of(self.spec, granted)))
 
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
@@ -331,6 +360,10 @@ def _summary(course: _Course) -> RunSummary:
         status=None if course.ended is None else "failed" if failed else "finished",
         exit_code=(failed.exit_code if failed else 0) if course.ended else None,
         cause=failed.cause if failed else "",
+        argv=course.argv,
+        controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
+        loss=course.loss,
+        shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
     )
 
 

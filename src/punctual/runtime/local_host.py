@@ -309,9 +309,15 @@ class LocalHost(Host):
             self.run_folder.forget_submitted(message.spec.id)
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
-        """What the executor alone knows of a job that has ended."""
+        """What the executor alone knows of a job that has ended, and what a list of past jobs says of it."""
         workers, faults = self.executor.worker_status(job), self.executor.faults(job)
+        status = self.status(job)
         return {
+            "submitted_wall": self.clocks().wall_of(status.submitted_at).isoformat(timespec="seconds"),
+            "argv": list(status.program.argv) if status.program is not None else [],
+            "deadline_s": status.spec.deadline_s,
+            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "cause": status.cause,
             "faults": [
                 {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
             ],

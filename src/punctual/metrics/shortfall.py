@@ -1,0 +1,101 @@
+"""When a run used much less than it was granted, although it can use more."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from punctual.core.events import ProgressReported
+
+#: Usage is looked at over windows of at least so many seconds: a step of 0.3 s makes that of a tick jump.
+WINDOW_S = 1.0
+#: A window counts if the job used less than this share of what it was granted and can use.
+_USED_FRAC = 0.75
+#: Less than this share of all that was granted is not worth a word.
+_LEAST_FRAC = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """For `duration_s` seconds the job used `used_cores` on average, of `granted_cores` that it held and can use.
+
+    Either the machine did not give them, because other programs had them, or the job waited for something other than the
+    processor. Time in which it waited for its pacing line does not count.
+    """
+
+    duration_s: float
+    used_cores: float
+    granted_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    seconds: float
+    used_core_s: float
+    granted_core_s: float
+    is_paced: bool
+
+    @property
+    def used_cores(self) -> float:
+        return self.used_core_s / self.seconds
+
+
+def shortfall(
+    readings: Sequence[ProgressReported],
+    grants: Sequence[tuple[float, float]],
+    pacing: Sequence[tuple[float, bool]],
+    until: float,
+) -> Shortfall | None:
+    """What of its grants a job did not use, from its first step to the instant `until`; None: nothing worth a word.
+
+    Parameters
+    ----------
+    grants
+        (instant, cores held from then on), in order.
+    pacing
+        (instant, whether a pacing line was in force from then on), in order.
+
+    Notes
+    -----
+    What the job can use is the most that it used over any window: a training of one thread on two cores lacks nothing.
+    """
+    windows = list(
+        _windows([entry for entry in readings if entry.steps_done > 0 and entry.at <= until], grants, pacing)
+    )
+    usable_cores = max((window.used_cores for window in windows), default=0.0)
+    short = []
+    for window in windows:
+        wanted_core_s = min(window.granted_core_s, usable_cores * window.seconds)
+        if not window.is_paced and window.used_core_s < _USED_FRAC * wanted_core_s:
+            short.append((window.seconds, window.used_core_s, wanted_core_s))
+    seconds, used_core_s, wanted_core_s = (sum(amounts) for amounts in zip(*short, strict=True)) if short else (0, 0, 0)
+    if wanted_core_s - used_core_s <= _LEAST_FRAC * sum(window.granted_core_s for window in windows):
+        return None
+    return Shortfall(duration_s=seconds, used_cores=used_core_s / seconds, granted_cores=wanted_core_s / seconds)
+
+
+def _windows(
+    readings: Sequence[ProgressReported], grants: Sequence[tuple[float, float]], pacing: Sequence[tuple[float, bool]]
+) -> list[_Window]:
+    windows = []
+    begun = readings[0] if readings else None
+    for before, reading in pairwise(readings):
+        assert begun is not None
+        if reading.used_core_s < before.used_core_s:  # another process: it counts from 0
+            begun = reading
+        elif reading.at - begun.at >= WINDOW_S:
+            windows.append(
+                _Window(
+                    reading.at - begun.at,
+                    reading.used_core_s - begun.used_core_s,
+                    _integral(grants, begun.at, reading.at),
+                    _integral(pacing, begun.at, reading.at) > 0,
+                )
+            )
+            begun = reading
+    return windows
+
+
+def _integral(steps: Sequence[tuple[float, float | bool]], begin: float, end: float) -> float:
+    """Of an amount that changes at instants, over the time from `begin` to `end`."""
+    spans = zip(steps, [*(at for at, _ in steps[1:]), end], strict=True) if steps else ()
+    return sum(amount * max(0.0, min(until, end) - max(at, begin)) for (at, amount), until in spans)

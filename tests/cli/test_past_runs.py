@@ -1,0 +1,67 @@
+"""What is told of runs that have ended, from what was written down at their ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.programs import TRACKED, Terminal
+
+from punctual.core.ids import JobId
+from punctual.runtime import paths
+from punctual.runtime.run_folder import create_run
+
+LATE = {
+    "submitted_wall": "2026-11-20T10:00:00+00:00", "argv": ["python", "train.py"], "deadline_s": 60.0,
+    "landed_s": 62.5, "cause": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    terminal = Terminal(tmp_path)
+    monkeypatch.setenv(paths.HOME_VARIABLE, str(terminal.home))
+    return terminal
+
+
+def leave(name: str, facts: dict[str, Any] | None, *, failed: bool = False) -> None:
+    """A run of one job, which has ended."""
+    run = create_run(name)
+    run.record_end(JobId(name), "failed" if failed else "finished", facts)
+    run.remove_live_places()
+
+
+def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Terminal) -> None:
+    leave("b", LATE)
+    leave("a", {**LATE, "submitted_wall": "2026-11-21T10:00:00+00:00", "landed_s": 59.95, "argv": ["x" * 99]})
+    leave("c", {**LATE, "landed_s": None, "cause": "exit code 7", "submitted_wall": "2026-11-19T10:00"}, failed=True)
+    leave("old", None)
+    rows = terminal.tell("ps", "--all").stdout.splitlines()
+    assert rows[0].split()[:3] == ["JOB", "STATE", "STARTED"]
+    assert [row.split()[0] for row in rows[1:]] == ["old", "c", "b", "a"]
+    assert rows[1].split()[:5] == ["old", "finished", "-", "-", "-"]
+    assert "exit code 7" in rows[2]
+    assert "landed 2.5s late" in rows[3]
+    assert rows[3].endswith("python train.py")
+    assert "landed 50 ms early" in rows[4]
+    assert rows[4].endswith("…")
+
+
+def test_a_program_is_told_the_same(terminal: Terminal) -> None:
+    leave("b", LATE)
+    assert json.loads(terminal.tell("ps", "--all", "--json").stdout) == {"job": "b", "state": "finished", **LATE}
+
+
+def test_a_report_says_what_was_run_when_and_where(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--name", "mine", "--", *terminal.script(TRACKED), "5")
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(": ", 1) for line in terminal.tell("report", "mine").stdout.splitlines() if ": " in line)
+    assert told["command"].endswith("train.py 5")
+    assert {"started", "host", "controller", "actuator"} <= set(told)
+    (past,) = (json.loads(line) for line in terminal.tell("ps", "--all", "--json").stdout.splitlines())
+    assert past["landed_s"] > 0
+    assert past["argv"][-1] == "5"
+    assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
+    page = (terminal.folder / "out.html").read_text()
+    for part in ("train.py 5", "host", "controller", "actuator", "The latest decisions"):
+        assert part in page
