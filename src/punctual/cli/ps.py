@@ -79,7 +79,7 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def _ended(job: KnownJob) -> dict[str, Any]:
     """What was written down of a job at its end; null: nothing was."""
     known = job.run.end_facts(job.job)
-    if not known and len(job.run.jobs()) == 1:  # what is written down of its host is of this job
+    if "submitted_wall" not in known and len(job.run.jobs()) == 1:  # what is written down of its host is of this job
         facts = job.run.facts()
         known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
