@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from punctual.cli._app import run_command_line
+from punctual.cli import main
 from punctual.traces import read
 from punctual.traces.summary import summarize
 
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     monkeypatch.setattr("sys.argv", ["punctual", "trace", *arguments])
     with pytest.raises(SystemExit) as left:
-        run_command_line()
+        main()
     return left.value.code
 
 

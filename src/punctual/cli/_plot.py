@@ -198,7 +198,7 @@ def _draw_workers(axes: "Axes", curves: Curves, ink: str) -> None:
     held = [*curves.workers, (curves.ended_s, curves.workers[-1][1])]
     axes.step(*_columns(held), where="post", color=_GRANT, linewidth=2, label="workers")
     axes.set_ylim(0, 1.2 * max(count for _, count in held) + 0.1)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="y", integer=True)
     axes.set_ylabel("workers")
     _decorate(axes, ink)
 
