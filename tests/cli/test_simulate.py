@@ -113,7 +113,6 @@ def test_options_go_over_the_file_s_keys(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "policy"),
         (["--policy", "ffo"], "fifo"),
         (["--policy", "fifo", "--trace", "none.csv"], "none.csv"),
         (["--policy", "fifo", "--cluster", "many"], "16x8"),

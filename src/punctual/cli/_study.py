@@ -59,14 +59,15 @@ class Wishes:
 def carry_out(wishes: Wishes) -> int:
     """Do it; the exit status."""
     scenario = scenario_of(wishes)
-    check_folder(wishes.out, "--out")
     _check_export(wishes.export)
     if wishes.save is not None:
         _save(scenario, wishes.save)
     study = Study(scenario, wishes.out)
+    n_processes = _n_processes(wishes)
+    check_folder(wishes.out, "--out")
     try:
         with _bar(shown=not wishes.as_json) as tell:
-            result = study.run(n_processes=_n_processes(wishes), tell=tell)
+            result = study.run(n_processes=n_processes, tell=tell)
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopped; what is finished is in '{wishes.out}' and is not run again\n")
         return EXIT_INTERRUPTED
