@@ -2,7 +2,9 @@
 
 import gc
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,6 +24,22 @@ def after(*pieces: bytes, pattern: str = "auto") -> Count | None:
     text = ProgressText(pattern)
     counts = [text.feed(piece) for piece in pieces]
     return next((count for count in reversed(counts) if count), None)
+
+
+#: Page -> the lines that it shows, of the training and of others, and what is read of the last.
+SHOWN = {"tqdm": Count(120, 300), "lightning": Count(20, None), "hugging-face-trainer": Count(120, 300)}
+
+
+@pytest.mark.parametrize("page", SHOWN)
+def test_what_pages_about_existing_scripts_show_can_be_read(page: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / f"{page}.md").read_text()
+    (lines,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    patterns = re.findall(r"--progress-regex (?:'(.*?)'|(auto))", text)
+    pattern = patterns[0][0] or patterns[0][1]
+    assert after(lines.encode(), pattern=pattern) == SHOWN[page]
+    for own, _ in patterns:
+        if own:
+            ProgressText(own)
 
 
 @pytest.mark.parametrize(
