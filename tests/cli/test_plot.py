@@ -1,5 +1,6 @@
 """The report's page and picture."""
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -22,7 +23,10 @@ SECTION = Section(curves=CURVES, title="a", paragraph="", table={})
 EMPTY = Curves(progress=[], grant=[], usage=[], deadlines=[], landed_s=None, ended_s=0.1, ceiling_cores=2.0)
 
 
-@pytest.mark.parametrize("curves", [CURVES, EMPTY], ids=["whole", "empty"])
+ELASTIC = replace(CURVES, workers=[(0.1, 1.0), (30.0, 3.0)])
+
+
+@pytest.mark.parametrize("curves", [CURVES, EMPTY, ELASTIC], ids=["whole", "empty", "elastic"])
 def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Curves) -> None:
     path = tmp_path / "out.html"
     save(path, Section(curves=curves, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"}))
@@ -31,6 +35,7 @@ def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Cu
     assert "prefers-color-scheme: dark" in page
     assert _plot._INK not in page
     assert "currentColor" in page
+    assert (">workers<" in page) == bool(curves.workers)
     assert "<img" not in page
     assert "src=" not in page
     assert "<link" not in page
