@@ -12,13 +12,13 @@ _UNMEASURED_FRAC = 0.25
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     """What has to be told about a job that runs, and was not told before; what it held must be accrued."""
-    found = (
+    reasons = (
         _without_progress(job, periods),
         _without_total(job),
         _unmeasured_phases(job),
         _without_losses(job, periods),
     )
-    for reason in found:
+    for reason in reasons:
         if reason is not None:
             job.told |= {reason.code}
             yield reason
