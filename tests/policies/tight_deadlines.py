@@ -1,0 +1,127 @@
+"""Workloads in which promises are hard to keep: deadlines soon after the least time, costly restarts, too many jobs."""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tests.sim.pieces import GPU, nodes, of
+from tests.sim.test_random_worlds import Auditor
+
+from punctual.core.commands import RejectJob, WarnUser
+from punctual.core.events import JobFinished, PlanProposed
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Policy
+from punctual.core.speed import SeenRate, Shape
+from punctual.models.tabulated import Tabulated
+from punctual.sim.job import SimJob
+from punctual.sim.physics import Physics
+from punctual.sim.simulation import Simulation
+from punctual.sim.truth import Measured
+
+#: Largest numbers of workers that jobs are drawn with, and shortest and longest time that they take with what they ask for.
+_MOST_WORKERS = (2, 4, 8, 16)
+_SHORTEST_S, _LONGEST_S = 300.0, 7200.0
+
+
+def tight_jobs(
+    seed: int,
+    n_jobs: int = 60,
+    *,
+    n_gpus: int = 64,
+    load: float = 3.0,
+    slack: tuple[float, float] = (1.05, 2.5),
+    restart_s: tuple[float, float] = (10.0, 60.0),
+) -> list[SimJob]:
+    """Jobs that may be resized and paused, with speeds that are known exactly and do not depend on nodes.
+
+    Parameters
+    ----------
+    load
+        Device-seconds that the jobs ask for, over those that there are until the last of them comes.
+    slack
+        Bounds of the deadline as a multiple of the time that a job takes with the devices it asks for.
+    restart_s
+        Bounds of what a start or a change costs.
+    """
+    random = Random(seed)
+    drawn = [_drawn(random, slack, restart_s) for _ in range(n_jobs)]
+    gap_s = sum(device_s for *_, device_s in drawn) / n_jobs / (load * n_gpus)
+    at, jobs = 0.0, []
+    for i, (rates, work_steps, deadline_s, cost_s, _) in enumerate(drawn):
+        at += random.expovariate(1.0 / gap_s)
+        jobs.append(_job(f"job-{i:02}", at, rates, work_steps, deadline_s, cost_s))
+    return jobs
+
+
+def _drawn(
+    random: Random, slack: tuple[float, float], restart_s: tuple[float, float]
+) -> tuple[dict[int, float], float, float, float, float]:
+    """Rates by number of workers, steps, deadline, cost of a restart, and device-seconds asked for."""
+    power, most = random.uniform(0.6, 0.95), random.choice(_MOST_WORKERS)
+    rates = {n: n**power for n in (1, 2, 4, 8, 16) if n <= most}
+    asked = random.choice([n for n in rates if 4 * n >= most])
+    duration_s = _SHORTEST_S * (_LONGEST_S / _SHORTEST_S) ** random.random()
+    cost_s = random.uniform(*restart_s)
+    deadline_s = cost_s + random.uniform(*slack) * duration_s
+    return rates, rates[asked] * duration_s, deadline_s, cost_s, asked * duration_s
+
+
+def _job(
+    name: str, at: float, rates: dict[int, float], work_steps: float, deadline_s: float, cost_s: float
+) -> SimJob:
+    profile = tuple(SeenRate(shape=Shape(n_workers=n, n_nodes=1), rate_sps=rate) for n, rate in rates.items())
+    spec = JobSpec(
+        id=JobId(name), worker=GPU, counts=tuple(rates), floor=GPU, ceiling=GPU * max(rates), work_steps=work_steps,
+        deadline_s=deadline_s, startup_s=cost_s, resize_cost_s=cost_s, preemptible=True, controller=None,
+        model="tabulated", profile=profile,
+    )  # fmt: skip
+    return SimJob(at, spec, Measured({(n, 1): rate for n, rate in rates.items()}), work_steps)
+
+
+@dataclass
+class Outcome:
+    """What became of the promises of one simulation.
+
+    Attributes
+    ----------
+    promised
+        What was promised last to each job that ever had a promise.
+    late_s
+        By how much each broken promise was missed.
+    warned_at
+        When each job was first warned of its promise.
+    jct_mean_s
+        Of all that finished.
+    """
+
+    promised: dict[JobId, float] = field(default_factory=dict)
+    late_s: dict[JobId, float] = field(default_factory=dict)
+    warned_at: dict[JobId, float] = field(default_factory=dict)
+    n_declined: int = 0
+    n_plans: int = 0
+    jct_mean_s: float = 0.0
+
+
+def outcome(policy: Policy, jobs: list[SimJob], n_nodes: int, n_gpus: int, physics: Physics | None = None) -> Outcome:
+    """Plays the jobs on nodes of so many devices; checks after each message that nothing is held twice."""
+    auditor, result = Auditor(), Outcome()
+    auditor.simulation = Simulation(
+        jobs, nodes(n_nodes, n_gpus), policy, models={"tabulated": Tabulated()}, physics=physics,
+        listeners=[auditor.add],
+    )  # fmt: skip
+    auditor.simulation.run()
+    for proposed in of(auditor.journal, PlanProposed):
+        if proposed.plan is not None and proposed.plan.promises:
+            result.promised |= proposed.plan.promises
+        result.n_plans += 1
+    for warning in of(auditor.journal, WarnUser):
+        if warning.job is not None and warning.reason.code.startswith("promise"):
+            result.warned_at.setdefault(warning.job, warning.at)
+    ends = {event.job: event.at for event in of(auditor.journal, JobFinished)}
+    begins = {job.spec.id: job.submitted_at for job in jobs}
+    for job, until_at in result.promised.items():
+        if ends[job] > until_at:
+            result.late_s[job] = ends[job] - until_at
+    result.n_declined = len(of(auditor.journal, RejectJob))
+    result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / len(ends)
+    return result
