@@ -58,6 +58,10 @@ class TestView:
         ):  # fmt: skip
             assert part in text, f"{part!r} is missing in\n{text}"
 
+    def test_no_forecast_is_shown_as_certain(self, now: Now) -> None:
+        forecast = Forecast(finish_s=59.93, std_s=0.0001, earliest_finish_s=45.0, feasible=True)
+        assert "± 100 ms" in drawn(replace(folded(started(now.at)), forecast=forecast), now)
+
     def test_it_can_be_drawn_before_anything_is_known(self, now: Now) -> None:
         text = drawn(folded(deadline_s=None), now)
         assert "no steps reported yet" in text

@@ -16,6 +16,8 @@ from punctual.runtime.when import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2
+#: No forecast is said to be surer than this: what it is made from is this old when it is read.
+_SURE_S = 0.1
 #: From so many characters on there is room for wide gaps in the table of several jobs.
 _WIDE = 90
 #: What is left of a name at least.
@@ -169,7 +171,7 @@ def _forecast(status: JobStatus, now: Now) -> Text:
         return Text("landed: results are saved")
     if forecast is None:
         return Text("not known yet", style="dim")
-    said = f"{clock(now.wall_of(status.submitted_at + forecast.finish_s))} ± {short(2 * forecast.std_s)}"
+    said = f"{clock(now.wall_of(status.submitted_at + forecast.finish_s))} ± {short(max(2 * forecast.std_s, _SURE_S))}"
     if status.spec.deadline_s is not None:
         said += f", {against_deadline(forecast.finish_s - status.spec.deadline_s)}"
     return Text(said, style="" if forecast.feasible else "red")
