@@ -11,6 +11,7 @@ from punctual.core.events import JobFinished, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Policy
+from punctual.core.resources import total
 from punctual.core.speed import SeenRate, Shape
 from punctual.models.tabulated import Tabulated
 from punctual.sim.job import SimJob
@@ -21,6 +22,10 @@ from punctual.sim.truth import Measured
 #: Largest numbers of workers that jobs are drawn with, and shortest and longest time that they take with what they ask for.
 _MOST_WORKERS = (2, 4, 8, 16)
 _SHORTEST_S, _LONGEST_S = 300.0, 7200.0
+#: Speeds are declared for so many nodes.
+_MOST_NODES = 8
+#: Jobs that change places may be paused for a second.
+_MOMENT_S = 2.0
 
 
 def tight_jobs(
@@ -49,7 +54,7 @@ def tight_jobs(
     at, jobs = 0.0, []
     for i, (rates, work_steps, deadline_s, cost_s, _) in enumerate(drawn):
         at += random.expovariate(1.0 / gap_s)
-        jobs.append(_job(f"job-{i:02}", at, rates, work_steps, deadline_s, cost_s))
+        jobs.append(elastic_job(f"job-{i:02}", at, rates, work_steps, deadline_s, cost_s))
     return jobs
 
 
@@ -66,12 +71,17 @@ def _drawn(
     return rates, rates[asked] * duration_s, deadline_s, cost_s, asked * duration_s
 
 
-def _job(
+def elastic_job(
     name: str, at: float, rates: dict[int, float], work_steps: float, deadline_s: float, cost_s: float
 ) -> SimJob:
-    profile = tuple(SeenRate(shape=Shape(n_workers=n, n_nodes=1), rate_sps=rate) for n, rate in rates.items())
+    """A job with these rates by number of workers, of which each start and each change costs the same time."""
+    profile = tuple(
+        SeenRate(shape=Shape(n_workers=n, n_nodes=n_nodes), rate_sps=rate)
+        for n, rate in rates.items()
+        for n_nodes in range(1, min(n, _MOST_NODES) + 1)
+    )
     spec = JobSpec(
-        id=JobId(name), worker=GPU, counts=tuple(rates), floor=GPU, ceiling=GPU * max(rates), work_steps=work_steps,
+        id=JobId(name), worker=GPU, counts=tuple(rates), floor=GPU * min(rates), ceiling=GPU * max(rates), work_steps=work_steps,
         deadline_s=deadline_s, startup_s=cost_s, resize_cost_s=cost_s, preemptible=True, controller=None,
         model="tabulated", profile=profile,
     )  # fmt: skip
@@ -90,6 +100,8 @@ class Outcome:
         By how much each broken promise was missed.
     warned_at
         When each job was first warned of its promise.
+    short
+        Jobs that plans gave less than they reserved for them, for more than a moment: the instants since when.
     jct_mean_s
         Of all that finished.
     """
@@ -97,6 +109,7 @@ class Outcome:
     promised: dict[JobId, float] = field(default_factory=dict)
     late_s: dict[JobId, float] = field(default_factory=dict)
     warned_at: dict[JobId, float] = field(default_factory=dict)
+    short: dict[JobId, float] = field(default_factory=dict)
     n_declined: int = 0
     n_plans: int = 0
     jct_mean_s: float = 0.0
@@ -110,9 +123,15 @@ def outcome(policy: Policy, jobs: list[SimJob], n_nodes: int, n_gpus: int, physi
         listeners=[auditor.add],
     )  # fmt: skip
     auditor.simulation.run()
+    held, since_at = dict[JobId, int](), dict[JobId, float]()
     for proposed in of(auditor.journal, PlanProposed):
-        if proposed.plan is not None and proposed.plan.promises:
-            result.promised |= proposed.plan.promises
+        plan = proposed.plan
+        held |= {job: int(total(grant.values()).gpus) for job, grant in plan.grants.items()}
+        result.promised |= plan.promises or {}
+        shares = plan.carry.get("shares", {})
+        short = [job for job in shares if held.get(job, 0) < shares[job]["steps"][0][1]]
+        since_at = {job: since_at.get(job, proposed.at) for job in short}
+        result.short |= {job: at for job, at in since_at.items() if proposed.at - at > _MOMENT_S}
         result.n_plans += 1
     for warning in of(auditor.journal, WarnUser):
         if warning.job is not None and warning.reason.code.startswith("promise"):

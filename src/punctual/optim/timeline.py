@@ -64,6 +64,30 @@ class Levels:
         return np.array(_hull(self.amounts.tolist(), self.rates.tolist()), dtype=np.int64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What a job holds when its share begins, and what changes of that cost.
+
+    Attributes
+    ----------
+    holds
+        Devices (or cores).
+    ready_s
+        Seconds until it works with that: a change is under way.
+    start_s, change_s
+        Seconds without work from when a job that holds nothing gets something, and from another change. Changes
+        that follow each other before the job works cost their sum.
+    reserve_s
+        Seconds more without work, from its first amount on.
+    """
+
+    holds: float = 0.0
+    ready_s: float = 0.0
+    start_s: float = 0.0
+    change_s: float = 0.0
+    reserve_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """What a job is to hold: `amounts[t]` from `starts_s[t]` on, the last until `end_s`, when its work is done."""
@@ -75,12 +99,45 @@ class Share:
     @property
     def now(self) -> float:
         """What it holds at once."""
-        return float(self.amounts[0]) if self.end_s > 0 else 0.0
+        return float(self.amounts[0]) if len(self.amounts) and self.end_s > 0 else 0.0
 
     def rises_at_s(self, above: float) -> float:
         """Seconds until it holds more than `above`; infinite if it never does."""
         more = self.amounts > above
         return float(self.starts_s[more.argmax()]) if more.any() else inf
+
+    def work(self, levels: Levels, changes: "Changes") -> float:
+        """Work that a job does with this share, in the unit of the rates, less what its changes cost.
+
+        Parameters
+        ----------
+        changes
+            What the job holds at first, and the time that each change of it costs.
+
+        Examples
+        --------
+        >>> levels = Levels.of([1, 2], [1.0, 1.5])
+        >>> share = Share(np.array([0.0, 10.0]), np.array([1.0, 2.0]), 20.0)
+        >>> share.work(levels, Changes(holds=1.0)), share.work(levels, Changes(start_s=4.0, change_s=2.0))
+        (25.0, 18.0)
+        """
+        if not len(self.amounts):
+            return 0.0
+        begins = np.flatnonzero(np.diff(self.amounts, prepend=-1.0))
+        ends_s = [*self.starts_s[begins[1:]].tolist(), self.end_s]
+        work, held, ready_s, reserve_s = 0.0, changes.holds, changes.ready_s, changes.reserve_s
+        for amount, begin_s, end_s in zip(
+            self.amounts[begins].tolist(), self.starts_s[begins].tolist(), ends_s, strict=True
+        ):
+            if amount > 0:
+                if amount != held:
+                    ready_s = max(ready_s, begin_s) + (changes.change_s if held > 0 else changes.start_s)
+                if reserve_s:
+                    ready_s, reserve_s = max(ready_s, begin_s) + reserve_s, 0.0
+                column = np.searchsorted(levels.amounts, amount + _ROOM_TOLERANCE, side="right") - 1
+                work += float(levels.rates[column]) * max(0.0, end_s - max(ready_s, begin_s))
+            held = amount
+        return work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,6 +291,24 @@ class Timeline:
         else:
             return None
         return self._whole_spans(levels, _lowered(levels, columns, low, lengths_s, goal, late=late))
+
+    def planned_share(self, starts_s: Sequence[float], amounts: Sequence[float]) -> Share | None:
+        """The share of a plan made before; None if that is more than is free.
+
+        Parameters
+        ----------
+        starts_s, amounts
+            From when on how much, ascending; the last amount is 0. A span begins at each start that is not past
+            (`split`). What lies before the first start is as from there on.
+        """
+        n_spans = int(np.searchsorted(self.starts_s, starts_s[-1]))
+        if n_spans == 0 or n_spans >= len(self.starts_s):
+            return None
+        steps = np.searchsorted(starts_s, self.starts_s[:n_spans], side="right") - 1
+        planned = np.array(amounts, dtype=np.float64)[np.maximum(steps, 0)]
+        if np.any(planned > self.free[:n_spans] + _ROOM_TOLERANCE):
+            return None
+        return Share(self.starts_s[:n_spans], planned, self._end_of(n_spans))
 
     def everything(self, levels: Levels) -> Share:
         """As much as there is in each span but the last, which never ends."""

@@ -1,6 +1,6 @@
 """Which deadlines `promises-first` promises in one round, and the reservations that keep them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf, isfinite
 from typing import Any
@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from punctual.core.ids import JobId
+from punctual.core.job import Allocation
 from punctual.core.story import Reason
-from punctual.optim.solution import FloatArray
-from punctual.optim.timeline import Share, Timeline
+from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._jobs import is_protected, span_text
-from punctual.policies._reservations import ReservationLedger, ReservationRequest
+from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
+from punctual.policies._reservations import ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
 _N_NEW_MAX = 3
@@ -26,7 +27,8 @@ _WAIT_FACTOR = 10.0
 _N_SPANS_MAX = 96
 #: Spans between deadlines are no longer than this share of the whole time.
 _SPAN_FRAC = 1 / 24
-_NOTHING: FloatArray = np.zeros(0)
+#: A job that holds less than its promise needs is looked at again after this share of the time it has left.
+_LOOK_FRAC, _LOOK_S = 0.01, 1.0
 _NOBODY: Mapping[Pool, Timeline] = {}
 #: How often promised jobs that find no room are moved to the front.
 _N_ROUNDS = 3
@@ -39,7 +41,7 @@ class Claim:
     Attributes
     ----------
     requests
-        By pool, the preferred one first; restarts are taken off their time.
+        By pool, the preferred one first.
     due_at
         The promised instant.
     promised
@@ -48,7 +50,7 @@ class Claim:
         Whether it is promised an end of its waiting, not its deadline.
     """
 
-    requests: Sequence[ReservationRequest]
+    requests: Sequence[PromiseRequest]
     due_at: float
     promised: bool
     overdue: bool
@@ -60,6 +62,26 @@ class Claim:
     @property
     def until_s(self) -> float:
         return self.requests[0].until_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """What is reserved for a job.
+
+    Attributes
+    ----------
+    bears_a_change
+        Whether its promise is kept if it is changed to more than the share says, or moved, and back.
+    """
+
+    pool: Pool
+    share: Share
+    bears_a_change: bool
+
+    @property
+    def amount(self) -> int:
+        """What the job needs now."""
+        return int(self.share.now)
 
 
 class AdmissionControl:
@@ -96,43 +118,51 @@ class AdmissionControl:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
+        self._kinds = problem.builder.hardware.kinds
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
         self._refused = {JobId(str(id)) for id in _listed(carry.get("refused"))}
+        self._told = {JobId(str(id)) for id in _listed(carry.get("endangered"))}
+        self._planned = shares_carried(carry.get("shares"), at)
+        #: When jobs that were changed lately work with what they hold.
+        self._ready_at = {JobId(id): ready_at for id, ready_at in amounts_in(carry.get("ready")).items()}
         self._claims: dict[JobId, Claim] = {}
         #: Jobs that are turned away.
         self.declines: dict[JobId, Reason] = {}
+        #: Jobs whose promises cannot be kept as it looks now, and of those what is new to their users.
+        self._endangered: set[JobId] = set()
+        self.warnings: dict[JobId, Reason] = {}
         #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
             pool: ceil(offered_frac * n - 1e-9) for pool, n in self._reserved.items()
         }  # of a few devices, one
+        #: Jobs that are starting, and for how long they cannot give up what they hold.
+        self._starting_s = {
+            candidate.id: self._starts_in_s(candidate)
+            for candidate in self._candidates
+            if candidate.n and candidate.view.status == "starting"
+        }
         #: Ends of the spans of time that the plan distinguishes.
         self._ends_s: list[float] = []
-        self._ledgers: dict[Pool, ReservationLedger[ReservationRequest]] = {}
+        self._ledgers: dict[Pool, ReservationLedger[PromiseRequest]] = {}
         self._promise()
-        #: What each promised job holds in each span, and of which pool.
-        self._promises: dict[JobId, tuple[Pool, FloatArray]] = {
-            request.id: (pool, share.amounts)
+        self._reservations = {
+            request.id: Reservation(pool, share, request.bears_a_change(share))
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
 
-    def needs(self) -> list[tuple[Pool, int] | None]:
-        """For each candidate the pool and the least amount that its promise needs now; None without a promise."""
-        needs: list[tuple[Pool, int] | None] = []
-        for candidate in self._candidates:
-            pool, amounts = self._promises.get(candidate.id, (candidate.pool, _NOTHING))
-            needs.append((pool, int(amounts[0])) if len(amounts) else None)
-        return needs
+    def reservation(self, candidate: Candidate) -> Reservation | None:
+        """What its promise reserves; None without a promise."""
+        return self._reservations.get(candidate.id)
 
-    def asks_for_workers(self, candidate: Candidate) -> bool:
-        """Whether its promise wants it to hold something now."""
-        _, amounts = self._promises.get(candidate.id, (candidate.pool, _NOTHING))
-        return len(amounts) > 0 and bool(amounts[0] > 0)
+    def is_starting(self, candidate: Candidate) -> bool:
+        """Whether it cannot give up what it holds before it has started."""
+        return candidate.id in self._starting_s
 
     def is_promised(self, candidate: Candidate) -> bool:
         """Whether its deadline is promised. False if only an end of its waiting is."""
-        return candidate.id in self._promises and not self._claims[candidate.id].overdue
+        return candidate.id in self._reservations and not self._claims[candidate.id].overdue
 
     def promises(self) -> dict[JobId, float]:
         """By when each promised job is to be done."""
@@ -145,11 +175,35 @@ class AdmissionControl:
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
         """What the next round needs, for the plan's carry; `present`: the jobs that still exist."""
-        claims = [claim for id, claim in sorted(self._claims.items()) if id in self._promises]
+        claims = [claim for id, claim in sorted(self._claims.items()) if id in self._reservations]
+        shares = {id: as_carried(one.pool, one.share, self._at) for id, one in sorted(self._reservations.items())}
         return {
             "overdue": {claim.id: claim.due_at for claim in claims if claim.overdue},
             "refused": sorted(self._refused & present),
+            "endangered": sorted(self._endangered),
+            "shares": shares,
         }
+
+    def ready_at(self, changed: Iterable[tuple[Candidate, Allocation]]) -> dict[JobId, float]:
+        """When jobs work with what they hold after this round, of those that have not worked since.
+
+        Parameters
+        ----------
+        changed
+            The jobs that get something else, and what they get.
+        """
+        ready_at = {
+            candidate.id: self._ready_at[candidate.id]
+            for candidate in self._candidates
+            if self._ready_at.get(candidate.id, 0.0) > candidate.view.progress_at
+        }
+        for candidate, allocation in changed:
+            is_elsewhere = candidate.view.planned.keys().isdisjoint(allocation)
+            cost_s = candidate.view.spec.startup_s if is_elsewhere else candidate.view.spec.resize_cost_s
+            ready_at[candidate.id] = max(ready_at.pop(candidate.id, 0.0), self._at) + cost_s
+            if not allocation:
+                del ready_at[candidate.id]
+        return ready_at
 
     def _is_pending(self, candidate: Candidate) -> bool:
         """Whether nothing is known just now of a job with a promise, because its process was started again."""
@@ -175,7 +229,7 @@ class AdmissionControl:
         self._keep(kept)
         n_new = 0
         for candidate, claim in sorted(others, key=lambda pair: not pair[1].overdue):
-            given = self._reserve(claim)
+            given = self._reserve(claim, with_reserve=True)
             if not given and claim.id not in self._refused and n_new < _N_NEW_MAX:
                 n_new += 1
                 given = self._reserve_anew(claim, kept)
@@ -189,12 +243,14 @@ class AdmissionControl:
         """Ends of spans, also where what others take changes."""
         last_s = max(dues_s, default=0.0)
         changes_s = [float(start) for taken in self._taken.values() for start in taken.starts_s if start < last_s]
+        changes_s += [start_s for start_s in self._starting_s.values() if start_s < last_s]
         return _grid([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[Claim]) -> None:
         """Plan for those that are promised, earliest deadline first; what fails moves to the front.
 
         Within what is offered if that is enough: with all there is, work would be put off until it needs all there is.
+        Where no order leaves room for all, the last plan goes on: it was made for all of them.
         """
         order = sorted(claims, key=lambda claim: (claim.until_s, claim.id))
         if not self._fill(order, self._offered):
@@ -205,26 +261,65 @@ class AdmissionControl:
                 break
             order = [*failed, *(claim for claim in order if claim not in failed)]
         else:
-            for claim in self._fill(order, self._reserved):
+            for claim in self._go_on(order):
                 self._rescue(claim)
         self._withhold()
 
-    def _fill(self, order: Sequence[Claim], capacities: Mapping[Pool, int]) -> list[Claim]:
-        """Reserve for all in this order; those without room."""
+    def _fill(
+        self, order: Sequence[Claim], capacities: Mapping[Pool, int], reserved: Container[JobId] = ()
+    ) -> list[Claim]:
+        """Reserve for all in this order; those without room.
+
+        Parameters
+        ----------
+        reserved
+            Those that are to have their reserve; others have it where there is room.
+        """
         timelines = {pool: self._free_of(pool, n) for pool, n in capacities.items()}
         self._ledgers = (
             {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
         )
-        return [claim for claim in order if not self._reserve(claim)]
+        return [
+            claim
+            for claim in order
+            if not self._reserve(claim, with_reserve=True)
+            if claim.id in reserved or not self._reserve(claim, with_reserve=False)
+        ]
+
+    def _go_on(self, order: Sequence[Claim]) -> list[Claim]:
+        """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
+        points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
+        self._ledgers = {
+            pool: ReservationLedger(self._free_of(pool, n).split(points_s)) for pool, n in self._reserved.items()
+        }
+        left = [claim for claim in order if not self._reserve_as_planned(claim)]
+        return [
+            claim
+            for claim in left
+            if not (self._reserve(claim, with_reserve=True) or self._reserve(claim, with_reserve=False))
+        ]
+
+    def _reserve_as_planned(self, claim: Claim) -> bool:
+        planned = self._planned.get(claim.id)
+        request = next((one for one in claim.requests if planned is not None and one.pool == planned.pool), None)
+        if planned is None or request is None or request.pool not in self._ledgers:
+            return False
+        ledger = self._ledgers[request.pool]
+        room = request.room(ledger.free)
+        share = request.planned(room, planned, claim.due_at - self._at)
+        return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
     def _free_of(self, pool: Pool, n: int) -> Timeline:
         """What there is of a pool in the spans of the plan, of `n` devices in all."""
         spans, taken = Timeline.of(n).split(self._ends_s), self._taken.get(pool)
-        if taken is None:
-            return spans
-        taken = taken.split(self._ends_s)
         most = np.zeros(len(spans.starts_s))
-        np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
+        if taken is not None:
+            taken = taken.split(self._ends_s)
+            np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
+        for candidate in self._candidates:
+            if candidate.pool == pool and candidate.id in self._starting_s:
+                amount = candidate.n * candidate.options.per_worker
+                most += np.where(spans.starts_s < self._starting_s[candidate.id] - 1e-6, amount, 0.0)
         return Timeline(spans.starts_s, np.maximum(spans.free - most, 0.0))
 
     def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
@@ -240,36 +335,52 @@ class AdmissionControl:
             if uses_gpus or not ledger.shares:
                 continue
             now = sum(amount for pool, amount in held.values() if pool == (kind, uses_gpus))
-            amounts = np.zeros(len(self._ends_s))
+            amounts = np.zeros(len(ledger.free.starts_s))
             for share in ledger.shares:
                 amounts[: len(share.amounts)] += share.amounts
             more = np.maximum(amounts - now, 0.0) / PARTS_PER_CORE
-            starts_at = [self._at, *(self._at + end_s for end_s in self._ends_s)]
-            growth[kind] = [[at, float(cores)] for at, cores in zip(starts_at, [*more, 0.0], strict=True)]
+            starts_at = self._at + ledger.free.starts_s
+            growth[kind] = [[float(at), float(cores)] for at, cores in zip(starts_at, more, strict=True)]
         return growth
 
-    def _reserve(self, claim: Claim) -> bool:
+    def _reserve(self, claim: Claim, *, with_reserve: bool) -> bool:
         """Reserve for one job; False if there is no room beside the others in any of its pools."""
-        own = (request for request in claim.requests if request.pool in self._ledgers)
-        return any(self._ledgers[request.pool].reserve(request, self._cheapest) for request in own)
 
-    def _cheapest(self, timeline: Timeline, request: ReservationRequest) -> tuple[Timeline, Share] | None:
-        share = timeline.cheapest_share(request.levels, request.work, request.until_s, late=self._late)
-        return None if share is None else (timeline, share)
+        def rule(timeline: Timeline, request: PromiseRequest) -> tuple[Timeline, Share] | None:
+            room = request.room(timeline)
+            share = request.cheapest(room, late=self._late, with_reserve=with_reserve)
+            return None if share is None else (room, share)
+
+        own = (request for request in claim.requests if request.pool in self._ledgers)
+        return any(self._ledgers[request.pool].reserve(request, rule) for request in own)
 
     def _reserve_anew(self, claim: Claim, claims: Sequence[Claim]) -> bool:
-        """Reserve for one job, planning all others anew; False, and nothing changes, if somebody finds no room."""
+        """Reserve for one job, planning all others anew; False, and nothing changes, if somebody finds no room.
+
+        So it is if somebody would lose the reserve that it has.
+        """
         before = self._ledgers
+        reserved = {claim.id} | self._with_reserve()
         order = sorted((*claims, claim), key=lambda other: (other.until_s, other.id))
         capacities = self._reserved if claim.overdue else self._offered
-        failed = self._fill(order, capacities)
-        if failed and not self._fill([*failed, *(other for other in order if other not in failed)], capacities):
-            failed = []
+        failed = self._fill(order, capacities, reserved)
+        if failed:
+            order = [*failed, *(other for other in order if other not in failed)]
+            failed = self._fill(order, capacities, reserved)
         if failed:
             self._ledgers = before
         elif claim.overdue:
             self._withhold()
         return not failed
+
+    def _with_reserve(self) -> set[JobId]:
+        """The jobs that bear a change by the present plan."""
+        return {
+            request.id
+            for ledger in self._ledgers.values()
+            for request, share in zip(ledger.requests, ledger.shares, strict=True)
+            if request.bears_a_change(share)
+        }
 
     def _withhold(self) -> None:
         """Leave for later reservations only what is offered."""
@@ -277,23 +388,39 @@ class AdmissionControl:
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
     def _rescue(self, claim: Claim) -> None:
-        """Reserve everything that is free for a job whose promise cannot be kept any more."""
+        """Reserve everything that is free for a job whose promise cannot be kept as it looks now, and tell it so."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
-        if own:
-            best = max(own, key=lambda request: self._ledgers[request.pool].free.free[0])
-            self._ledgers[best.pool].reserve(
-                best, lambda timeline, request: (timeline, timeline.everything(request.levels))
+        if not own:
+            return
+        best = max(own, key=lambda request: self._ledgers[request.pool].free.free[0])
+        room = best.room(self._ledgers[best.pool].free)
+        share = best.everything(room)
+        self._ledgers[best.pool].reserve(best, lambda _, __: (room, share))
+        if claim.overdue:
+            return
+        self._endangered.add(claim.id)
+        if claim.id not in self._told:
+            left_frac = max(0.0, best.left_after(share))
+            text = (
+                f"its promised deadline in {span_text(claim.due_at - self._at)} is in danger: with what other promises "
+                f"leave, {left_frac:.0%} of its remaining work would not be done by then"
             )
+            facts = {"left_s": claim.due_at - self._at, "left_frac": left_frac}
+            self.warnings[claim.id] = Reason("promise-in-danger", text, facts)
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
-        """Seconds until the plan first wants more for a job than it holds; None: never."""
-        first = len(self._ends_s)
-        for id, (pool, amounts) in self._promises.items():
-            on, amount = held.get(id, (pool, 0))
-            short = np.flatnonzero(amounts > (amount if pool == on else 0))
-            if len(short):
-                first = min(first, int(short[0]))
-        return None if first in (0, len(self._ends_s)) else self._ends_s[first - 1]
+        """Seconds until the plan first wants more for a job than it holds; None: never.
+
+        If it wants more now, and there was no place for that, soon.
+        """
+        first_s = inf
+        for id, reservation in self._reservations.items():
+            on, amount = held.get(id, (reservation.pool, 0))
+            rises_s = reservation.share.rises_at_s(amount if reservation.pool == on else 0)
+            if not rises_s:
+                rises_s = max(_LOOK_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
+            first_s = min(first_s, rises_s)
+        return None if first_s == inf else first_s
 
     def _refuse(self, candidate: Candidate) -> None:
         self._refused.add(candidate.id)
@@ -306,26 +433,43 @@ class AdmissionControl:
         promised = candidate.view.promised_until_at is not None and 0 < candidate.left_s < inf
         overdue = not promised and (candidate.id in self._overdue or self._is_overdue(candidate))
         due_s = self._waits_until_s(candidate) if overdue else candidate.left_s
-        until_s = due_s * (1 - _ROUNDING_FRAC) - candidate.restarts_s
+        until_s = due_s * (1 - _ROUNDING_FRAC)
         if not 0 < due_s < inf or (candidate.remaining is None and not overdue):
             return None
         kept, risk_sigmas = promised or (overdue and candidate.id in self._overdue), self._risk_sigmas
         work_steps = self._work_steps(candidate)
-        if not kept and (until_s <= 0 or work_steps > candidate.options.surely_fastest(risk_sigmas) * until_s):
+        if not kept and work_steps > candidate.options.surely_fastest(risk_sigmas) * until_s:
             return None
-        view, within_s = candidate.view, max(until_s, 1e-3)
         requests = [
-            ReservationRequest(
+            PromiseRequest(
                 id=candidate.id,
-                submitted_at=view.submitted_at,
+                submitted_at=candidate.view.submitted_at,
                 pool=pool,
                 work=work_steps,
-                until_s=within_s,
-                levels=candidate.options.levels(pool[0], self._risk_sigmas),
+                until_s=until_s,
+                levels=candidate.options.levels(pool[0], risk_sigmas),
+                changes=self._changes(candidate, pool),
+                starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
             )
             for pool in candidate.pools
         ]
         return Claim(requests, self._at + due_s, promised=kept, overdue=overdue)
+
+    def _starts_in_s(self, candidate: Candidate) -> float:
+        """Seconds until a job that is starting has started; a little longer if it should have by now."""
+        ready_at = self._ready_at.get(candidate.id, self._at + candidate.view.spec.startup_s)
+        return ready_at - self._at if ready_at > self._at else _LOOK_S
+
+    def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
+        """What a change costs the job; where there are several nodes it may be moved by it."""
+        spec, ready_at = candidate.view.spec, self._ready_at.get(candidate.id, 0.0)
+        start_s = max(spec.startup_s, spec.resize_cost_s)
+        return Changes(
+            holds=float(candidate.n * candidate.options.per_worker if pool == candidate.pool else 0),
+            ready_s=self._starting_s.get(candidate.id, max(0.0, ready_at - self._at)) if candidate.n else 0.0,
+            start_s=start_s,
+            change_s=spec.resize_cost_s if len(self._kinds[pool[0]]) == 1 else start_s,
+        )
 
     def _waits_until_s(self, candidate: Candidate) -> float:
         """Seconds from now by which a job that has waited too long is to be done."""
@@ -346,7 +490,10 @@ class AdmissionControl:
     def _work_steps(self, candidate: Candidate) -> float:
         """What is left; of a job that nobody knows the end of, so much is promised at a time."""
         if candidate.remaining is not None:
-            return candidate.remaining
+            view, ready_at = candidate.view, self._ready_at.get(candidate.id, 0.0)
+            worked_s = max(0.0, self._at - max(view.progress_at, ready_at))
+            left = view.remaining_steps(view.progress_at + worked_s)
+            return candidate.remaining if left is None else left
         return float(candidate.options.rates[1]) * self._prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:

@@ -23,6 +23,8 @@ class Move:
     ----------
     fallbacks
         Smaller numbers that will do where there is no room for `n`, the largest first.
+    n_least
+        What a promise needs at least; 0: no promise asks for any now.
     stays
         It is not to be moved for the sake of others.
     reason
@@ -36,6 +38,7 @@ class Move:
     n: int
     kind: str
     fallbacks: tuple[int, ...]
+    n_least: int
     stays: bool
     reason: Reason
 
@@ -44,6 +47,11 @@ class Move:
         """Whether it is to have something else than now."""
         return self.n != self.n_before or (self.kind != self.kind_before and self.n > 0)
 
+    @property
+    def leaves(self) -> bool:
+        """Whether it gives up all that it has, whatever it gets elsewhere."""
+        return not self.n or (self.kind != self.kind_before and not self.stays)
+
 
 class Packing:
     """Best fit decreasing: places all jobs made of workers anew, the largest first, those not to be moved before them.
@@ -51,6 +59,10 @@ class Packing:
     A job keeps its nodes if they are the fewest it can lie on. Otherwise it takes the node on which it displaces the
     fewest workers that are not placed yet; of equal ones the tightest fit. Displaced jobs are smaller and are placed
     later: counts that are powers of two fill their nodes without a gap.
+
+    Room is taken in the order in which the plan frees it: nobody waits for a job that leaves in the same plan, and those
+    that stay and grow come after those that stay and shrink. What a promise needs it gets where others are to be moved
+    for it.
     """
 
     def __init__(self, builder: PlanBuilder, moves: Iterable[Move]) -> None:
@@ -58,12 +70,15 @@ class Packing:
         #: How many jobs are paused for a moment, so that others can pass.
         self.n_paused = 0
         self._free: dict[NodeId, Resources] = dict(builder.free)
-        #: Workers' room on each node that is taken now and not yet given to anybody.
+        #: Workers' room on each node that is taken now by jobs that go on, and not yet given to anybody.
         self._occupied: dict[NodeId, Resources] = {}
+        #: The part of it that jobs have which are not to be moved.
+        self._kept: dict[NodeId, Resources] = {}
         for move in self._moves:
             for node, amount in builder.held(move.view).items():
                 self._free[node] = self._free[node] + amount
-                self._occupied[node] = self._occupied.get(node, NOTHING) + amount
+                for taken in self._taken_by(move):
+                    taken[node] = taken.get(node, NOTHING) + amount
 
     def run(self) -> None:
         """Write the changes into the builder."""
@@ -91,7 +106,9 @@ class Packing:
                 ]
                 if not pausable:
                     return
-                paused = min(pausable, key=lambda move: (move.n_before, *seniority(move.view)))
+                paused = min(
+                    pausable, key=lambda move: (move.stays, move.n_least > 0, move.n_before, *seniority(move.view))
+                )
                 placed[paused.view.spec.id] = {}
                 self.n_paused += 1
             waiting = stuck
@@ -110,7 +127,9 @@ class Packing:
     def _nodes_for(self, move: Move) -> Allocation:
         """Nodes for one job; nothing if there is no room for any number that will do."""
         held = self._builder.held(move.view)
-        self._leave(held)
+        for taken in self._taken_by(move):
+            for node, amount in held.items():
+                taken[node] = taken[node] - amount
         allocation: Allocation = {}
         if move.n:
             placed = (self._find(move, n, held) for n in (move.n, *move.fallbacks))
@@ -119,16 +138,20 @@ class Packing:
             self._free[node] = self._free[node] - amount
         return allocation
 
-    def _leave(self, held: Allocation) -> None:
-        for node, amount in held.items():
-            self._occupied[node] = self._occupied[node] - amount
+    def _taken_by(self, move: Move) -> list[dict[NodeId, Resources]]:
+        """Where its room is counted until it is placed."""
+        if move.leaves:
+            return []
+        return [self._occupied, self._kept] if move.stays else [self._occupied]
 
     def _find(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         if held and move.kind == move.kind_before:
             at_home = self._at_home(move, n, held)
             if at_home is not None and (move.stays or len(at_home) <= self._fewest(move, n)):
                 return at_home
-        return self._undisturbing(move, n) if move.stays else self._beside(move, n)
+        if not move.stays:
+            return self._beside(move, n)
+        return self._undisturbing(move, n) or (self._displacing(move, n, held) if n == move.n_least else None)
 
     def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """On the nodes where it is, exactly as it is if the number stays."""
@@ -138,7 +161,11 @@ class Packing:
             shrunken = shrunk(move.view, move.worker, n, held)
             return shrunken if self._has_room(shrunken) else None
         free = {node: self._free[node] for node in held}
-        return place(n, move.worker, {node: free[node] - self._occupied[node] for node in held} if move.stays else free)
+        return place(
+            n,
+            move.worker,
+            {node: free[node] - self._occupied.get(node, NOTHING) for node in held} if move.stays else free,
+        )
 
     def _has_room(self, allocation: Allocation) -> bool:
         return all(amount.fits_in(self._free[node]) for node, amount in allocation.items())
@@ -162,6 +189,13 @@ class Packing:
         """Only where no job is that has not been placed yet."""
         nodes = self._builder.hardware.kinds[move.kind]
         return place(n, move.worker, {node: self._free[node] - self._occupied.get(node, NOTHING) for node in nodes})
+
+    def _displacing(self, move: Move, n: int, held: Allocation) -> Allocation | None:
+        """Where only jobs are that may be moved: on its own nodes, or anywhere."""
+        nodes = self._builder.hardware.kinds[move.kind]
+        free = {node: self._free[node] - self._kept.get(node, NOTHING) for node in nodes}
+        at_home = place(n, move.worker, {node: free[node] for node in held if node in free}) if held else None
+        return at_home or place(n, move.worker, free)
 
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
         best: tuple[int, int, NodeId] | None = None
@@ -195,5 +229,6 @@ class Packing:
                 return
 
 
-def _turn(move: Move) -> tuple[bool, int, bool, float, str]:
-    return not (move.stays and move.n_before), -move.n, move.is_new_size, *seniority(move.view)
+def _turn(move: Move) -> tuple[bool, bool, int, bool, float, str]:
+    stays = move.stays and move.n_before > 0
+    return not stays, stays and move.n > move.n_before, -move.n, move.is_new_size, *seniority(move.view)

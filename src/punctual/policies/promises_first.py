@@ -14,7 +14,7 @@ from punctual.core.plan import Plan
 from punctual.core.resources import total
 from punctual.core.story import Reason
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
-from punctual.policies._admission_control import AdmissionControl, amounts_in
+from punctual.policies._admission_control import AdmissionControl, Reservation, amounts_in
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import ChoiceTable, Pool
@@ -356,9 +356,13 @@ class _Round:
     def _allowed(self, table: ChoiceTable) -> BoolArray:
         """The columns with which nobody is paused that may not be, and every promise is kept."""
         allowed = self._protecting(table)
-        for i, (candidate, need) in enumerate(zip(self._candidates, self._admission.needs(), strict=True)):
-            if need is not None:
-                allowed[i] &= _keeping(candidate, need, table.rates[i], table.amounts[i])
+        for i, candidate in enumerate(self._candidates):
+            reservation = self._admission.reservation(candidate)
+            if reservation is not None:
+                allowed[i] &= _keeping(candidate, reservation, table.amounts[i])
+            if self._admission.is_starting(candidate) and allowed[i, candidate.column] and candidate.column:
+                # Others would wait for what it gives up until it has started.
+                allowed[i] = np.arange(len(allowed[i])) == candidate.column
         return allowed
 
     def _protecting(self, table: ChoiceTable) -> BoolArray:
@@ -379,7 +383,8 @@ class _Round:
     # Nodes, and what is handed on.
 
     def _move(self, candidate: Candidate, column: int) -> Move:
-        options, is_promised = candidate.options, self._admission.asks_for_workers(candidate)
+        options, reservation = candidate.options, self._admission.reservation(candidate)
+        least = 0 if reservation is None else reservation.amount
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
             count for count, on in zip(options.counts, options.kinds, strict=True) if on == kind and 0 < count < n
@@ -392,13 +397,17 @@ class _Round:
             n=n,
             kind=kind,
             fallbacks=tuple(sorted(smaller, reverse=True)),
+            n_least=-(-least // options.per_worker),
             stays=self._stays(candidate),
-            reason=_why(candidate, column, is_promised=is_promised),
+            reason=_why(candidate, column, is_promised=least > 0),
         )
 
     def _stays(self, candidate: Candidate) -> bool:
         """Whether the job is not to be moved: it may not be paused, or it would lose too much by it."""
         if is_protected(candidate.view) or candidate.view.status == "starting":
+            return candidate.n > 0
+        reservation = self._admission.reservation(candidate)
+        if reservation is not None and not reservation.bears_a_change:
             return candidate.n > 0
         rate_sps = float(candidate.options.rates[candidate.column])
         left_s = (
@@ -415,40 +424,41 @@ class _Round:
         return {_text(pool): float(price) for pool, price in zip(self._pools, solution.multipliers, strict=True)}
 
     def _finished(self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, n_paused: int) -> Plan:
-        present = {view.spec.id for view in (*self._builder.snapshot.holding, *self._builder.snapshot.waiting)}
-        cores = {**self._cores.handed_on(), "workers": self._admission.growth(held)}
-        plan = self._builder.build(**self._admission.handed_on(present), prices=self._prices_of(solution), cores=cores)
-        changes_s = [_LOOK_S if n_paused else self._admission.needed_at(held), self._cores.changes_in_s()]
-        next_s = min((in_s for in_s in changes_s if in_s is not None), default=None)
+        snapshot = self._builder.snapshot
+        changed = [
+            (candidate, self._builder.held(candidate.view))
+            for candidate in self._candidates
+            if self._builder.held(candidate.view) != candidate.view.planned
+        ]
+        carry = self._admission.handed_on({view.spec.id for view in (*snapshot.holding, *snapshot.waiting)})
+        carry["ready"] = self._admission.ready_at(changed)
+        carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.growth(held)}
+        plan = self._builder.build(**carry, prices=self._prices_of(solution))
+        looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
+        changes_s = [max(in_s, _LOOK_S) for in_s in looks_s if in_s is not None]
+        # What a promise asks for is not put off.
+        next_s = min((in_s for in_s in (*changes_s, self._admission.needed_at(held)) if in_s is not None), default=None)
         solution = solution or self._cores.solution
         return replace(
             plan,
             declines=self._admission.declines,
             promises={**self._admission.promises(), **self._cores.promises()},
-            warnings=self._cores.warnings,
+            warnings={**self._admission.warnings, **self._cores.warnings},
             bound=solution.bound if solution is not None else None,
             objective=solution.value if solution is not None else None,
-            ask_again_at=None if next_s is None else self._at + max(next_s, _LOOK_S),
+            ask_again_at=None if next_s is None else self._at + next_s,
         )
 
 
-def _keeping(candidate: Candidate, need: tuple[Pool, int], rates: FloatArray, amounts: IntArray) -> BoolArray:
-    """The columns with which a promise is kept."""
-    (kind, _), least = need
-    if not least and not candidate.restarts_s:
-        return np.ones(len(rates), dtype=bool)
-    on_kind = np.zeros(len(rates), dtype=bool)
+def _keeping(candidate: Candidate, reservation: Reservation, amounts: IntArray) -> BoolArray:
+    """The columns with which a promise is kept: what is reserved, or more of it if the job bears that change."""
+    least, (kind, _) = reservation.amount, reservation.pool
+    on_kind = np.zeros(len(amounts), dtype=bool)
     on_kind[: len(candidate.options.kinds)] = [each == kind for each in candidate.options.kinds]
-    enough = on_kind & (amounts >= least)
-    if not least:
-        enough[0] = True
-    if candidate.restarts_s and candidate.remaining is not None:
-        # A change costs time: only to what it can stay with, or to what the plan says.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            alone = candidate.remaining / rates + candidate.restarts_s <= candidate.left_s
-        stays = np.arange(len(rates)) == candidate.column
-        enough &= alone | stays | (amounts == least)
-    kept: BoolArray = enough
+    on_kind[0] |= not least
+    kept: BoolArray = on_kind & (amounts >= least)
+    if not reservation.bears_a_change:
+        kept &= (amounts == least) | (np.arange(len(amounts)) == candidate.column)
     return kept
 
 

@@ -1,0 +1,171 @@
+"""What a promise reserves: a share with which a job is done in time, all its starts and changes included."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import isfinite
+
+import numpy as np
+
+from punctual.core.ids import JobId
+from punctual.optim.solution import FloatArray
+from punctual.optim.timeline import Changes, Share, Timeline
+from punctual.policies._reservations import Pool, ReservationRequest
+
+#: How often a share is asked for again with more work, because of the changes that it contains.
+_N_TRIES = 4
+#: Where changes cost nothing.
+_FREE = Changes()
+#: Rounding: this share of the work, and what is done in this time, may be left.
+_LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
+#: Sums of core fractions are sums of floats: this much less free is still enough.
+_ROOM_TOLERANCE = 1e-6
+#: A planned change that is due within this time is made now: rounding.
+_NOW_S = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PromiseRequest(ReservationRequest):
+    """A job that is to be done in time, although changes cost it time.
+
+    Attributes
+    ----------
+    changes
+        What it holds of the pool, and what changes cost it.
+    starting_s
+        Seconds for which it cannot give up what it holds, because it is starting; 0: it can.
+    """
+
+    changes: Changes
+    starting_s: float = 0.0
+
+    @property
+    def reserve_s(self) -> float:
+        """What one change beyond those of the plan costs, and the way back."""
+        return 2 * self.changes.change_s
+
+    def room(self, timeline: Timeline) -> Timeline:
+        """What the job can take of `timeline`: also what it holds while it is starting, which nobody else can."""
+        if not self.starting_s:
+            return timeline
+        return Timeline(timeline.starts_s, timeline.free + self._held_at(timeline.starts_s))
+
+    def planned(self, timeline: Timeline, planned: "PlannedShare", due_s: float) -> Share | None:
+        """The share of a plan made before; None if it is not free, not enough any more, or ends after `due_s`."""
+        share = timeline.planned_share(planned.starts_s, planned.amounts)
+        if share is None or share.end_s > due_s:
+            return None
+        share = self._holding(share)
+        fits = bool(np.all(share.amounts <= timeline.free[: len(share.amounts)] + _ROOM_TOLERANCE))
+        return share if fits and self.is_done_with(share) else None
+
+    def everything(self, timeline: Timeline) -> Share:
+        """All that there is for it until its deadline."""
+        share = timeline.everything(self.levels)
+        n_spans = max(1, int(np.searchsorted(share.starts_s, self.until_s * (1 - 1e-9))))
+        if n_spans >= len(share.amounts):
+            return share
+        return Share(share.starts_s[:n_spans], share.amounts[:n_spans], float(share.starts_s[n_spans]))
+
+    def _held_at(self, starts_s: FloatArray) -> FloatArray:
+        return np.where(starts_s < self.starting_s - _NOW_S, self.changes.holds, 0.0)
+
+    def _holding(self, share: Share) -> Share:
+        """The share with at least what the job holds as long as it is starting."""
+        if not self.starting_s:
+            return share
+        return replace(share, amounts=np.maximum(share.amounts, self._held_at(share.starts_s)))
+
+    def cheapest(self, timeline: Timeline, *, late: bool, with_reserve: bool) -> Share | None:
+        """The least device-seconds with which the job is done in time after all changes in them; None if there are none.
+
+        The changes are known once there is a share; it is made again for as much more work as they cost.
+
+        Parameters
+        ----------
+        with_reserve
+            Whether one change more, and the way back, leave it in time.
+        """
+        changes = replace(self.changes, reserve_s=self.reserve_s) if with_reserve else self.changes
+        work = self.work
+        for _ in range(_N_TRIES):
+            share = timeline.cheapest_share(self.levels, work, self.until_s, late=late)
+            if share is None:
+                return None
+            share = self._holding(share)
+            missing = self.work - share.work(self.levels, changes)
+            if missing <= self._rounding:
+                return share
+            work = share.work(self.levels, _FREE) + missing  # more than this share does, or it would come again
+        return None
+
+    @property
+    def _rounding(self) -> float:
+        """Work that counts as none."""
+        return _LEFT_FRAC * self.work + _LEFT_S * float(self.levels.rates[-1])
+
+    def is_done_with(self, share: Share) -> bool:
+        """Whether the share is enough."""
+        return self.work - share.work(self.levels, self.changes) <= self._rounding
+
+    def left_after(self, share: Share) -> float:
+        """The part of the work that the share leaves."""
+        return 1.0 - share.work(self.levels, self.changes) / self.work if self.work > 0 else 0.0
+
+    def bears_a_change(self, share: Share) -> bool:
+        """Whether the job is done in time if it is changed to something else now, and to what the share says after that."""
+        changes, now = self.changes, share.now
+        cost_s = changes.change_s if changes.holds > 0 else changes.start_s
+        back_s = changes.change_s if now > 0 else 0.0  # otherwise it is part of the start that follows
+        changed = replace(changes, holds=now, ready_s=changes.ready_s + cost_s + back_s)
+        return self.work - share.work(self.levels, changed) <= self._rounding
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedShare:
+    """The share of a plan made before, from now on.
+
+    Attributes
+    ----------
+    starts_s, amounts
+        From when on how much; the last amount is 0.
+    """
+
+    pool: Pool
+    starts_s: Sequence[float]
+    amounts: Sequence[float]
+
+
+def as_carried(pool: Pool, share: Share, at: float) -> dict[str, object]:
+    """The share for the plan's carry."""
+    steps: list[list[float]] = []
+    for start_s, amount in zip([*share.starts_s.tolist(), share.end_s], [*share.amounts.tolist(), 0.0], strict=True):
+        if not steps or steps[-1][1] != amount:
+            steps.append([at + start_s, amount])
+    return {"kind": pool[0], "gpus": pool[1], "steps": steps}
+
+
+def shares_carried(value: object, at: float) -> dict[JobId, PlannedShare]:
+    """What the last plan reserved, of what `as_carried` gave; what means nothing is left out."""
+    named = value.items() if isinstance(value, Mapping) else ()
+    planned = {JobId(str(id)): _planned(entry, at) for id, entry in named}
+    return {id: share for id, share in planned.items() if share is not None}
+
+
+def _planned(entry: object, at: float) -> PlannedShare | None:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("kind"), str):
+        return None
+    steps = entry.get("steps")
+    if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
+        return None
+    later = [(start - at if start - at > _NOW_S else 0.0, float(amount)) for start, amount in steps]
+    first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
+    later = later[first:]
+    if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
+        return None
+    pool = str(entry["kind"]), bool(entry.get("gpus"))
+    return PlannedShare(pool, [start_s for start_s, _ in later], [amount for _, amount in later])
+
+
+def _is_step(step: object) -> bool:
+    return isinstance(step, list) and len(step) == 2 and all(isinstance(x, int | float) and isfinite(x) for x in step)
