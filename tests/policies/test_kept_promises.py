@@ -1,8 +1,17 @@
 """A promise is kept whatever comes later: also where restarts cost time, deadlines are tight, and there is too much to do."""
 
+from dataclasses import replace
+
 import pytest
+from tests.policies.pictures import GPU, Table, after, decide, held, job, picture
 from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_jobs
 
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.core.story import Reason
+from punctual.optim.timeline import Changes, Levels, Timeline
+from punctual.policies._packing import Move, Packing
+from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
 
 #: One node and several; what does not depend on nodes and what does.
@@ -39,3 +48,111 @@ def test_no_promise_is_broken(parameters: dict[str, object], shape: tuple[int, i
         assert_kept(found)
         n_promised += len(found.promised)
     assert n_promised > 20
+
+
+def request(work: float, until_s: float, **changes: float) -> PromiseRequest:
+    return PromiseRequest(
+        id=JobId("job"), submitted_at=0.0, pool=("", True), levels=Levels.of([1, 2, 4], [1.0, 1.6, 2.4]), work=work,
+        until_s=until_s, changes=Changes(**changes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("work", [50.0, 100.0, 119.0, 150.0])
+def test_a_share_pays_for_the_changes_that_it_contains(work: float, late: bool) -> None:
+    one, timeline = request(work, 120.0, start_s=10.0, change_s=5.0), Timeline.of(4).split([20.0, 40.0, 120.0])
+    share = one.cheapest(timeline, late=late, with_reserve=False)
+    assert share is not None
+    assert one.is_done_with(share)
+    with_reserve = one.cheapest(timeline, late=late, with_reserve=True)
+    assert with_reserve is not None
+    assert one.bears_a_change(with_reserve)
+
+
+def test_the_same_devices_are_not_enough_where_changes_cost_time() -> None:
+    timeline, free = Timeline.of(4).split([20.0, 40.0, 120.0]), request(119.0, 120.0)
+    share = free.cheapest(timeline, late=True, with_reserve=False)
+    assert share is not None
+    assert free.is_done_with(share)
+    assert not request(119.0, 120.0, start_s=10.0).is_done_with(share)
+
+
+def test_what_its_changes_leave_no_time_for_is_not_promised() -> None:
+    timeline = Timeline.of(4).split([100.0])
+    assert request(235.0, 100.0).cheapest(timeline, late=True, with_reserve=True) is not None
+    assert request(235.0, 100.0, start_s=3.0).cheapest(timeline, late=True, with_reserve=False) is None
+
+
+def test_what_a_starting_job_holds_is_free_for_itself_only() -> None:
+    timeline = Timeline.of(0).split([10.0, 100.0])
+    one = replace(request(0.0, 100.0, holds=4.0), starting_s=10.0)
+    assert one.room(timeline).free.tolist() == [4.0, 0.0, 0.0]
+    share = one.cheapest(one.room(timeline), late=True, with_reserve=False)
+    assert share is not None
+    assert share.amounts.tolist() == [4.0, 0.0][: len(share.amounts)]
+
+
+def test_a_plan_goes_on_as_it_was_carried() -> None:
+    timeline, one = Timeline.of(4).split([20.0, 40.0, 120.0]), request(150.0, 120.0, start_s=10.0, change_s=5.0)
+    share = one.cheapest(timeline, late=True, with_reserve=False)
+    assert share is not None
+    carried = shares_carried({"job": as_carried(("", True), share, 1000.0), "other": "not mine"}, 1000.0)
+    assert set(carried) == {"job"}
+    again = one.planned(timeline, carried[JobId("job")], 120.0)
+    assert again is not None
+    assert again.work(one.levels, one.changes) == share.work(one.levels, one.changes)
+    assert one.planned(timeline.less(3), carried[JobId("job")], 120.0) is None
+
+
+def move(view: JobView, n: int, n_before: int, *, n_least: int = 0, stays: bool = True) -> Move:
+    return Move(
+        view=view, worker=GPU, n_before=n_before, kind_before="", n=n, kind="", fallbacks=(), n_least=n_least,
+        stays=stays, reason=Reason("test", "because of a test"),
+    )  # fmt: skip
+
+
+def test_a_job_that_stays_takes_the_room_of_one_that_leaves_in_the_same_plan() -> None:
+    jobs = [job("grows", (4, 8), preemptible=True, on={"a": 4}), job("leaves", 4, preemptible=True, on={"a": 4})]
+    builder = PromisesFirst()._builder(picture(jobs, {"a": 8}))
+    Packing(builder, [move(jobs[0], 8, 4), move(jobs[1], 0, 4)]).run()
+    assert builder.held(jobs[0]) == {"a": GPU * 8}
+
+
+def test_others_are_moved_for_what_a_promise_needs() -> None:
+    jobs = [job("grows", (4, 8), preemptible=True, on={"a": 4}), job("moves", 4, preemptible=True, on={"a": 4})]
+    builder = PromisesFirst()._builder(picture(jobs, {"a": 8, "b": 4}))
+    Packing(builder, [move(jobs[0], 8, 4, n_least=8), move(jobs[1], 4, 4, stays=False)]).run()
+    assert builder.held(jobs[0]) == {"a": GPU * 8}
+    assert builder.held(jobs[1]) == {"b": GPU * 4}
+
+
+def test_the_user_is_told_once_that_a_promise_is_in_danger() -> None:
+    """Three of four devices are gone."""
+    policy, speed = PromisesFirst(promised_frac=1.0, risk_sigmas=0), Table(((1, 1.0), (2, 1.6), (4, 2.4)))
+
+    def view(n: int) -> JobView:
+        on = {"a": n} if n else None
+        return job("tight", (1, 2, 4), steps=235.0, speed=speed, preemptible=True, deadline_s=100.0, on=on)
+
+    first = decide(policy, [view(0)], {"a": 4})
+    assert set(first.promises or {}) == {"tight"}
+    plan = decide(policy, after(first, [view(1)]), {"a": 1}, at=1.0, carry=first.carry)
+    assert {id: reason.code for id, reason in plan.warnings.items()} == {"tight": "promise-in-danger"}
+    assert "58%" in plan.warnings[JobId("tight")].text
+    assert set(plan.promises or {}) == {"tight"}, "it still gets all there is"
+    assert not decide(policy, after(plan, [view(1)]), {"a": 1}, at=2.0, carry=plan.carry).warnings
+
+
+def test_a_promise_in_danger_is_looked_at_again_soon() -> None:
+    """A job that may not be paused holds what it needs."""
+    speed = Table(((2, 2.0), (4, 4.0)))
+    jobs = [
+        job("tight", (2, 4), steps=380.0, speed=speed, preemptible=True, deadline_s=100.0),
+        job("busy", (2, 4), steps=1e5, on={"a": 4}, at=1.0),
+    ]
+    policy = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
+    first = decide(policy, jobs[:1], {"a": 4})
+    plan = decide(policy, after(first, jobs), {"a": 4}, at=2.0, carry=first.carry)
+    assert held(plan, jobs)["tight"] == {"a": 2}
+    assert set(plan.warnings) == {"tight"}
+    assert plan.ask_again_at == 3.0

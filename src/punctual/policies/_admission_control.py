@@ -310,17 +310,18 @@ class AdmissionControl:
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
     def _free_of(self, pool: Pool, n: int) -> Timeline:
-        """What there is of a pool in the spans of the plan, of `n` devices in all."""
+        """What promises may take of a pool in the spans of the plan: `n` devices, but none that jobs which start hold."""
         spans, taken = Timeline.of(n).split(self._ends_s), self._taken.get(pool)
-        most = np.zeros(len(spans.starts_s))
+        most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
         if taken is not None:
             taken = taken.split(self._ends_s)
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
         for candidate in self._candidates:
             if candidate.pool == pool and candidate.id in self._starting_s:
                 amount = candidate.n * candidate.options.per_worker
-                most += np.where(spans.starts_s < self._starting_s[candidate.id] - 1e-6, amount, 0.0)
-        return Timeline(spans.starts_s, np.maximum(spans.free - most, 0.0))
+                starting += np.where(spans.starts_s < self._starting_s[candidate.id] - 1e-6, amount, 0.0)
+        free = np.minimum(spans.free, self._reserved[pool] - starting) - most
+        return Timeline(spans.starts_s, np.maximum(free, 0.0))
 
     def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
         """By kind of node, from when on promised jobs are to hold how many cores beyond what all jobs hold now.
@@ -411,15 +412,14 @@ class AdmissionControl:
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
         """Seconds until the plan first wants more for a job than it holds; None: never.
 
-        If it wants more now, and there was no place for that, soon.
+        If it wants more now, and there was no place for that, soon; and if a promise is in danger.
         """
         first_s = inf
         for id, reservation in self._reservations.items():
             on, amount = held.get(id, (reservation.pool, 0))
             rises_s = reservation.share.rises_at_s(amount if reservation.pool == on else 0)
-            if not rises_s:
-                rises_s = max(_LOOK_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
-            first_s = min(first_s, rises_s)
+            soon_s = max(_LOOK_S, _LOOK_FRAC * (self._claims[id].due_at - self._at))
+            first_s = min(first_s, soon_s if not rises_s or id in self._endangered else rises_s)
         return None if first_s == inf else first_s
 
     def _refuse(self, candidate: Candidate) -> None:

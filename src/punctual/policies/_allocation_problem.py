@@ -61,12 +61,6 @@ class Candidate:
         return self.column if self.column or not self.n else -1
 
     @property
-    def restarts_s(self) -> float:
-        """Time that a start, or a change, and one more change would cost."""
-        spec = self.view.spec
-        return spec.resize_cost_s + max(spec.resize_cost_s, 0.0 if self.n else spec.startup_s)
-
-    @property
     def pools(self) -> list[Pool]:
         """Where it may run: where it is first, then where it is fastest per device."""
         options = self.options

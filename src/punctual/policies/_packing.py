@@ -151,7 +151,11 @@ class Packing:
                 return at_home
         if not move.stays:
             return self._beside(move, n)
-        return self._undisturbing(move, n) or (self._displacing(move, n, held) if n == move.n_least else None)
+        placed = self._undisturbing(move, n)
+        if n != move.n_least or (placed is not None and len(placed) <= self._fewest(move, n)):
+            return placed
+        displacing = self._displacing(move, n, held)
+        return placed if placed and (not displacing or len(placed) <= len(displacing)) else displacing
 
     def _at_home(self, move: Move, n: int, held: Allocation) -> Allocation | None:
         """On the nodes where it is, exactly as it is if the number stays."""
