@@ -14,7 +14,7 @@ from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._jobs import is_protected, span_text
-from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
+from punctual.policies._promised_shares import NOW_S, PromiseRequest, as_carried, shares_carried
 from punctual.policies._reservations import ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
@@ -319,7 +319,7 @@ class AdmissionControl:
         for candidate in self._candidates:
             if candidate.pool == pool and candidate.id in self._starting_s:
                 amount = candidate.n * candidate.options.per_worker
-                starting += np.where(spans.starts_s < self._starting_s[candidate.id] - 1e-6, amount, 0.0)
+                starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
         free = np.minimum(spans.free, self._reserved[pool] - starting) - most
         return Timeline(spans.starts_s, np.maximum(free, 0.0))
 
@@ -389,7 +389,7 @@ class AdmissionControl:
             ledger.withhold(self._reserved[pool] - self._offered[pool])
 
     def _rescue(self, claim: Claim) -> None:
-        """Reserve everything that is free for a job whose promise cannot be kept as it looks now, and tell it so."""
+        """Reserve everything that is free for a job that found no room; if that is not enough, tell it so."""
         own = [request for request in claim.requests if request.pool in self._ledgers]
         if not own:
             return
@@ -397,7 +397,7 @@ class AdmissionControl:
         room = best.room(self._ledgers[best.pool].free)
         share = best.everything(room)
         self._ledgers[best.pool].reserve(best, lambda _, __: (room, share))
-        if claim.overdue:
+        if claim.overdue or best.is_done_with(share):
             return
         self._endangered.add(claim.id)
         if claim.id not in self._told:
@@ -529,7 +529,7 @@ def _listed(value: object) -> list[Any]:
 
 def _grid(ends_s: Sequence[float]) -> list[float]:
     """Ends of spans: the deadlines, and points between those that are far apart."""
-    ends = sorted({end for end in ends_s if end > 0})
+    ends = sorted({end for end in ends_s if end > NOW_S})
     if not ends:
         return []
     if len(ends) > _N_SPANS_MAX:

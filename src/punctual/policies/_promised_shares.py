@@ -20,8 +20,8 @@ _FREE = Changes()
 _LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
 #: Sums of core fractions are sums of floats: this much less free is still enough.
 _ROOM_TOLERANCE = 1e-6
-#: A planned change that is due within this time is made now: rounding.
-_NOW_S = 1e-6
+#: What is due within this time is due now: rounding.
+NOW_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -68,7 +68,7 @@ class PromiseRequest(ReservationRequest):
         return Share(share.starts_s[:n_spans], share.amounts[:n_spans], float(share.starts_s[n_spans]))
 
     def _held_at(self, starts_s: FloatArray) -> FloatArray:
-        return np.where(starts_s < self.starting_s - _NOW_S, self.changes.holds, 0.0)
+        return np.where(starts_s < self.starting_s - NOW_S, self.changes.holds, 0.0)
 
     def _holding(self, share: Share) -> Share:
         """The share with at least what the job holds as long as it is starting."""
@@ -158,7 +158,7 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
     steps = entry.get("steps")
     if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
         return None
-    later = [(start - at if start - at > _NOW_S else 0.0, float(amount)) for start, amount in steps]
+    later = [(start - at if start - at > NOW_S else 0.0, float(amount)) for start, amount in steps]
     first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
     later = later[first:]
     if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
