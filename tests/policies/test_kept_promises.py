@@ -39,15 +39,13 @@ def test_a_promise_is_kept_where_others_leave_in_the_same_plan() -> None:
     assert_kept(found)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("shape", CLUSTERS)
 @pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0, "work": "early"}, {}])
-def test_no_promise_is_broken(parameters: dict[str, object], shape: tuple[int, int]) -> None:
-    n_promised = 0
-    for seed in range(2):
-        found = outcome(PromisesFirst(**parameters), tight_jobs(seed, 30, n_gpus=32), *shape)  # type: ignore[arg-type]
-        assert_kept(found)
-        n_promised += len(found.promised)
-    assert n_promised > 20
+def test_no_promise_is_broken(parameters: dict[str, object], shape: tuple[int, int], seed: int) -> None:
+    found = outcome(PromisesFirst(**parameters), tight_jobs(seed, 24, n_gpus=32), *shape)  # type: ignore[arg-type]
+    assert_kept(found)
+    assert len(found.promised) > 5
 
 
 def request(work: float, until_s: float, **changes: float) -> PromiseRequest:
