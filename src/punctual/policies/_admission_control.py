@@ -462,13 +462,14 @@ class AdmissionControl:
 
     def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
         """What a change costs the job; where there are several nodes it may be moved by it."""
+        can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1
         spec, ready_at = candidate.view.spec, self._ready_at.get(candidate.id, 0.0)
         start_s = max(spec.startup_s, spec.resize_cost_s)
         return Changes(
             holds=float(candidate.n * candidate.options.per_worker if pool == candidate.pool else 0),
             ready_s=self._starting_s.get(candidate.id, max(0.0, ready_at - self._at)) if candidate.n else 0.0,
             start_s=start_s,
-            change_s=spec.resize_cost_s if len(self._kinds[pool[0]]) == 1 else start_s,
+            change_s=start_s if can_move else spec.resize_cost_s,
         )
 
     def _waits_until_s(self, candidate: Candidate) -> float:

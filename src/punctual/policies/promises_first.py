@@ -453,6 +453,8 @@ class _Round:
 def _keeping(candidate: Candidate, reservation: Reservation, amounts: IntArray) -> BoolArray:
     """The columns with which a promise is kept: what is reserved, or more of it if the job bears that change."""
     least, (kind, _) = reservation.amount, reservation.pool
+    if not least and reservation.bears_a_change:
+        return np.ones(len(amounts), dtype=bool)
     on_kind = np.zeros(len(amounts), dtype=bool)
     on_kind[: len(candidate.options.kinds)] = [each == kind for each in candidate.options.kinds]
     on_kind[0] |= not least
