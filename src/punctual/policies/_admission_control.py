@@ -123,8 +123,8 @@ class AdmissionControl:
         self._refused = {JobId(str(id)) for id in _listed(carry.get("refused"))}
         self._told = {JobId(str(id)) for id in _listed(carry.get("endangered"))}
         self._planned = shares_carried(carry.get("shares"), at)
-        #: When jobs that were changed lately work with what they hold.
-        self._ready_at = {JobId(id): ready_at for id, ready_at in amounts_in(carry.get("ready")).items()}
+        #: From when until when jobs that were changed lately do not work.
+        self._stalls = _stalls_in(carry.get("stalls"))
         self._claims: dict[JobId, Claim] = {}
         #: Jobs that are turned away.
         self.declines: dict[JobId, Reason] = {}
@@ -184,26 +184,27 @@ class AdmissionControl:
             "shares": shares,
         }
 
-    def ready_at(self, changed: Iterable[tuple[Candidate, Allocation]]) -> dict[JobId, float]:
-        """When jobs work with what they hold after this round, of those that have not worked since.
+    def stalls(self, changed: Iterable[tuple[Candidate, Allocation]]) -> dict[JobId, list[float]]:
+        """From when until when jobs do not work because of a change, of those that have reported nothing since.
 
         Parameters
         ----------
         changed
             The jobs that get something else, and what they get.
         """
-        ready_at = {
-            candidate.id: self._ready_at[candidate.id]
+        stalls = {
+            candidate.id: list(self._stalls[candidate.id])
             for candidate in self._candidates
-            if self._ready_at.get(candidate.id, 0.0) > candidate.view.progress_at
+            if candidate.id in self._stalls and self._stalls[candidate.id][1] > candidate.view.progress_at
         }
         for candidate, allocation in changed:
             is_elsewhere = candidate.view.planned.keys().isdisjoint(allocation)
             cost_s = candidate.view.spec.startup_s if is_elsewhere else candidate.view.spec.resize_cost_s
-            ready_at[candidate.id] = max(ready_at.pop(candidate.id, 0.0), self._at) + cost_s
-            if not allocation:
-                del ready_at[candidate.id]
-        return ready_at
+            since_at, until_at = stalls.pop(candidate.id, [self._at, self._at])
+            if allocation:
+                goes_on = until_at > self._at
+                stalls[candidate.id] = [since_at, until_at + cost_s] if goes_on else [self._at, self._at + cost_s]
+        return stalls
 
     def _is_pending(self, candidate: Candidate) -> bool:
         """Whether nothing is known just now of a job with a promise, because its process was started again."""
@@ -457,13 +458,13 @@ class AdmissionControl:
 
     def _starts_in_s(self, candidate: Candidate) -> float:
         """Seconds until a job that is starting has started; a little longer if it should have by now."""
-        ready_at = self._ready_at.get(candidate.id, self._at + candidate.view.spec.startup_s)
+        _, ready_at = self._stalls.get(candidate.id, (self._at, self._at + candidate.view.spec.startup_s))
         return ready_at - self._at if ready_at > self._at else _LOOK_S
 
     def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
         """What a change costs the job; where there are several nodes it may be moved by it."""
         can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1
-        spec, ready_at = candidate.view.spec, self._ready_at.get(candidate.id, 0.0)
+        spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
         start_s = max(spec.startup_s, spec.resize_cost_s)
         return Changes(
             holds=float(candidate.n * candidate.options.per_worker if pool == candidate.pool else 0),
@@ -491,8 +492,9 @@ class AdmissionControl:
     def _work_steps(self, candidate: Candidate) -> float:
         """What is left; of a job that nobody knows the end of, so much is promised at a time."""
         if candidate.remaining is not None:
-            view, ready_at = candidate.view, self._ready_at.get(candidate.id, 0.0)
-            worked_s = max(0.0, self._at - max(view.progress_at, ready_at))
+            view, (since_at, until_at) = candidate.view, self._stalls.get(candidate.id, (0.0, 0.0))
+            stalled_s = max(0.0, min(until_at, self._at) - max(since_at, view.progress_at))
+            worked_s = max(0.0, self._at - view.progress_at - stalled_s)
             left = view.remaining_steps(view.progress_at + worked_s)
             return candidate.remaining if left is None else left
         return float(candidate.options.rates[1]) * self._prior_s
@@ -521,6 +523,18 @@ def amounts_in(value: object) -> dict[Any, float]:
         key: float(candidate)
         for key, candidate in value.items()
         if isinstance(candidate, int | float) and isfinite(candidate) and candidate >= 0
+    }
+
+
+def _stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
+    """Spans of time that a round has handed on, without what means nothing."""
+    named = value.items() if isinstance(value, dict) else ()
+    return {
+        JobId(str(id)): (float(span[0]), float(span[1]))
+        for id, span in named
+        if isinstance(span, list)
+        and len(span) == 2
+        and all(isinstance(at, int | float) and isfinite(at) for at in span)
     }
 
 

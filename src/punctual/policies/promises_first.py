@@ -431,7 +431,7 @@ class _Round:
             if self._builder.held(candidate.view) != candidate.view.planned
         ]
         carry = self._admission.handed_on({view.spec.id for view in (*snapshot.holding, *snapshot.waiting)})
-        carry["ready"] = self._admission.ready_at(changed)
+        carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.growth(held)}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))
         looks_s = [_LOOK_S if n_paused else None, self._cores.changes_in_s()]
