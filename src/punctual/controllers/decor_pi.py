@@ -7,21 +7,35 @@ from punctual.controllers._base import (
     check_fraction,
     clamp,
     core_bounds,
+    count_held,
     reason_to_run_free,
     wanted,
 )
 from punctual.core.control import Demand, Reading
 from punctual.core.job import JobSpec
+from punctual.core.resources import TOLERANCE
 from punctual.core.story import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class DecorPiState:
-    """What the law remembers from tick to tick, in cores."""
+    """What the law remembers from tick to tick, in cores.
+
+    Attributes
+    ----------
+    proportional_cores, integral_cores, demand_cores
+        c_p, c_i' and u of the last tick.
+    earlier_integral_cores
+        The c_i' that the last tick began with.
+    requested_cores
+        What was asked for at the last tick, in whole workers for a job made of them; 0: nothing was asked for yet.
+    """
 
     proportional_cores: float
     integral_cores: float
     demand_cores: float
+    earlier_integral_cores: float
+    requested_cores: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +60,9 @@ class DecorPi:
     rounding_cores
         Demands are multiples of this.
     minimum_cores
-        MIN, the least demand; None: the job's floor.
+        MIN, the least demand. A job whose ceiling is not above it has its floor instead: nothing would be left to steer.
     period_workers_s, spike_workers_frac
         T_s and y_spike for a job made of workers: the published constants for devices.
-    recompute_from_grant
-        Take the integral from the amount that was granted, as the authors' later revision for several jobs does.
 
     Raises
     ------
@@ -62,16 +74,16 @@ class DecorPi:
     *Symbols*: t elapsed, D deadline, y = steps done / steps declared.
 
     *Formula*: sp = t / (alpha D); while sp < 1: c_p = K (sp - y), c_i = c_i' + c_p T_s / T_i,
-    c = min(max(MIN, c_p + c_i), MAX), c_i' = c - c_p, demand = c rounded. From sp = 1: MAX if y < y_spike, else the
-    last demand again. c_i' starts at MAX.
+    c = min(max(MIN, c_p + c_i), MAX), c_i' = s c - c_p, demand = c rounded. From sp = 1: MAX if y < y_spike, else the
+    last demand again. c_i' starts at MAX. s <= 1 is the share of the demand that was granted. For workers s = 1, and if
+    the job does not hold what was asked for at the last tick, that tick's c_i' is taken again in place of its result.
 
     *Source*: [decor2025].
 
-    *Differs*: (1) t is measured, not counted in ticks. (2) MIN is the job's floor unless given: the published 1 core
-    would leave a job of one core nothing to control. (3) alpha is lowered by the job's margin where one is declared.
-    (4) A job without a deadline, and one that has landed, gets its ceiling. (5) A rounded demand is brought back
-    within the bounds. (6) The version for devices is used for a job made of workers that hold cores: K and the
-    rounding then count workers.
+    *Differs*: (1) t is measured, from the job's submission. (2) alpha is lowered by the job's margin where one is declared.
+    (3) A job without a deadline, and one that has landed, gets its ceiling. (4) A rounded demand is brought back within
+    the bounds. (5) The version for devices is used for a job made of workers that hold cores: K and the rounding then
+    count workers. The page of this controller lists all differences.
 
     *Properties*: deterministic, constant time. Damping of the loop is sqrt(K T_i / W) / 2 for a job of W core-seconds,
     and the sampled loop is stable for W > K T_s (2 + T_s / T_i) / 4 only, 26 core-seconds with the published constants.
@@ -86,24 +98,23 @@ class DecorPi:
     alpha: float = 1.0
     spike_frac: float = 0.99
     rounding_cores: float = 0.05
-    minimum_cores: float | None = None
+    minimum_cores: float = 1.0
     period_workers_s: float = 5.0
     spike_workers_frac: float = 0.995
-    recompute_from_grant: bool = False
 
     def __post_init__(self) -> None:
         where = "controller 'decor-pi'"
         check_above_zero(
             where, gain_cores=self.gain_cores, integral_time_s=self.integral_time_s, period_s=self.period_s,
-            alpha=self.alpha, rounding_cores=self.rounding_cores, period_workers_s=self.period_workers_s,
+            alpha=self.alpha, rounding_cores=self.rounding_cores, minimum_cores=self.minimum_cores,
+            period_workers_s=self.period_workers_s,
         )  # fmt: skip
         check_fraction(where, spike_frac=self.spike_frac, spike_workers_frac=self.spike_workers_frac)
-        if self.minimum_cores is not None:
-            check_above_zero(where, minimum_cores=self.minimum_cores)
 
     def init(self, spec: JobSpec) -> DecorPiState:
         """The state before the first reading: everything at the ceiling."""
-        return DecorPiState(0.0, spec.ceiling.cores, spec.ceiling.cores)
+        most = spec.ceiling.cores
+        return DecorPiState(0.0, most, most, most)
 
     def step(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
         """The demand at this reading, and the state for the next."""
@@ -139,15 +150,17 @@ class DecorPi:
         low, high = self._bounds(spec, reading)
         error = set_point - _progress_frac(reading)
         proportional = self.gain_cores * error
-        integral = self._integral_before(state, reading) + proportional * self.period_s / self.integral_time_s
+        earlier = _integral_before(spec, state, reading)
+        integral = earlier + proportional * self.period_s / self.integral_time_s
         limited = clamp(proportional + integral, low, high)
         cores = clamp(self._rounded(limited), low, high)
         facts = {"error_frac": error, "demand_cores": cores}
         text = f"Progress is {abs(error):.2%} of the job {'behind' if error > 0 else 'ahead of'} the line."
         reason = Reason("behind" if error > 0 else "ahead", text, facts)
         # Back-calculation: the integral that would have given just what the bounds allow.
-        after = DecorPiState(proportional, limited - proportional, cores)
-        return self._demand(spec, reading, cores, reason), after
+        demand = self._demand(spec, reading, cores, reason)
+        after = DecorPiState(proportional, limited - proportional, cores, earlier, _requested(spec, demand))
+        return demand, after
 
     def _overdue(self, spec: JobSpec, state: DecorPiState, reading: Reading) -> tuple[Demand, DecorPiState]:
         progress = _progress_frac(reading)
@@ -156,23 +169,39 @@ class DecorPi:
         cores = high if late else clamp(state.demand_cores, low, high)
         text = "The deadline has passed: " + ("full allocation." if late else "the end is near, nothing is changed.")
         reason = Reason("overdue", text, {"progress_frac": progress})
-        after = DecorPiState(state.proportional_cores, state.integral_cores, cores)
-        return self._demand(spec, reading, cores, reason), after
-
-    def _integral_before(self, state: DecorPiState, reading: Reading) -> float:
-        if self.recompute_from_grant:
-            return reading.granted.cores - state.proportional_cores
-        return state.integral_cores
+        demand = self._demand(spec, reading, cores, reason)
+        return demand, replace(state, demand_cores=cores, requested_cores=_requested(spec, demand))
 
     def _bounds(self, spec: JobSpec, reading: Reading) -> tuple[float, float]:
         low, high = core_bounds(spec, reading)
-        return min(max(low, self.minimum_cores or 0.0), high), high
+        return max(low, self.minimum_cores) if self.minimum_cores < high else low, high
 
     def _rounded(self, cores: float) -> float:
         return round(cores / self.rounding_cores) * self.rounding_cores
 
     def _demand(self, spec: JobSpec, reading: Reading, cores: float, reason: Reason) -> Demand:
         return Demand(resources=wanted(spec, reading, cores), next_tick_s=self.period_s, reason=reason)
+
+
+def _integral_before(spec: JobSpec, state: DecorPiState, reading: Reading) -> float:
+    """c_i' for this tick, after what became of the demand of the last one."""
+    asked = state.requested_cores
+    if spec.worker is not None and spec.worker.cores:
+        held = count_held(spec, reading) * spec.worker.cores
+        return state.integral_cores if not asked or abs(held - asked) < TOLERANCE else state.earlier_integral_cores
+    if not asked or reading.granted.cores >= asked:
+        return state.integral_cores
+    # The integral that would have given just the amount that was granted, before it was rounded.
+    unrounded = state.integral_cores + state.proportional_cores
+    return unrounded * reading.granted.cores / asked - state.proportional_cores
+
+
+def _requested(spec: JobSpec, demand: Demand) -> float:
+    """Cores of the demand, those of parameter servers left out."""
+    unit = spec.unit
+    if unit is None or spec.worker is None or not unit.cores:
+        return demand.resources.cores
+    return demand.resources.cores / unit.cores * spec.worker.cores
 
 
 def _progress_frac(reading: Reading) -> float:
