@@ -79,6 +79,16 @@ def test_demands_that_do_not_fit_are_scaled_by_one_factor() -> None:
     assert made.reasons[JobId("a")].facts == {"demand_cores": 3.0, "granted_cores": 1.5, "node_cores": 2.0}
 
 
+def test_cores_that_are_reserved_for_the_host_are_given_to_no_job() -> None:
+    """The source's revision for several jobs: demands are scaled to all cores but two."""
+    published = Proportional(shortage="scale", reserved_cores=2.0)
+    scaled = cores(plan([view("a", 4.0, on="n"), view("b", 2.0, on="n")], published, n=5.0))
+    assert scaled == pytest.approx({"a": 2.0, "b": 1.0})
+    assert cores(plan([view("a", 1.0, on="n"), view("b", 2.0, on="n")], published, n=5.0)) == {"a": 1.0, "b": 2.0}
+    with pytest.raises(InvalidSpec, match="`reserved_cores` must be finite and not negative"):
+        Proportional(reserved_cores=-1.0)
+
+
 def test_floors_hold_and_the_others_share_the_rest() -> None:
     made = plan([view("a", 4.0, on="n"), view("b", 1.0, floor=1.0, on="n")], n=2.0)
     assert cores(made) == {"a": 1.0, "b": 1.0}

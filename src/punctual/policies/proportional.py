@@ -37,6 +37,8 @@ class Proportional(PolicyBase):
     least_cores
         A job that has been placed holds at least this many cores, also where its floor and its demand are lower:
         holding nothing would pause it.
+    reserved_cores
+        Cores of each node that jobs without workers do not get, because the host itself needs them.
     shortage
         What happens where demands do not fit: share ``"deadline-weighted"``, in inverse proportion to the time that is
         left; ``"scale"`` them by one factor, which makes an urgent job late for the sake of jobs that have time; or
@@ -45,7 +47,8 @@ class Proportional(PolicyBase):
     Raises
     ------
     InvalidSpec
-        `least_cores` is not a finite number above zero, or `shortage` is none of the three.
+        `least_cores` is not a finite number above zero, `reserved_cores` is not one of zero or more, or `shortage` is none of
+        the three.
 
     Notes
     -----
@@ -64,6 +67,7 @@ class Proportional(PolicyBase):
     """
 
     least_cores: float = LEAST_CORES
+    reserved_cores: float = 0.0
     shortage: Shortage = "deadline-weighted"
 
     def __post_init__(self) -> None:
@@ -71,6 +75,9 @@ class Proportional(PolicyBase):
         if not (isfinite(self.least_cores) and self.least_cores > 0):
             got, remedy = f"{self.least_cores} cores", "Give a small number, as 0.01."
             raise self._wrong("`least_cores` must be finite and above zero", got, remedy)
+        if not (isfinite(self.reserved_cores) and self.reserved_cores >= 0):
+            got, remedy = f"{self.reserved_cores} cores", "Give the cores that the host needs, as 2."
+            raise self._wrong("`reserved_cores` must be finite and not negative", got, remedy)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
@@ -96,7 +103,7 @@ class Proportional(PolicyBase):
         free, at = sharing.builder.free[node], sharing.builder.snapshot.at
         floors = [participant.rungs[0].cores for participant in participants]
         demands = [participant.rungs[-1].cores for participant in participants]
-        capacity_cores = free.cores + sum(floors)
+        capacity_cores = max(0.0, free.cores - self.reserved_cores) + sum(floors)
         cores = self._cores([participant.view for participant in participants], demands, floors, capacity_cores, at)
         for participant, amount in zip(participants, cores, strict=True):
             extra = _whole_extra(participant, sharing.builder.free[node])
