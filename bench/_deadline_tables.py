@@ -16,6 +16,10 @@ LONG_S = 120.0
 #: The condition of undisturbed landings of several jobs at a time, and the deadlines by which they are told apart, seconds.
 LANDINGS = "landings"
 LANDING_RANGES_S = ((45.0, 60.0), (60.0, 75.0), (75.0, 90.0))
+#: The condition of runs at the ratios of [decor2025].
+PUBLISHED = "published"
+#: K T_s (2 + T_s / T_i) / 4, core-seconds: decor-pi is stable for jobs of more.
+DECOR_BOUND_CORE_S = 50.0 * 1.0 * (2 + 1.0 / 12.0) / 4
 #: A job that needs more than this share of all CPU time until its deadline is not feasible, whoever steers it.
 FULL_FRAC = 0.97
 
@@ -73,10 +77,9 @@ def made_again(runs: Sequence[RunRow], conditions: Iterable[str]) -> list[RunRow
 
 def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
     """Each figure of the claim beside what was measured; `main`: the feasible runs of the main table."""
-    compared, decor = pick(main, controller=OURS), pick(main, controller="decor-pi")
+    compared = pick(main, controller=OURS)
     ours = pick(main, controller=AGAIN) or compared
-    mean_compared, mean_decor = mean(deviations(compared)), mean(deviations(decor))
-    over_decor = mean_compared / mean_decor if mean_compared is not None and mean_decor else None
+    small, large = by_bound(main)
     calm = pick(ours, condition="undisturbed")
     rough = [run for run in ours if run["condition"] != "undisturbed"]
     dearer = [run for run in [*ours, *compared] if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
@@ -92,7 +95,14 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
         Target(f"mean deviation, {len(landed)} undisturbed jobs of 45 to 90 s, five at a time", 0.0005, mean(landed)),
         Target("late ones of these", 0, n_late, "{:.0f}".format),
         Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(long))),
-        Target("mean deviation over decor-pi's in the same run", 0.2, over_decor, share),
+        Target("mean deviation over decor-pi's in the same run", 0.2, over_decor(main), share),
+        Target(
+            f"the same, jobs above {DECOR_BOUND_CORE_S:.0f} core-seconds, where decor-pi is stable",
+            0.2,
+            over_decor(large),
+            share,
+        ),
+        Target("the same, jobs below", 0.2, over_decor(small), share),
         Target("latest landing after an undeclared rise of the step cost, 2 D, alone", 0.02, _latest(alone)),
         Target("the same, with a neighbour beside it", 0.02, _latest([run for run in dearer if run not in alone])),
         Target("on time, undisturbed", 1.0, on_time(calm), percent, at_least=True),
@@ -106,6 +116,25 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
         ),
         Target("CPU time of steering, share of a core", 0.005, steering),
     ]
+
+
+def by_bound(runs: Sequence[RunRow]) -> tuple[list[RunRow], list[RunRow]]:
+    """Runs of jobs below decor-pi's bound of stability, and of those above it, by what our run of the same job used."""
+    names = ("app", "ratio", "condition", "deadline_s", "repeat")
+
+    def job(run: RunRow) -> tuple[object, ...]:
+        return tuple(run[name] for name in names)
+
+    used = {job(run): run["used_core_s"] for run in pick(runs, controller=OURS)}
+    known = [run for run in runs if job(run) in used]
+    small = [run for run in known if used[job(run)] < DECOR_BOUND_CORE_S]
+    return small, [run for run in known if run not in small]
+
+
+def over_decor(runs: Sequence[RunRow]) -> float | None:
+    """Our mean deviation over that of decor-pi."""
+    ours, decor = (mean(deviations(pick(runs, controller=name))) for name in (OURS, "decor-pi"))
+    return ours / decor if ours is not None and decor else None
 
 
 def _latest(runs: Sequence[RunRow]) -> float | None:
@@ -146,14 +175,16 @@ def markdown(
     """The verdict and the tables."""
     table = [run for run in runs if in_main_table(run, conditions)]
     main = [run for run in table if feasible(run)]
-    landings = pick(runs, condition=LANDINGS)
-    others = [run for run in runs if not in_main_table(run, conditions) and run not in landings]
+    landings, published = pick(runs, condition=LANDINGS), pick(runs, condition=PUBLISHED)
+    others = [run for run in runs if not in_main_table(run, conditions) and run not in [*landings, *published]]
     parts = [
         _verdict(targets(runs, main)),
         _provenance(table, others),
         "\n## Every cell\n",
         _cells(main, conditions, controllers),
         _left_out([run for run in table if not feasible(run)]),
+        _split(main, controllers),
+        _published(published),
         _landings(landings),
         _others(sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"])), lacking),
     ]
@@ -167,6 +198,39 @@ def _provenance(table: Sequence[RunRow], others: Sequence[RunRow]) -> str:
         f"\nRevisions measured below ({len(table)} runs): {below or 'none'}. "
         f"Of the other runs of {OURS} ({len(others)}): {_revisions(others)}."
     )
+
+
+def _split(main: Sequence[RunRow], controllers: Sequence[str]) -> str:
+    rows = [
+        "\n## By the size of the job\n",
+        f"decor-pi is stable for jobs of more than {DECOR_BOUND_CORE_S:.0f} core-seconds only; what a job needs is what {OURS} used for it.",
+        f"Cells as above; the last column is the mean deviation of {OURS} over that of decor-pi.\n",
+        "| jobs | " + " | ".join(controllers) + " | ratio |",
+        "|---|" + "--:|" * (len(controllers) + 1),
+    ]
+    for name, runs in zip(("below", "above"), by_bound(main), strict=True):
+        ratio = over_decor(runs)
+        cells = [_cell(pick(runs, controller=controller)) for controller in controllers]
+        rows.append(f"| {name} | " + " | ".join(cells) + f" | {'' if ratio is None else f'{ratio:.2f}'} |")
+    return "\n".join(rows)
+
+
+def _published(runs: Sequence[RunRow]) -> str:
+    if not runs:
+        return ""
+    controllers = (OURS, "decor-pi")
+    rows = [
+        "\n## At the ratios of [decor2025]\n",
+        f"{len(runs)} runs at revision {_revisions(runs)}. Cells as above.\n",
+        "| D / fastest | core-seconds | " + " | ".join(controllers) + " |",
+        "|--:|--:|" + "--:|" * len(controllers),
+    ]
+    for ratio in sorted({run["ratio"] for run in runs}):
+        cell = pick(runs, ratio=ratio)
+        used = f"{min(run['used_core_s'] for run in cell):.0f} to {max(run['used_core_s'] for run in cell):.0f}"
+        shown = [_cell(pick(cell, controller=controller)) for controller in controllers]
+        rows.append(f"| {ratio:g} | {used} | " + " | ".join(shown) + " |")
+    return "\n".join(rows)
 
 
 def _revisions(runs: Sequence[RunRow]) -> str:

@@ -9,6 +9,10 @@ one CPU; with `--lanes 2` two blocks run side by side, and each is the other's n
 Five trainings at a time share the machine under one host, and need about 80 % of it together. Each has a deadline drawn
 from 45 to 90 s. A command that only sleeps is the host, so no hand-over of the host falls into a landing.
 
+`--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
+which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
+at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named.
+
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part, or of some controllers, replaces what
 the file has of these and keeps the rest; `--resume` keeps all and goes on after the last one.
 """
@@ -61,6 +65,8 @@ CONSTANT_CONDITIONS = ("undisturbed", "CPU hog for a third")
 BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
 #: Of `--part landings`.
 LANDINGS, N_AT_A_TIME, LOAD_FRAC, DEADLINES_S = _deadline_tables.LANDINGS, 5, 0.8, (45.0, 90.0)
+#: Of `--part published`: the ratios of [decor2025], how often, and the fastest time of the jobs.
+PUBLISHED, PUBLISHED_RATIOS, N_REPEATS, PUBLISHED_S = _deadline_tables.PUBLISHED, (1.0, 1.5, 1.8), 3, 100.0
 PARTS = ("infeasible", "alone", "main", "lacking", LANDINGS)
 N_EPOCHS = 4
 #: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
@@ -310,7 +316,7 @@ def part_of(run: dict[str, object]) -> str:
     condition = str(run["condition"])
     if condition in (BY_PACING, BY_OUTPUT):
         return "lacking"
-    return {ALONE: "alone", "infeasible": "infeasible", LANDINGS: LANDINGS}.get(condition, "main")
+    return {ALONE: "alone", "infeasible": "infeasible", LANDINGS: LANDINGS, PUBLISHED: PUBLISHED}.get(condition, "main")
 
 
 def hopeless(deadline_s: float) -> list[Work]:
@@ -347,6 +353,16 @@ def landings(n: int, seed: int) -> list[Work]:
     return [
         Work((APPS[i % len(APPS)], ratio, LANDINGS), round(drawn.uniform(*DEADLINES_S), 1), i, (OURS,))
         for i in range(n)
+    ]
+
+
+def published(fastest_s: float) -> list[Work]:
+    """The ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
+    return [
+        Work((app, ratio, PUBLISHED), ratio * fastest_s, i, (OURS, "decor-pi"))
+        for i in range(N_REPEATS)
+        for ratio in PUBLISHED_RATIOS
+        for app in APPS
     ]
 
 
@@ -450,6 +466,8 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
         carry(main_part(options.deadline, options.seed), lanes)
     if "lacking" in parts:
         carry(lacking(options.deadline), lanes)
+    if PUBLISHED in parts:
+        carry(published(options.core_s), lanes[:1])
     if LANDINGS in parts:
         with shared_host(home):
             carry(landings(options.landings, options.seed), [Lane(None, home) for _ in range(N_AT_A_TIME)])
@@ -483,7 +501,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tables", action="store_true", help="only write tables and plot from the runs on record")
     parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
     parser.add_argument("--deadline", type=float, default=45.0, help="seconds, of the main table's jobs")
-    parser.add_argument("--part", choices=PARTS, help="only this part")
+    parser.add_argument("--part", choices=(*PARTS, PUBLISHED), help="only this part")
+    parser.add_argument("--core-s", type=float, default=PUBLISHED_S, help="of each job of the part `published`")
     parser.add_argument("--controllers", nargs="+", choices=CONTROLLERS, default=CONTROLLERS, help="only these")
     parser.add_argument("--landings", type=int, default=100, help="how many, of the part of that name")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
