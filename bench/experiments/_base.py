@@ -19,7 +19,7 @@ class Row:
     published, obtained
         In the same unit, named in `what`; `published` None: the paper does not say.
     why
-        Why they differ; empty where they do not.
+        Why they differ, as far as a measured row says so; empty where they do not. See `supposed`.
     """
 
     what: str
@@ -40,6 +40,11 @@ class Reproduction:
     title: str
     rows: tuple[Row, ...]
     note: str = ""
+
+
+def supposed(reason: str) -> str:
+    """What is said where no measurement tells why figures differ."""
+    return f"not known; supposed: {reason}"
 
 
 class Run(Protocol):

@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from statistics import fmean
 
-from experiments._base import Reproduction, Row
+from experiments._base import Reproduction, Row, supposed
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
@@ -24,6 +24,7 @@ from punctual.traces.order import normalized
 
 #: The abstract's figures, each "up to", and the time of a decision.
 _QUEUEING, _EFFICIENCY, _DECISION_S = -32.0, 24.0, 0.4
+_QUEUED_IN, _EFFICIENT_IN = "queueing, change in %: ", "efficiency, change in %: "
 _GREEDY = "greedy"
 _OBJECTIVES = ("fraction", "throughput")
 _LOADS = (0.6, 0.8, 1.0, 1.2, 1.5)
@@ -43,15 +44,18 @@ Change against greedy in % (means over the seeds; `seeds` has the least and the 
 time with the most workers, alone, over the time from the first start to the end. 256 devices on nodes of 8, a start or a
 resize costs 30 s, jobs may have powers of two of the devices up to four times what they asked for; nobody is paused.
 
+The published figures are "up to". The two at the head are both from one setting, the nearest to both of them; the best
+of each alone come from different settings and are far beyond, see the rows.
 Where the figures show. Queueing: where greedy itself has a queue, which takes overload and jobs that cannot shrink far.
-The fraction then goes far below -32 %, because it starts whatever finishes soon, while greedy serves the queue in order
-and one large job blocks all behind it; throughput does so less. Efficiency: with the fraction at almost every load,
-because devices go to jobs that are about to end instead of to whoever gains most seconds, which are the long jobs; with
+The fraction is then far below -32 %; throughput less. Efficiency: with the fraction at almost every load; with
 throughput only where jobs can shrink.
-Where they do not. If jobs can shrink to a quarter, or the load is that of a few long jobs, greedy makes room for
-everybody and its queue is the start-up. The fraction then lets long jobs wait whose share of progress is small, and
-queues are longer; throughput leaves them nearly as they are. With jobs that have to start large, throughput is no more
-efficient than greedy. The source says neither its ranges nor its loads, and its jobs were not published."""
+Where they do not. If jobs can shrink to a quarter, or the load is that of a few long jobs, greedy's queue is the start-up,
+and nothing can be shorter; with the fraction queues are longer there, with throughput nearly as they are. With jobs that
+have to start large, throughput is no more efficient than greedy.
+No row takes a part of either policy away, so why is not measured. Supposed: the fraction starts whatever finishes soon,
+while greedy serves its queue in order, so that one large job blocks all behind it; and it gives devices to jobs that are
+about to end, greedy to whoever gains most seconds, which are the long jobs. Greedy is our reconstruction.
+The source says neither its ranges nor its loads, and its jobs were not published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +95,44 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
     loads = (0.8, 1.5) if quick else _LOADS
     seeds = min(seeds, 1) if quick else seeds
     rows: list[Row] = []
-    best: dict[str, float] = {"queueing": 0.0, "efficiency": 0.0}
     spans_s: list[float] = []
     for case in _cases(data, quick=quick):
         for load in loads:
             found = _outcomes(case, load, case.n_seeds or seeds)
             spans_s += [one.decision_s for one in found["fraction"]]
             for objective in case.objectives:
-                pair = _compared(case, load, objective, found[_GREEDY], found[objective])
-                rows += pair
-                best["queueing"] = min(best["queueing"], pair[0].obtained)
-                best["efficiency"] = max(best["efficiency"], pair[1].obtained)
-    return Reproduction(
-        title="Elastic allocator [hu2021] against greedy", rows=(*_headlines(best, spans_s), *rows), note=_note(data)
+                rows += _compared(case, load, objective, found[_GREEDY], found[objective])
+    heads = headlines(rows, fmean(spans_s))
+    return Reproduction(title="Elastic allocator [hu2021] against greedy", rows=(*heads, *rows), note=_note(data))
+
+
+def headlines(rows: Sequence[Row], decision_s: float) -> list[Row]:
+    """The published figures beside ours, both from the one setting of `rows` that is nearest to both of them."""
+    queueing, efficiency = (
+        {row.what.removeprefix(prefix): row for row in rows if row.what.startswith(prefix)}
+        for prefix in (_QUEUED_IN, _EFFICIENT_IN)
     )
 
+    def distance(place: str) -> float:
+        """The larger of the two differences, as a share of what is published."""
+        changes = queueing[place].obtained / _QUEUEING, efficiency[place].obtained / _EFFICIENCY
+        return max(abs(change - 1) for change in changes)
 
-def _headlines(best: dict[str, float], spans_s: Sequence[float]) -> Iterator[Row]:
-    blocked = "greedy is our reconstruction: in its queue one large job blocks all behind it"
-    yield Row("queueing, change in %, best of all below", _QUEUEING, best["queueing"], blocked)
-    yield Row(
-        "training efficiency, change in %, best of all below", _EFFICIENCY, best["efficiency"],
-        "grows with load and with how far jobs may shrink, neither of which the source says",
-    )  # fmt: skip
-    solver = "a solver for this kind of programme, another machine, other sizes"
-    yield Row("decision, CPU seconds on average", _DECISION_S, fmean(spans_s), solver)
+    place = min(queueing, key=distance)
+    reached = [
+        name for name in queueing
+        if queueing[name].obtained <= _QUEUEING and efficiency[name].obtained >= _EFFICIENCY
+    ]  # fmt: skip
+    why = f"of {len(queueing)} settings the nearest to both figures; {len(reached)} reach both at once; the source's is not known"
+    solver = supposed("a solver for this kind of programme, another machine, other sizes")
+    return [
+        Row(f"queueing, change in %, in {place}", _QUEUEING, queueing[place].obtained, f"{why}; {queueing[place].why}"),
+        Row(
+            f"training efficiency, change in %, in {place}", _EFFICIENCY, efficiency[place].obtained,
+            f"as above; {efficiency[place].why}",
+        ),
+        Row("decision, CPU seconds on average", _DECISION_S, decision_s, solver),
+    ]  # fmt: skip
 
 
 def _compared(
@@ -127,8 +144,8 @@ def _compared(
     its_s = fmean(queued[0])
     its_queue = f"greedy's queue: {its_s:,.0f} s{', the start-up' if its_s < 2 * _STARTUP_S else ''}"
     return [
-        Row(f"queueing, change in %: {place}", None, _change(*queued), f"{its_queue}{_spread(*queued)}"),
-        Row(f"efficiency, change in %: {place}", None, _change(*efficient), _spread(*efficient).removeprefix("; ")),
+        Row(f"{_QUEUED_IN}{place}", None, _change(*queued), f"{its_queue}{_spread(*queued)}"),
+        Row(f"{_EFFICIENT_IN}{place}", None, _change(*efficient), _spread(*efficient).removeprefix("; ")),
     ]
 
 
