@@ -225,6 +225,31 @@ def test_a_pair_that_finds_no_nodes_is_made_smaller(policy: Policy) -> None:
     assert counts(decide(policy, jobs, {"m": 5, "n": 5}), jobs) == {"a": 6}
 
 
+@pytest.mark.parametrize("policy", [Smd(interval_s=100.0), SmdExact(interval_s=100.0)])
+def test_jobs_that_come_within_an_interval_are_decided_about_together(policy: Policy) -> None:
+    """At each change alone the first would be let in, and the one that is worth more would wait."""
+    nodes = {"n": 4}
+    first = job("first", 4, steps=400.0, utility=falling(10.0, 1e4))
+    before = decide(policy, [first], nodes, at=10.0)
+    assert codes(before) == {"first": "waits"}
+    assert before.ask_again_at == 100.0
+    jobs = [first, job("second", 4, steps=400.0, at=50.0, utility=falling(90.0, 1e4))]
+    assert not decide(policy, jobs, nodes, at=50.0, carry=before.carry).grants
+    together = decide(policy, jobs, nodes, at=100.0, carry=before.carry)
+    assert counts(together, jobs) == {"second": 4}
+    assert together.ask_again_at == 200.0
+    assert counts(decide(type(policy)(), [first], nodes, at=10.0), [first]) == {"first": 4}
+
+
+def test_a_start_says_what_is_guaranteed_and_what_is_proven_of_its_pair() -> None:
+    one = served("a", Resources(cores=16.0, gpus=6))
+    facts = decide(Smd(scale=0.5, delta=0.5), [one], {"n": Resources(cores=64.0, gpus=8)}).reasons[JobId("a")].facts
+    assert facts["guarantee"] == (24 / 0.5 + 4) / 0.5
+    assert 1.0 <= facts["proven"] <= facts["guarantee"]
+    with pytest.raises(InvalidSpec, match="`delta` must be a share"):
+        Smd(delta=2.0)
+
+
 # The knapsack of smd-exact.
 
 

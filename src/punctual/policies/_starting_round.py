@@ -1,8 +1,8 @@
 """One decision of `smd` and `smd-exact`: waiting jobs start, running jobs keep what they have."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass, field, replace
+from math import floor, inf
 
 import numpy as np
 
@@ -34,10 +34,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ChosenPair:
-    """A job is to start with the pair number `i` of its offer, or if that finds no nodes with a smaller one."""
+    """A job is to start with the pair number `i` of its offer, or if that finds no nodes with a smaller one.
+
+    `facts` go with its reason if it gets this very pair.
+    """
 
     offer: Offer
     i: int
+    facts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def worth(self) -> float:
@@ -49,16 +53,29 @@ class ChosenPair:
 
 
 class StartingRound:
-    """The snapshot after repairs: waiting jobs, what each may hold, and the capacities."""
+    """The snapshot after repairs: waiting jobs, what each may hold, and the capacities.
 
-    def __init__(self, builder: PlanBuilder) -> None:
+    Parameters
+    ----------
+    interval_s
+        Waiting jobs are decided about together at the multiples of it, in between none is; 0: at every change.
+
+    Attributes
+    ----------
+    waiting
+        The jobs to decide about now, in order of submission.
+    """
+
+    def __init__(self, builder: PlanBuilder, interval_s: float = 0.0) -> None:
         self.builder, snapshot = builder, builder.snapshot
         self._at = snapshot.at
         idle = repair(self.builder)
         apply_demands(self.builder)
         waiting = sorted((*snapshot.waiting, *idle), key=seniority)
-        self.waiting = [view for view in waiting if view.status != "stopping"]
+        self._unplaced = [view for view in waiting if view.status != "stopping"]
         self._kinds = list(self.builder.hardware.kinds)
+        self._next_at, is_due = _next_at(builder.carry.get("next_at"), self._at, interval_s)
+        self.waiting = self._unplaced if is_due else []
 
     @property
     def running(self) -> list[JobView]:
@@ -118,7 +135,8 @@ class StartingRound:
         for i in _tries(chosen):
             allocation = self._place(chosen.offer, i)
             if allocation is not None:
-                self.builder.put(chosen.offer.view, allocation, self._why(chosen.offer, i, allocation))
+                facts = chosen.facts if i == chosen.i else {}
+                self.builder.put(chosen.offer.view, allocation, self._why(chosen.offer, i, allocation, facts))
                 return float(chosen.offer.worths[i])
         return 0.0
 
@@ -132,9 +150,9 @@ class StartingRound:
         n_workers, n_servers = int(offer.pairs.workers[i]), int(offer.pairs.servers[i])
         return place_pair(n_workers, spec.worker, n_servers, spec.server or NOTHING, free)
 
-    def _why(self, offer: Offer, i: int, allocation: Allocation) -> Reason:
+    def _why(self, offer: Offer, i: int, allocation: Allocation, more: Mapping[str, float]) -> Reason:
         view, pairs = offer.view, offer.pairs
-        facts = {"worth": float(offer.worths[i]), "n_nodes": float(len(allocation))}
+        facts = {"worth": float(offer.worths[i]), "n_nodes": float(len(allocation)), **more}
         what = str(total(allocation.values()))
         if view.spec.worker is not None:
             n_workers, n_servers = int(pairs.workers[i]), int(pairs.servers[i])
@@ -152,17 +170,37 @@ class StartingRound:
 
     def plan(self, *, objective: float | None = None, bound: float | None = None) -> Plan:
         """The plan, in which the first job that waits is told what for."""
-        first = next((view for view in self.waiting if not self._decided(view)), None)
-        if first is not None:
+        left = [view for view in self._unplaced if not self._decided(view)]
+        again_at = self._next_at if left else None
+        if left and not self.waiting and again_at is not None:
+            text = f"it is decided about with all that wait in {span_text(again_at - self._at)}"
+            self.builder.explain(left[0], Reason("waits", text, {"in_s": again_at - self._at}))
+        elif left:
+            first = left[0]
             wanted = first.spec.worker * first.spec.worker_counts()[0] if first.spec.worker else first.demand
             self.builder.explain(first, waits(wanted, self.builder.free))
-        return replace(self.builder.build(), objective=objective, bound=bound)
+        plan = self.builder.build(**({} if again_at is None else {"next_at": again_at}))
+        return replace(plan, objective=objective, bound=bound, ask_again_at=again_at)
 
     def _decided(self, view: JobView) -> bool:
         """Whether the job starts, or was told that it never can."""
         return bool(self.builder.held(view)) or (
             view.spec.id in self.builder.reasons and self.builder.reasons[view.spec.id].code == "never-fits"
         )
+
+
+def _next_at(carried: object, at: float, interval_s: float) -> tuple[float | None, bool]:
+    """When jobs that now wait are decided about if not now, and whether they are now.
+
+    `carried` is what the last plan said; without it, because nobody waited, those that came since wait for the next
+    multiple of the interval.
+    """
+    if interval_s <= 0:
+        return None, True
+    following = (floor(at / interval_s) + 1) * interval_s
+    if not isinstance(carried, int | float):
+        return following, False
+    return (following, True) if at >= carried else (float(carried), False)
 
 
 def place_pair(

@@ -48,6 +48,10 @@ class Smd(PolicyBase):
         *frieze-clarke*: the published way; *exact*: branch and bound.
     subset_size
         Most jobs that are fixed together in the published way.
+    interval_s
+        Waiting jobs are decided about together at the multiples of this, as in the source; 0: each change is an occasion.
+    delta
+        δ of the published guarantee, above 0 and up to 1.
 
     Raises
     ------
@@ -60,13 +64,14 @@ class Smd(PolicyBase):
     second, E steps left, μ utility of the completion time, x ∈ {0, 1} admission.
 
     *Formula.* (w_i, p_i) = argmax f_i(p, w) with O_i w + G_i p ≤ v_i; then maximise Σ μ_i(E_i / f_i) x_i with
-    Σ v_i x_i ≤ C.
+    Σ v_i x_i ≤ C. By the source f_i is at most `guarantee` = (24 / `scale` + 4) / δ times too small; each start says that,
+    and within what factor of the fastest pair its own is proven to be.
 
     *Source.* [smd2021]; [frieze1984] for the admission.
 
     *Differs.* See the page of this policy.
 
-    *Properties.* Deterministic for the snapshot's seed. Proves nothing.
+    *Properties.* Deterministic for the snapshot's seed. Proves nothing of the plan as a whole.
 
     *Fails when* limits are wide: what is charged and not used helps nobody, half of the nodes in the source's own
     experiments. Nothing is resized, so jobs that came early keep what they got.
@@ -78,22 +83,28 @@ class Smd(PolicyBase):
     n_tries: int = 100
     admission: Admission = "frieze-clarke"
     subset_size: int = 1
+    interval_s: float = 0.0
+    delta: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_choice("pairing", "rounded", "exact", "equal")
         self._check_choice("admission", "frieze-clarke", "exact")
         self._check_not_negative("subset_size", "jobs")
-        for name in ("epsilon", "scale", "n_tries"):
+        self._check_not_negative("interval_s", "s")
+        for name in ("epsilon", "scale", "n_tries", "delta"):
             self._check_positive(name)
+        if self.delta > 1:
+            raise self._wrong("`delta` must be a share", f"{self.delta}", "Give a number above 0 and up to 1.")
+
+    @property
+    def guarantee(self) -> float:
+        """How many times as long as necessary a job may take with the pair of the published way, by [smd2021]."""
+        return (24.0 / self.scale + 4.0) / self.delta
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Admit waiting jobs."""
-        start = StartingRound(self._builder(snapshot))
-        chosen_pairs = [
-            ChosenPair(offers[0], self._index(start, offers[0]))
-            for view in start.waiting
-            if (offers := start.offers(view))
-        ]
+        start = StartingRound(self._builder(snapshot), self.interval_s)
+        chosen_pairs = [self._chosen(start, offers[0]) for view in start.waiting if (offers := start.offers(view))]
         if not chosen_pairs:
             return start.plan()
         costs = np.stack([_charge(start, chosen.offer.view.spec, chosen.offer.kind) for chosen in chosen_pairs])
@@ -132,16 +143,17 @@ class Smd(PolicyBase):
         size = self.subset_size if len(profits) <= _N_SUBSETS_MAX else 0
         return [bool(yes) for yes in frieze_clarke(profits, costs, capacities, subset_size=size).admitted]
 
-    def _index(self, start: StartingRound, offer: Offer) -> int:
+    def _chosen(self, start: StartingRound, offer: Offer) -> ChosenPair:
         """The pair that the job gets if it is admitted."""
         spec, offered = offer.view.spec, offer.pairs
         if spec.worker is None or spec.server is None or self.pairing == "exact":
-            return int(offered.step_s.argmin())
+            return ChosenPair(offer, int(offered.step_s.argmin()))
         kind, theta = formula_of(offered)
         limits = vector(limit_of(start.builder.hardware, spec, offer.kind))
         problem = PairProblem.of(kind, theta, vector(spec.worker), vector(spec.server), limits)
         choice = self._pair(problem, crc32(f"{start.builder.snapshot.seed} {spec.id}".encode()))
-        return offered.index(choice.workers, choice.servers)
+        facts = {"guarantee": self.guarantee, "proven": choice.value / choice.bound} if choice.bound > 0 else {}
+        return ChosenPair(offer, offered.index(choice.workers, choice.servers), facts)
 
     def _pair(self, problem: PairProblem, seed: int) -> PairChoice:
         """The pair of one job, by itself."""

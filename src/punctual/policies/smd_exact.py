@@ -30,11 +30,13 @@ class SmdExact(PolicyBase):
     ----------
     gap_limit
         Share of the objective by which a decision may fall short of the best one before nodes are found for it.
+    interval_s
+        Waiting jobs are decided about together at the multiples of this; 0: at every change.
 
     Raises
     ------
     InvalidSpec
-        `gap_limit` is negative.
+        A parameter is negative.
 
     Notes
     -----
@@ -55,13 +57,15 @@ class SmdExact(PolicyBase):
     """
 
     gap_limit: float = 0.01
+    interval_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._check_not_negative("gap_limit")
+        self._check_not_negative("interval_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         """Start waiting jobs."""
-        start = StartingRound(self._builder(snapshot))
+        start = StartingRound(self._builder(snapshot), self.interval_s)
         jobs = [_Ways(start, offers) for view in start.waiting if (offers := start.offers(view))]
         if not jobs:
             return start.plan()
