@@ -34,9 +34,24 @@ def test_it_is_faster_than_one_worker_and_one_server_for_everyone() -> None:
 
 
 def test_wrong_declarations_change_the_outcome_but_not_the_work() -> None:
-    right, wrong = (optimus.simulated("optimus", 0, "", n_jobs=4, wrong={"size_sigma": sigma}) for sigma in (0.0, 0.5))
+    right, wrong = (optimus.simulated("optimus", 0, "", n_jobs=4, rule={"size_sigma": sigma}) for sigma in (0.0, 0.5))
     assert right != wrong
     assert wrong.jct_s == pytest.approx(right.jct_s, rel=0.5)
+
+
+def test_parameters_of_unbalanced_servers_pile_up_on_one() -> None:
+    shares = optimus.busiest_frac(4)
+    assert shares[0] == 1.0
+    assert all(1 / n < share < 2 / n for n, share in enumerate(shares[1:], 2))
+    assert sum(optimus._blocks()) == pytest.approx(25.5e6, rel=0.01)
+
+
+def test_what_stays_on_a_node_makes_jobs_faster_and_a_busy_server_slower() -> None:
+    placed, plain, unbalanced = (
+        optimus.simulated("optimus", 0, "", n_jobs=4, rule=rule).jct_s
+        for rule in ({"placed": True}, {}, {"busiest_frac": optimus.busiest_frac()})
+    )
+    assert placed < plain < unbalanced
 
 
 @pytest.mark.parametrize("drop", [0.01, 0.03, 0.05])

@@ -10,6 +10,7 @@ import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
 from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
@@ -18,7 +19,7 @@ from punctual.sim import parts
 from punctual.sim.hardware import NodeGroup, nodes_of
 from punctual.sim.served_speeds import fitted, read_laws
 from punctual.sim.simulation import Simulation
-from punctual.sim.truth import Served
+from punctual.sim.truth import PlacedServed, Served
 from punctual.sim.workload import ParameterServers, sim_jobs
 from punctual.traces import TraceJob
 from punctual.traces.generators.optimus import Optimus
@@ -48,6 +49,35 @@ def test_the_law_by_hand() -> None:
     assert LAW.rate_sps(Shape(n_workers=2)) == LAW.rate_sps(Shape(n_workers=2, n_servers=2))
     assert LAW.rate_sps(Shape(n_workers=0)) == 0.0
     assert LAW.scaled(2.0).rate_sps(Shape(n_workers=2, n_servers=4)) == pytest.approx(1 / 8.0)
+
+
+WORKER, SERVER = Resources(cores=2.0, gpus=1, memory_bytes=4), Resources(cores=3.0, memory_bytes=5)
+
+
+@pytest.mark.parametrize(
+    ("parts", "load"),
+    [
+        ([(2, 4)], 0.0),  # all on one node
+        ([(1, 2), (1, 2)], 1 / 4),  # evenly on two: each server has one worker elsewhere
+        ([(2, 1), (0, 3)], 2 / 4),  # servers alone on a node serve both
+    ],
+)
+def test_only_what_leaves_a_node_is_transmitted(parts: list[tuple[int, int]], load: float) -> None:
+    """4/2 + 0.5 + load + 0.25 * 2 + 0.125 * 4 seconds."""
+    allocation = {NodeId(f"n{i}"): WORKER * w + SERVER * p for i, (w, p) in enumerate(parts)}
+    truth = PlacedServed(law=LAW, worker=WORKER, server=SERVER)
+    assert truth.placed_sps(allocation) == pytest.approx(1 / (3.5 + load))
+    assert truth.rate_sps(Shape(n_workers=2, n_servers=4)) == LAW.rate_sps(Shape(n_workers=2, n_servers=4))
+
+
+def test_the_busiest_server_is_waited_for() -> None:
+    allocation = {NodeId("n"): WORKER * 2 + SERVER * 4}
+    everywhere = PlacedServed(law=LAW, worker=WORKER, server=SERVER, inside_is_free=False)
+    assert everywhere.placed_sps(allocation) == LAW.rate_sps(Shape(n_workers=2, n_servers=4))
+    unbalanced = replace(everywhere, busiest_frac=(1.0, 0.6))
+    assert unbalanced.placed_sps(allocation) == pytest.approx(1 / (3.5 + 2 * 0.6))
+    with pytest.raises(InvalidSpec, match="told from servers by their devices"):
+        PlacedServed(law=LAW, worker=SERVER, server=SERVER)
 
 
 @pytest.mark.parametrize("times", [(-1.0, 2.0), (0.0, 0.0), (float("nan"), 1.0)])

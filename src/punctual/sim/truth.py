@@ -6,6 +6,8 @@ from math import inf, isfinite
 from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.job import Allocation
+from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 
 
@@ -87,14 +89,71 @@ class Served:
 
     def rate_sps(self, shape: Shape) -> float:
         w, p = shape.n_workers, shape.n_servers or shape.n_workers
-        if w <= 0:
-            return 0.0
-        return 1.0 / (self.compute_s / w + self.fixed_s + self.link_s * w / p + self.worker_s * w + self.server_s * p)
+        return self.with_load_sps(w, p, w / p) if w > 0 else 0.0
+
+    def with_load_sps(self, w: int, p: int, load: float) -> float:
+        """The rate where the busiest server exchanges `load` times all parameters with workers on other nodes."""
+        return 1.0 / (self.compute_s / w + self.fixed_s + self.link_s * load + self.worker_s * w + self.server_s * p)
 
     def scaled(self, factor: float) -> "Served":
         """The law with every time multiplied by `factor`."""
         times = (self.compute_s, self.fixed_s, self.link_s, self.worker_s, self.server_s)
         return Served(*(factor * time_s for time_s in times))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedServed:
+    """As `Served`, but what it transmits depends on where its parts lie, and on how parameters are spread over servers.
+
+    The busiest of p servers holds a share b of the parameters and exchanges them with every worker that is not on its
+    node; ``link_s * w / p`` becomes ``link_s * b * (w - w_k)``, w_k being the workers on that server's node. It is b = 1 / p
+    where the servers share equally, and w_k = 0 where `inside_is_free` is false.
+
+    Attributes
+    ----------
+    law
+        The speed where all traffic crosses the network and servers share equally; also what `rate_sps` says.
+    worker, server
+        What one of each holds; only a worker has devices.
+    inside_is_free
+        Whether what stays on a node costs nothing.
+    busiest_frac
+        Share of the parameters on the busiest of 1, 2, ... servers; the last for all larger numbers. Empty: equal shares.
+    """
+
+    law: Served
+    worker: Resources
+    server: Resources
+    inside_is_free: bool = True
+    busiest_frac: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.worker.gpus <= 0 or self.server.gpus > 0:
+            raise InvalidSpec(
+                "workers must be told from servers by their devices", f"{self.worker} and {self.server}", "a true speed",
+                "Take jobs whose workers have devices and whose servers have none.",
+            )  # fmt: skip
+
+    def rate_sps(self, shape: Shape) -> float:
+        return self.law.rate_sps(shape)
+
+    def placed_sps(self, allocation: Allocation) -> float:
+        """Steps per second where the parts lie like this."""
+        parts = [self._parts(amount) for amount in allocation.values()]
+        w, p = sum(n for n, _ in parts), sum(n for _, n in parts)
+        if not w or not p:
+            return 0.0
+        beside = min(n_workers for n_workers, n_servers in parts if n_servers) if self.inside_is_free else 0
+        share = self.busiest_frac[min(p, len(self.busiest_frac)) - 1] if self.busiest_frac else 1 / p
+        return self.law.with_load_sps(w, p, share * (w - beside))
+
+    def _parts(self, amount: Resources) -> tuple[int, int]:
+        """Workers and servers on one node."""
+        n_workers = round(amount.gpus / self.worker.gpus)
+        rest = amount - self.worker * n_workers
+        if self.server.memory_bytes:
+            return n_workers, round(rest.memory_bytes / self.server.memory_bytes)
+        return n_workers, round(rest.cores / self.server.cores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

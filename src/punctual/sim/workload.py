@@ -23,7 +23,18 @@ from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
 from punctual.sim.served_speeds import read_laws
-from punctual.sim.truth import AllReduce, ByDevice, Constant, Cores, Measured, Served, Truth, measured_on, slowest
+from punctual.sim.truth import (
+    AllReduce,
+    ByDevice,
+    Constant,
+    Cores,
+    Measured,
+    PlacedServed,
+    Served,
+    Truth,
+    measured_on,
+    slowest,
+)
 from punctual.traces import TraceJob
 from punctual.traces.draw import Draw
 
@@ -348,6 +359,11 @@ class ParameterServers(Changing):
         random. With ``knows = "recorded"`` only the former, with ``"nothing"`` none.
     speed_error_frac
         Each declared speed is wrong by this share, too high or too low.
+    placed
+        Whether what workers and servers on one node exchange costs nothing, so that the speed depends on where they
+        lie; otherwise all traffic crosses the network. What is declared never depends on it.
+    busiest_frac
+        Share of the parameters on the busiest of 1, 2, ... servers; empty: equal shares.
     """
 
     model: str | None = "parameter-server"
@@ -361,6 +377,8 @@ class ParameterServers(Changing):
     n_servers_max: int = 16
     n_samples: int = 5
     speed_error_frac: float = 0.0
+    placed: bool = False
+    busiest_frac: tuple[float, ...] = ()
     laws: Mapping[str, Served] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -377,7 +395,12 @@ class ParameterServers(Changing):
         law = self._law(trace)
         # What was recorded over what the law says.
         slowness = _duration_s(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
-        truth = law.scaled(slowness)
+        truth: Truth = law.scaled(slowness)
+        if self.placed or self.busiest_frac:
+            truth = PlacedServed(
+                law=law.scaled(slowness), worker=worker, server=server, inside_is_free=self.placed,
+                busiest_frac=tuple(self.busiest_frac),
+            )  # fmt: skip
         spec = JobSpec(
             id=JobId(trace.id),
             worker=worker,

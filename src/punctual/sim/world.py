@@ -29,6 +29,7 @@ from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.life import Life
 from punctual.sim.physics import Physics
+from punctual.sim.truth import PlacedServed
 from punctual.traces.draw import Draw
 
 _HOUR_S = 3600.0
@@ -298,7 +299,8 @@ class World:
         shape = shape_of(life.job.spec, life.grant, self._devices)
         amount = total(life.grant.values())
         truth, until_steps = life.job.speed_at(life.steps)
-        rate_sps = truth.rate_sps(shape) * self._noise(life)
+        placed = isinstance(truth, PlacedServed)
+        rate_sps = (truth.placed_sps(life.grant) if placed else truth.rate_sps(shape)) * self._noise(life)
         if self._physics.report_s is not None and life.report_at == inf:
             life.report_at = at + self._physics.report_s
         failures_per_s = self._physics.failures_per_device_h / _HOUR_S
