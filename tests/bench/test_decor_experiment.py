@@ -1,0 +1,27 @@
+"""The experiment `decor`: its jobs, and the sizes for which the law is stable."""
+
+import pytest
+from experiments import decor
+from experiments._base import load
+
+
+def test_it_is_found_by_its_name() -> None:
+    assert load("decor") is decor.run
+
+
+def test_a_run_is_its_seed_and_lands_near_its_deadline() -> None:
+    small = decor._Setting(size=0.05)
+    one, same, other = (decor._on_cores("decor-pi", 40.0, 1.5, seed, small) for seed in (0, 0, 1))
+    assert one == same != other
+    assert abs(one) < 0.05
+
+
+def test_the_deadline_can_move_on_the_way() -> None:
+    moved = decor._on_cores("remaining-cost", 40.0, 1.8, 0, decor._Setting(moved=True))
+    assert abs(moved) < 0.05
+
+
+def test_the_law_for_devices_needs_larger_jobs_than_that_for_cores() -> None:
+    assert decor._bound_s("CPU") == pytest.approx(26.04, abs=0.01)
+    assert decor._bound_s("GPU") == pytest.approx(151.04, abs=0.01)
+    assert decor._work_s("GPU", "resnet50") < decor._bound_s("GPU")
