@@ -16,8 +16,10 @@ from punctual.traces.generators.smd import Smd as SmdJobs
 from punctual.traces.job import TraceJob
 
 Kind = Literal["sync", "async"]
-#: What a job's limit is a multiple of.
-Instance = Literal["worker", "worker and server", "mean worker"]
+#: What the source's t_f is the time of: the forward pass of a whole batch, as in its model of layers, or of one sample.
+Forward = Literal["batch", "sample"]
+#: What a job's limit is a multiple of; *by resource*: another multiple of the worker for each resource.
+Limit = Literal["worker", "worker and server", "mean worker", "another job's worker", "worker, by resource"]
 Pair = tuple[int, int, float]
 Array = NDArray[np.float64]
 
@@ -27,6 +29,26 @@ UNIT = np.array([3400.0, 600.0, 1400.0, 1200.0])
 _MEAN_WORKER = np.array([5.5, 2.0, 17.0, 7.5])
 _GB = 1e9
 NO_PAIR: Pair = (0, 0, inf)
+#: Properties of a case that are computed once.
+_PAIRS = ("rounded", "exact", "equal", "marginal")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """One way to read what the source leaves open.
+
+    Attributes
+    ----------
+    unit_s
+        Seconds in the unit of time of the utilities.
+    """
+
+    forward: Forward = "batch"
+    limit: Limit = "worker"
+    unit_s: float = 1.0
+
+    def __str__(self) -> str:
+        return f"t_f of a {self.forward}, limits of a {self.limit}"
 
 
 @dataclass(frozen=True)
@@ -105,15 +127,19 @@ class Case:
         return max((gain for gain in gains if gain[0] > 0), default=None)
 
 
-def cases(kind: Kind, n_jobs: int, seed: int, *, unit_s: float, instance: Instance = "worker") -> list[Case]:
+def cases(kind: Kind, n_jobs: int, seed: int, interpretation: Interpretation) -> list[Case]:
     """The jobs of one experiment; those are left out whose limit has no room for one worker and one server."""
-    made = [_case(i, job, kind, unit_s, instance) for i, job in enumerate(SmdJobs(n_jobs=n_jobs).jobs(seed))]
+    jobs = list(SmdJobs(n_jobs=n_jobs).jobs(seed))
+    made = [_case(i, jobs, kind, interpretation) for i in range(n_jobs)]
     return [case for case in made if case.fits(1, 1)]
 
 
 def in_units(several: Sequence[Case], factor: float) -> list[Case]:
-    """The same jobs with a unit of time that is `factor` times as long."""
-    return [replace(case, utility=_stretched(case.utility, factor)) for case in several]
+    """The same jobs with a unit of time that is `factor` times as long; pairs do not depend on it and are found once."""
+    made = [replace(case, utility=_stretched(case.utility, factor)) for case in several]
+    for case, before in zip(made, several, strict=True):
+        case.__dict__.update({name: getattr(before, name) for name in _PAIRS})
+    return made
 
 
 def _stretched(utility: Sigmoid, factor: float) -> Sigmoid:
@@ -126,15 +152,31 @@ def _dominant(amount: Array, whole: Array) -> float:
     return float(np.divide(amount, whole, out=np.zeros(len(amount)), where=whole > 0).max())
 
 
-def _case(i_job: int, job: TraceJob, kind: Kind, unit_s: float, instance: Instance) -> Case:
+def _case(i_job: int, jobs: Sequence[TraceJob], kind: Kind, interpretation: Interpretation) -> Case:
+    job, unit_s = jobs[i_job], interpretation.unit_s
     p = job.parameters
-    worker, server = _amounts(job, "worker"), _amounts(job, "server")
-    base = {"worker": worker, "worker and server": worker + server, "mean worker": _MEAN_WORKER}[instance]
     utility = Sigmoid(
         height=p["utility_height"], steepness_per_s=p["utility_steepness"] / unit_s,
         middle_s=p["utility_middle"] * unit_s,
     )  # fmt: skip
-    return Case(i_job, kind, _theta(job, kind), worker, server, p["limit_factor"] * base, utility)
+    worker, server = _amounts(job, "worker"), _amounts(job, "server")
+    limit = _limit(i_job, jobs, interpretation.limit)
+    return Case(i_job, kind, _theta(job, kind, interpretation.forward), worker, server, limit, utility)
+
+
+def _limit(i_job: int, jobs: Sequence[TraceJob], of: Limit) -> Array:
+    """The job's limit. What else is drawn for it is taken from the jobs after it, which are drawn independently."""
+    worker, factor = _amounts(jobs[i_job], "worker"), jobs[i_job].parameters["limit_factor"]
+    if of == "worker and server":
+        return factor * (worker + _amounts(jobs[i_job], "server"))
+    if of == "mean worker":
+        return factor * _MEAN_WORKER
+    if of == "another job's worker":
+        return factor * _amounts(jobs[(i_job + 1) % len(jobs)], "worker")
+    if of == "worker, by resource":
+        others = (jobs[(i_job + 1 + k) % len(jobs)] for k in range(len(worker)))
+        return np.array([other.parameters["limit_factor"] for other in others]) * worker
+    return factor * worker
 
 
 def _amounts(job: TraceJob, of: str) -> Array:
@@ -144,22 +186,24 @@ def _amounts(job: TraceJob, of: str) -> Array:
     ])  # fmt: skip
 
 
-def _theta(job: TraceJob, kind: Kind) -> tuple[float, ...]:
+def _theta(job: TraceJob, kind: Kind, forward: Forward) -> tuple[float, ...]:
     """Equations (4) and (5) of the paper, times the iterations."""
     p = job.parameters
     forward_s, backward_s, transfer_s = (_layers(job, what) for what in ("forward", "backward", "push"))
     exposed_frac = _exposed_frac(forward_s, backward_s, transfer_s)
     whole_s = 2 * exposed_frac * p["model_bytes"] / p["bandwidth_bytes_per_s"]
+    # t_f, of one sample.
+    sample_s = sum(forward_s) / (p["batch_per_worker"] if forward == "batch" else 1.0)
     each: tuple[float, ...]
     if kind == "sync":
         each = (
             p["worker_overhead_s"], p["server_overhead_s"], sum(backward_s), whole_s,
-            p["global_batch"] * sum(forward_s),
+            p["global_batch"] * sample_s,
         )  # fmt: skip
     else:
         each = (
             p["worker_overhead_s"], p["server_overhead_s"],
-            p["batch_per_worker"] * sum(forward_s) + sum(backward_s), p["overlap_frac"] * whole_s,
+            p["batch_per_worker"] * sample_s + sum(backward_s), p["overlap_frac"] * whole_s,
         )  # fmt: skip
     return tuple(p["iterations"] * one for one in each)
 

@@ -3,16 +3,17 @@
 There is no time in them, so nothing is simulated: the policies' own code is asked for pairs and for the admission.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from experiments._base import Reproduction, Row
-from experiments._smd_case import UNIT, Array, Case, Instance, Kind, Pair, cases, in_units
+from experiments._smd_case import UNIT, Array, Case, Forward, Interpretation, Kind, Limit, Pair, cases, in_units
 from punctual import registry
-from punctual.core.units import DAY_S, HOUR_S
+from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
 
 #: Total utilities read off the figures: SMD, ESW, Optimus.
 _CAPACITY = {
@@ -31,31 +32,38 @@ _OPTIMUM = {
 _USED = {"sync": {1: 0.51, 5: 0.36}, "async": {1: 0.44, 5: 0.34}}
 
 _KINDS: tuple[Kind, ...] = ("sync", "async")
-#: The unit of time of γ2 and γ3 with which the ratios fit best; the paper does not state one.
-_UNITS_S = {"sync": float(DAY_S), "async": float(HOUR_S)}
+#: The paper does not state the unit of time of γ2 and γ3. Of these the one is taken with which ESW's ratio fits best.
+_UNITS_S = (
+    2 * MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, 30 * MINUTE_S, HOUR_S, 3 * HOUR_S, 8 * HOUR_S, DAY_S, 3 * DAY_S,
+)  # fmt: skip
+_FORWARDS: tuple[Forward, ...] = ("batch", "sample")
+_LIMITS: tuple[Limit, ...] = (
+    "worker", "worker and server", "mean worker", "another job's worker", "worker, by resource",
+)  # fmt: skip
+_ORDERS: dict[str, Callable[[Case], float]] = {
+    "smallest first": lambda case: float((case.limit / UNIT).max()),
+    "shortest first": lambda case: case.marginal[2],
+    "most useful first": lambda case: -case.worth(case.marginal),
+}
 _N_JOBS = 50
 #: With more jobs the capacity grows in proportion: the published totals do.
 _UNITS_PER_JOB = 5 / _N_JOBS
 
 _NEAR = 0.1
-_WHY_ESW = "how limits are drawn, and the unit of time, are not stated"
-_WHY_OPTIMUS = "how it admits is not stated; see the note"
-_WHY_OPTIMUM = "rounding loses next to nothing here: long forward passes make more workers always better"
-_WHY_USED = "the same: pairs go to the limit, so that one resource is used up"
-
 _NOTE = """\
 Ratios of total utilities over all seeds; all jobs are there at once and decided about once.
-The paper does not say in which unit completion times enter the utility, nor what exactly a job's limit is a multiple of.
-Here it is a multiple of one worker's amounts, and the unit is a day (sync) or an hour (async). No one unit can serve
-both: by equations (4) and (5) a synchronous iteration works on a whole global batch, some fifty times what a worker does
-in an asynchronous one, while the published totals are nearly equal. The totals themselves cannot be had: with heights
+The paper does not say in which unit completion times enter the utility, what t_f is the time of, nor what exactly a job's
+limit is a multiple of. In the main rows t_f is the forward pass of a batch, as in the source's model of layers, and a limit
+a multiple of one worker's amounts. The unit of time is fitted: of nine from two minutes to three days the one with which
+ESW's ratio at three units of capacity is nearest to the published one, for each kind and each reading by itself. So that
+ESW fits there says nothing; how it changes with capacity, and all other ratios, do. No one unit serves both kinds.
+All readings that were tried have rows at the end, with all ratios. The totals themselves cannot be had: with heights
 from 1 to 100 two hundred jobs are worth 10,100 at most on average, and 14,006 and 16,122 are published for them.
 Sums that grow in proportion to the jobs mean that capacity does; so it does here, 5 units for 50 jobs.
-Optimus chooses pairs by marginal gain with the same speeds. It finds the same pairs, within 1 %, so that the ratio is all
-in who is admitted. Of two readings, "limits" admits in order of submission and charges limits; "use" gives everyone a
-worker and a server, then single units by marginal gain until the cluster is full. Also tried: no limits, gain of utility
-in place of time, smallest, shortest or most useful first. None gives the published 1.1 to 1.2 at every capacity: with
-little capacity all first-come rules lose more, and with much of it nothing is left to lose.
+Optimus chooses pairs by marginal gain with the same speeds; the row in which they are admitted as SMD's are shows how much
+of the ratio is in the pairs. Of two readings of its admission, "limits" admits in order of submission and charges limits;
+"use" gives everyone a worker and a server, then single units by marginal gain until the cluster is full. Rows with other
+orders follow.
 smd-exact is worth far more where capacity is short. From three units for 50 jobs on it reaches what all jobs would be worth
 at their best, which no policy can pass.
 Disk counts as the fourth resource in all of this."""
@@ -79,18 +87,24 @@ class Sweep:
 
 def rows_of(kind: Kind, n_seeds: int, sweep: Sweep) -> list[Row]:
     """All figures for one way of training."""
-    fifty = _draws(kind, n_seeds, _N_JOBS)
-    many = {n: _draws(kind, n_seeds, n) for n in sweep.n_jobs}
+    interpretation, fifty = _fitted(kind, Interpretation(), n_seeds)
+    many = {n: _draws(kind, n_seeds, n, interpretation) for n in sweep.n_jobs}
     by_capacity = {n: _totals(fifty, n * UNIT) for n in sweep.capacities}
     by_jobs = {n: _totals(draws, n * _UNITS_PER_JOB * UNIT) for n, draws in many.items()}
-    rows = [*_against(kind, "ESW", 1, _WHY_ESW, by_capacity, by_jobs)]
-    rows += _against(kind, "Optimus, limits", 2, _WHY_OPTIMUS, by_capacity, by_jobs)
-    rows += _against(kind, "Optimus, use", 3, _WHY_OPTIMUS, by_capacity, by_jobs)
+    readings = list(_readings(kind, n_seeds))
+    same = _same_admission(fifty, 3 * UNIT)
+    admission = f"at capacity 3, with its pairs admitted as SMD's are, {same:.3f}"
+    rows = [*_against(kind, "ESW", 1, _nearest(readings, "SMD / ESW"), by_capacity, by_jobs)]
+    for i, name in ((2, "Optimus, limits"), (3, "Optimus, use")):
+        why = f"{admission}; {_nearest(readings, f'SMD / {name}')}"
+        rows += _against(kind, name, i, why, by_capacity, by_jobs)
     for n in sweep.n_jobs_few:
-        ratio = _to_optimum(_draws(kind, n_seeds, n))
-        rows.append(_row(f"{kind}, {n} jobs: SMD / optimum", _OPTIMUM[kind][n], ratio, _WHY_OPTIMUM))
+        draws = _draws(kind, n_seeds, n, interpretation)
+        why = f"with exact pairs {_to_optimum(draws, exact_pairs=True):.3f}; {_nearest(readings, 'SMD / optimum')}"
+        rows.append(_row(f"{kind}, {n} jobs: SMD / optimum", _OPTIMUM[kind][n], _to_optimum(draws), why))
     for n, published in _USED[kind].items():
-        rows.append(_row(f"{kind}, capacity {n}: share of limits used", published, _used(fifty, n * UNIT), _WHY_USED))
+        why = _nearest(readings, f"share of limits used, capacity {n}")
+        rows.append(_row(f"{kind}, capacity {n}: share of limits used", published, _used(fifty, n * UNIT), why))
     for n in sweep.capacities:
         ratio = _exact(fifty, n * UNIT) / by_capacity[n][0]
         most = _at_best(fifty) / by_capacity[n][0]
@@ -98,11 +112,16 @@ def rows_of(kind: Kind, n_seeds: int, sweep: Sweep) -> list[Row]:
     crowd = many[max(many)]
     ratio = _exact(crowd, 5 * UNIT) / _smd(crowd, 5 * UNIT)
     rows.append(Row(f"{kind}, capacity 5, {max(many)} jobs: smd-exact / SMD", None, ratio))
-    return [*rows, *_sensitivity(kind, fifty, n_seeds)]
+    return [
+        *rows,
+        Row(f"{kind}, capacity 3: SMD / Optimus' pairs, same admission", None, same),
+        *_orders(kind, fifty),
+        *readings,
+    ]
 
 
-def _draws(kind: Kind, n_seeds: int, n_jobs: int, instance: Instance = "worker") -> list[list[Case]]:
-    return [cases(kind, n_jobs, seed, unit_s=_UNITS_S[kind], instance=instance) for seed in range(n_seeds)]
+def _draws(kind: Kind, n_seeds: int, n_jobs: int, interpretation: Interpretation) -> list[list[Case]]:
+    return [cases(kind, n_jobs, seed, interpretation) for seed in range(n_seeds)]
 
 
 def _row(what: str, published: float, obtained: float, why: str) -> Row:
@@ -183,9 +202,17 @@ def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
     return sum(several[i].worth((w, p, several[i].time_s(w, p))) for i, (w, p) in held.items())
 
 
-def _to_optimum(draws: Sequence[Sequence[Case]]) -> float:
-    """SMD over the best pairs and the best admission, in one unit of capacity."""
+def _same_admission(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
+    """SMD over Optimus' pairs, both admitted in SMD's way."""
+    theirs = sum(_admitted(several, [case.marginal for case in several], capacity) for several in draws)
+    return _smd(draws, capacity) / theirs
+
+
+def _to_optimum(draws: Sequence[Sequence[Case]], *, exact_pairs: bool = False) -> float:
+    """SMD over the best pairs and the best admission, in one unit of capacity; `exact_pairs`: its admission alone."""
     best = sum(_admitted(several, [case.exact for case in several], UNIT, admission="exact") for several in draws)
+    if exact_pairs:
+        return sum(_admitted(several, [case.exact for case in several], UNIT) for several in draws) / best
     return _smd(draws, UNIT) / best
 
 
@@ -213,16 +240,58 @@ def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     )  # fmt: skip
 
 
-def _sensitivity(kind: Kind, fifty: Sequence[Sequence[Case]], n_seeds: int) -> Iterable[Row]:
-    """SMD over ESW at three units of capacity with other units of time and other limits."""
+def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[Interpretation, list[list[Case]]]:
+    """With the unit of time that gives ESW's ratio at three units of capacity; and its draws of 50 jobs."""
+    seconds = _draws(kind, n_seeds, _N_JOBS, replace(interpretation, unit_s=1.0))
     published = _CAPACITY[kind][3][0] / _CAPACITY[kind][3][1]
-    for factor in (0.25, 4.0):
-        ratio = _to_equal([in_units(several, factor) for several in fifty])
-        yield Row(f"{kind}, capacity 3: SMD / ESW, unit of time x {factor:g}", published, ratio, "sensitivity")
-    others: tuple[Instance, ...] = ("worker and server", "mean worker")
-    for instance in others:
-        ratio = _to_equal(_draws(kind, n_seeds, _N_JOBS, instance))
-        yield Row(f"{kind}, capacity 3: SMD / ESW, limits of a {instance}", published, ratio, "sensitivity")
+
+    def in_unit(unit_s: float) -> list[list[Case]]:
+        return [in_units(several, unit_s) for several in seconds]
+
+    unit_s = float(min(_UNITS_S, key=lambda unit_s: abs(_to_equal(in_unit(unit_s)) - published)))
+    return replace(interpretation, unit_s=unit_s), in_unit(unit_s)
+
+
+def _readings(kind: Kind, n_seeds: int) -> Iterable[Row]:
+    """All ratios under every reading, the one of the main rows first, that with other units of time too."""
+    for forward, limit in product(_FORWARDS, _LIMITS):
+        tried, draws = _fitted(kind, Interpretation(forward, limit), n_seeds)
+        yield from _figures(kind, str(tried), tried.unit_s, draws)
+        for factor in (0.25, 4.0) if replace(tried, unit_s=1.0) == Interpretation() else ():
+            others = [in_units(several, factor) for several in draws]
+            yield from _figures(kind, f"{tried}, unit of time x {factor:g}", factor * tried.unit_s, others)
+
+
+def _figures(kind: Kind, name: str, unit_s: float, draws: Sequence[Sequence[Case]]) -> Iterable[Row]:
+    """Each ratio once: at three units of capacity, the optimum at one, use at one and at five."""
+    published, totals = _CAPACITY[kind][3], _totals(draws, 3 * UNIT)
+    found = {
+        "SMD / ESW": (published[0] / published[1], totals[0] / totals[1]),
+        "SMD / Optimus, limits": (published[0] / published[2], totals[0] / totals[2]),
+        "SMD / Optimus, use": (published[0] / published[2], totals[0] / totals[3]),
+        "SMD / optimum": (_OPTIMUM[kind][_N_JOBS], _to_optimum(draws)),
+        **{f"share of limits used, capacity {n}": (_USED[kind][n], _used(draws, n * UNIT)) for n in (1, 5)},
+    }
+    for figure, (its, ours) in found.items():
+        yield Row(f"{kind}, {name}: {figure}", its, float(ours), f"unit of {unit_s / MINUTE_S:g} min")
+
+
+def _nearest(readings: Sequence[Row], figure: str) -> str:
+    """The reading that comes nearest to a published figure, as a reason."""
+    rows = [row for row in readings if row.what.endswith(f": {figure}")]
+    best = min(rows, key=lambda row: abs((row.ratio or 0.0) - 1))
+    name = best.what.partition(", ")[2].rpartition(": ")[0]
+    return f"of {len(rows)} readings nearest: {name}, {best.obtained:.2f} for {best.published:.2f}"
+
+
+def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
+    """SMD over Optimus where its jobs are admitted in another order than that of submission."""
+    for name, key in _ORDERS.items():
+        for n in (1, 3, 5):
+            published = _CAPACITY[kind][n]
+            theirs = sum(_first_come(sorted(several, key=key), n * UNIT) for several in fifty)
+            ratio = _smd(fifty, n * UNIT) / theirs
+            yield Row(f"{kind}, capacity {n}: SMD / Optimus, limits, {name}", published[0] / published[2], ratio)
 
 
 def _to_equal(draws: Sequence[Sequence[Case]]) -> float:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from experiments import smd
-from experiments._smd_case import UNIT, Case, Kind, cases, in_units
+from experiments._smd_case import UNIT, Case, Forward, Interpretation, Kind, cases, in_units
 
 from punctual.core.utility import Sigmoid
 from punctual.traces.generators.smd import Smd as SmdJobs
@@ -21,8 +21,9 @@ def case(theta: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 12.0), limit: float = 6
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_the_time_is_that_of_the_equations(kind: Kind) -> None:
-    made = cases(kind, 5, seed=3, unit_s=1.0)[-1]
+@pytest.mark.parametrize("reading", ["batch", "sample"])
+def test_the_time_is_that_of_the_equations(kind: Kind, reading: Forward) -> None:
+    made = cases(kind, 5, 3, Interpretation(reading))[-1]
     p = list(SmdJobs(n_jobs=5).jobs(3))[made.id].parameters
     n_layers, w, servers = int(p["n_layers"]), 3, 2
     forward, backward, push = (
@@ -30,11 +31,12 @@ def test_the_time_is_that_of_the_equations(kind: Kind) -> None:
     )
     exposed = _wait_free_s(p) - forward - backward
     transfer = exposed / push * p["model_bytes"] / p["bandwidth_bytes_per_s"]  # 2 η3 g / B
+    sample = forward / (p["batch_per_worker"] if reading == "batch" else 1.0)
     overhead = p["worker_overhead_s"] * w + p["server_overhead_s"] * servers
     if kind == "sync":
-        step = p["global_batch"] / w * forward + backward + transfer * w / servers + overhead
+        step = p["global_batch"] / w * sample + backward + transfer * w / servers + overhead
     else:
-        step = (p["batch_per_worker"] * forward + backward + p["overlap_frac"] * transfer * w / servers + overhead) / w
+        step = (p["batch_per_worker"] * sample + backward + p["overlap_frac"] * transfer * w / servers + overhead) / w
     assert made.time_s(w, servers) == pytest.approx(p["iterations"] * step)
 
 
@@ -50,9 +52,25 @@ def _wait_free_s(p: Mapping[str, float]) -> float:
 
 
 def test_a_job_without_room_for_a_pair_is_left_out() -> None:
-    all_fit = cases("sync", 40, seed=1, unit_s=1.0, instance="worker and server")
-    assert len(all_fit) == 40
-    assert len(cases("sync", 40, seed=1, unit_s=1.0)) < 40
+    assert len(cases("sync", 40, 1, Interpretation(limit="worker and server"))) == 40
+    assert len(cases("sync", 40, 1, Interpretation())) < 40
+
+
+def test_with_t_f_of_a_batch_one_worker_with_its_own_batch_takes_as_long_as_the_layers_say() -> None:
+    p = next(iter(SmdJobs(n_jobs=1).jobs(0))).parameters
+    made = next(iter(cases("async", 1, 0, Interpretation(limit="worker and server"))))
+    layers = range(1, int(p["n_layers"]) + 1)
+    computing = sum(p[f"forward_{i}_s"] + p[f"backward_{i}_s"] for i in layers)
+    assert made.theta[2] == pytest.approx(p["iterations"] * computing)
+
+
+def test_limits_that_are_drawn_by_resource_are_whole_multiples_of_the_worker() -> None:
+    for one in cases("sync", 20, 1, Interpretation(limit="worker, by resource")):
+        has = one.worker > 0
+        factors = one.limit[has] / one.worker[has]
+        assert factors == pytest.approx(np.round(factors))
+        assert (factors >= 1).all()
+        assert (factors <= 20).all()
 
 
 def test_the_pairs_of_all_ways() -> None:
@@ -83,13 +101,15 @@ def test_marginal_gains_use_what_there_is_and_no_more() -> None:
     assert smd._marginal_gains(jobs, np.array([1.0, 0, 0, 0])) == 0.0
 
 
-def test_a_longer_unit_is_a_more_patient_user() -> None:
-    (one,) = in_units([case()], 2.0)
+def test_a_longer_unit_is_a_more_patient_user_with_the_same_pairs() -> None:
+    before = case()
+    (one,) = in_units([before], 2.0)
+    assert one.exact is before.exact
     assert one.utility == Sigmoid(height=10.0, steepness_per_s=0.5, middle_s=200.0)
 
 
 def test_smd_is_no_better_than_the_optimum_nor_worse_than_equal_numbers() -> None:
-    draws = [cases("sync", 12, seed, unit_s=86_400.0) for seed in range(2)]
+    draws = [cases("sync", 12, seed, Interpretation("sample", unit_s=86_400.0)) for seed in range(2)]
     for several in draws:
         for one in several:
             times = [
@@ -101,11 +121,16 @@ def test_smd_is_no_better_than_the_optimum_nor_worse_than_equal_numbers() -> Non
     assert smd._exact(draws, UNIT) >= smd._smd(draws, UNIT)
 
 
-def test_the_table() -> None:
+def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smd, "_LIMITS", ("worker",))
+    monkeypatch.setattr(smd, "_FORWARDS", ("batch",))
+    monkeypatch.setattr(smd, "_UNITS_S", (120.0, 1800.0))
     rows = {row.what: row for row in smd.rows_of("async", 1, smd.Sweep((1,), (40,), (10,)))}
     assert rows["async, capacity 1: SMD / ESW"].published == pytest.approx(1193 / 1040)
     assert rows["async, 40 jobs: SMD / Optimus, use"].published == pytest.approx(2184 / 1898)
     assert 0.9 < rows["async, 10 jobs: SMD / optimum"].obtained <= 1.0
-    assert rows["async, capacity 1: smd-exact / SMD"].obtained > 1.3
+    assert rows["async, capacity 1: smd-exact / SMD"].obtained > 1.0
+    assert rows["async, t_f of a batch, limits of a worker: SMD / optimum"].published == 1.0
+    assert rows["async, capacity 3: SMD / Optimus' pairs, same admission"].obtained == pytest.approx(1.0, abs=0.05)
     assert rows["async, capacity 1: SMD / ESW"].obtained >= 1.0
     assert all((row.ratio is None) == (row.published is None) for row in rows.values())
