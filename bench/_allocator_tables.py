@@ -16,7 +16,8 @@ def markdown(cells: Cells, verdicts: Verdicts, outside: Cells, ours: str) -> str
     """All tables."""
     parts = [
         "<!-- made by bench/allocators.py -->", "### By load (restart 30 s, speeds known)", _by_load(cells, ours),
-        "### Ours against the best of all others, setting by setting", _verdict_table(verdicts),
+        "### Mean completion time over its bound, setting by setting", _distance_table(verdicts, ours),
+        "### Queueing and deadlines, setting by setting", _verdict_table(verdicts),
         "### Promises", _promise_table(cells, ours), "### Published simulators' own traces", _outside_table(outside),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -66,36 +67,52 @@ def groups_of(verdicts: Verdicts) -> dict[tuple[str, ...], list[Mapping[str, Any
     return groups
 
 
+def _distance_table(verdicts: Verdicts, ours: str) -> str:
+    """Every policy in every setting that has a bound; the nearest of each setting is in bold type."""
+    groups = {group: found for group, found in groups_of(verdicts).items() if any(one["distances"] for one in found)}
+    names = sorted(
+        {name for one in verdicts.values() for name in one["distances"]}, key=lambda name: (name != ours, name)
+    )
+    rows = []
+    for group, verdicts_of in groups.items():
+        found = [one["distances"] for one in verdicts_of if one["distances"]]
+        means = {name: _geometric([one[name] for one in found if name in one]) for name in names}
+        least = min(mean for mean in means.values() if mean is not None)
+        rows.append([*group, str(len(found)), *(_distance(means[name], least) for name in names)])
+    text = (
+        "Mean completion time over a time that nobody can go below, not even with knowledge of the future: 1 cannot be "
+        "passed, and need not be possible. Policies that declined jobs are left out of a setting."
+    )
+    return text + "\n\n" + _grid(["trace", "load", "restart s", "error", "seeds", *names], rows)
+
+
+def _geometric(values: list[float]) -> float | None:
+    return exp(sum(map(log, values)) / len(values)) if values else None
+
+
+def _distance(mean: float | None, least: float) -> str:
+    if mean is None:
+        return "–"
+    return f"**{mean:.2f}**" if mean <= least * 1.005 else f"{mean:.2f}"
+
+
 def _verdict_table(verdicts: Verdicts) -> str:
     rows = []
     for group, found in groups_of(verdicts).items():
         n = len(found)
-        jct = exp(sum(log(one["jct_ratio"]) for one in found) / n)
-        rows.append(
-            [*group, f"{jct:.2f}", f"{sum(one['queued_s'] for one in found) / n:.0f}",
-             f"{sum(one['best_queued_s'] for one in found) / n:.0f}", f"{sum(one['met_frac'] for one in found) / n:.3f}",
-             f"{sum(one['best_met_frac'] for one in found) / n:.3f}",
-             f"{sum(one['floor_ratio'] for one in found) / n:.2f}",
-             f"{sum(one['jct'] and one['queue'] and one['met'] for one in found)}/{n}"]
-        )  # fmt: skip
-    heads = [
-        "trace",
-        "load",
-        "restart s",
-        "error",
-        "JCT / best",
-        "queue s",
-        "best queue s",
-        "met / bound",
-        "best met / bound",
-        "floor / best",
-        "wins",
-    ]
-    text = (
-        "JCT / best: our mean completion time over that of the best other policy. Floor / best: the same of a time that "
-        "nobody can go below, not even with knowledge of the future; above 0.90 nobody can win by a tenth."
-    )
-    return text + "\n\n" + _grid(heads, rows)
+        rows.append([*group, *(f"{sum(one[name] for one in found) / n:{shown}}" for name, shown in _RESPECTS.items())])
+    return _grid(["trace", "load", "restart s", "error", *map(_head, _RESPECTS)], rows)
+
+
+#: What a verdict says beside distances, and how it is shown.
+_RESPECTS = {"queued_s": ".0f", "best_queued_s": ".0f", "met_frac": ".3f", "best_met_frac": ".3f"}
+
+
+def _head(respect: str) -> str:
+    return {
+        "queued_s": "queue s", "best_queued_s": "least queue of the others s", "met_frac": "met / bound",
+        "best_met_frac": "best met of the others / bound",
+    }[respect]  # fmt: skip
 
 
 def _promise_table(cells: Cells, ours: str) -> str:
@@ -129,14 +146,14 @@ def show(
     cells: Cells, verdicts: Verdicts, outside: Cells, ours: str, ours_outside: str, target: float, took_s: float
 ) -> int:  # fmt: skip
     """Key figures beside their targets; 1 if one is short."""
-    fair = {key: one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2}
+    fair = {key: one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2 and one["jct"] is not None}
     rows: list[tuple[str, str, str, bool]] = []
     for respect in ("jct", "queue", "met"):
         share = sum(bool(one[respect]) for one in fair.values()) / max(1, len(fair))
-        rows.append((f"settings won up to load 1.2: {respect}", f"{share:.2f}", f"{target}", share >= target))
+        rows.append((f"settings up to load 1.2 with enough: {respect}", f"{share:.2f}", f"{target}", share >= target))
     won = [bool(one["jct"] and one["queue"] and one["met"]) for one in fair.values()]
     share = sum(won) / max(1, len(won))
-    rows.append(("settings won in all three at once", f"{share:.2f}", f"{target}", share >= target))
+    rows.append(("settings with enough in all three at once", f"{share:.2f}", f"{target}", share >= target))
     over = [one["met_frac"] for key, one in verdicts.items() if float(key.split("/")[1]) > 1.2]
     if over:
         rows.append(("overload: on time over the bound, least of all", f"{min(over):.3f}", "0.95", min(over) >= 0.95))
@@ -156,7 +173,7 @@ def show(
     )
     n_short = sum(not fine for *_, fine in rows)
     print(
-        f"{len(fair)} settings in {took_s:.0f} s; won in all three respects at once {share:.2f} (target: at least {target}); "
+        f"{len(fair)} settings in {took_s:.0f} s; enough in all three respects at once {share:.2f} (target: at least {target}); "
         f"{n_short} of {len(rows)} figures short"
     )
     return int(n_short > 0)
