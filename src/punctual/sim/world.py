@@ -299,8 +299,8 @@ class World:
         shape = shape_of(life.job.spec, life.grant, self._devices)
         amount = total(life.grant.values())
         truth, until_steps = life.job.speed_at(life.steps)
-        placed = isinstance(truth, PlacedServed)
-        rate_sps = (truth.placed_sps(life.grant) if placed else truth.rate_sps(shape)) * self._noise(life)
+        true_sps = truth.placed_sps(life.grant) if isinstance(truth, PlacedServed) else truth.rate_sps(shape)
+        rate_sps = true_sps * self._noise(life)
         if self._physics.report_s is not None and life.report_at == inf:
             life.report_at = at + self._physics.report_s
         failures_per_s = self._physics.failures_per_device_h / _HOUR_S
