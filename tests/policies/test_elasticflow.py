@@ -121,6 +121,15 @@ def test_a_job_with_time_makes_way_and_is_told_until_when() -> None:
     assert plan.ask_again_at == pytest.approx(10.0)
 
 
+def test_a_job_that_should_have_ended_is_waited_for_and_not_looked_at_again_and_again() -> None:
+    overdue = replace(elastic("o", deadline_s=15.0, on={"n": 8}, n=(8,)), done_steps=100.0)
+    urgent = elastic("u", steps=80.0, deadline_s=20.0, at=1.0)
+    plan = decided([overdue, urgent], {"n": 8})
+    assert counts(plan, [overdue, urgent]) == {"o": 8}
+    assert plan.ask_again_at == pytest.approx(60.0), "its end is heard"
+    assert decided([overdue, urgent], {"n": 8}, slot_s=5.0).ask_again_at == pytest.approx(5.0)
+
+
 def test_who_waits_is_told_what_for() -> None:
     busy = elastic("u", steps=80.0, deadline_s=11.5, on={"n": 8}, n=(8,))
     jobs = [busy, elastic("p", steps=10.0, deadline_s=600.0), elastic("e", at=1.0), elastic("f", at=2.0)]

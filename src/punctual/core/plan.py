@@ -41,7 +41,8 @@ class Plan:
         Value of this plan in the unit of `bound`.
     ask_again_at
         Another plan is asked for at this instant even if nothing has changed until then: for plans that reach over
-        time. None: only when something changes.
+        time. None: only when something changes. Where such plans change nothing, later ones come less often
+        (`punctual.core.planning`).
     carry
         Handed back in the next snapshot. Made of numbers, text, booleans, None, lists and dictionaries with text as
         keys, because the journal has to give it back as it was.

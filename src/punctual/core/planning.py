@@ -6,6 +6,13 @@ from math import inf
 
 from punctual.core.ids import JobId
 
+#: No plan is followed by another, because it says so, sooner than this.
+_SOONEST_S = 0.1
+#: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
+#: within a time that grows with the time for which nothing has happened, by this share of it, within these bounds: a policy
+#: that looks out for something that stays away looks ever less often.
+_N_IDLE, _SILENCE_FRAC, _IDLE_LEAST_S, _IDLE_MOST_S = 2, 0.01, 1.0, 60.0
+
 
 @dataclass(slots=True)
 class Planning:
@@ -32,6 +39,12 @@ class Planning:
         The user was told that another policy makes the plans.
     promised
         Until when jobs are promised to be done.
+    is_by_clock
+        Nothing has changed: it is only the instant that the last plan named for another one.
+    n_idle
+        How many plans in a row were asked for by the clock alone and changed nothing; one in flight counts.
+    news_at
+        When a plan was last asked for because something had changed, or changed something.
     """
 
     revision: int = 0
@@ -43,6 +56,9 @@ class Planning:
     is_late: bool = False
     is_fallback: bool = False
     promised: dict[JobId, float] = field(default_factory=dict)
+    is_by_clock: bool = False
+    n_idle: int = 0
+    news_at: float = 0.0
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -52,7 +68,21 @@ class Planning:
         """Number of the request that is made now."""
         self.revision += 1
         self.requested_at = at
+        self.n_idle, self.news_at = (self.n_idle + 1, self.news_at) if self.is_by_clock else (0, at)
+        self.is_by_clock = False
         return self.revision
+
+    def clock_asks(self) -> None:
+        """The instant has come for which the last plan asked for another one."""
+        self.is_by_clock = not self.is_due
+        self.is_due = True
+
+    def ask_again_s(self, at: float, ask_again_at: float) -> float:
+        """How long the clock waits with the next plan, if the one of instant `at` wants it at `ask_again_at`."""
+        least_s = _SOONEST_S
+        if self.n_idle >= _N_IDLE:
+            least_s = min(max(_IDLE_LEAST_S, _SILENCE_FRAC * (at - self.news_at)), _IDLE_MOST_S)
+        return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
         """Take note of the answer to request number `revision`; whether it is newer than the plan in force.
@@ -63,9 +93,14 @@ class Planning:
             self.requested_at, self.is_late = None, False
         return self.used_revision <= revision <= self.revision
 
-    def use(self, revision: int) -> None:
-        """The plan of request number `revision` is in force; one in flight was made without knowing of it."""
+    def use(self, revision: int, at: float, *, is_news: bool) -> None:
+        """The plan of request number `revision` is in force, and changes something if it `is_news`.
+
+        One in flight was made without knowing of it.
+        """
         self.used_revision = revision
+        if is_news:
+            self.n_idle, self.news_at = 0, at
         if self.requested_at is not None:
             self.stale_revision, self.is_due = self.revision, True
 

@@ -511,7 +511,8 @@ class Scheduler:
             self._refuse(fault, event.at)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
-        self._planning.use(plan.revision)
+        is_news = any(grant != job.target for job, grant in changes) or bool(plan.declines)
+        self._planning.use(plan.revision, at, is_news=is_news)
         self._carry = plan.carry
         for name in self._planning.promise(plan.promises):
             if name in self._active:
@@ -528,7 +529,7 @@ class Scheduler:
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
         if plan.ask_again_at is not None:
-            self._outbox.set_timer(at, "plan", None, max(0.0, plan.ask_again_at - at))
+            self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
 
     def _aim(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` what the last plan gives the job."""
@@ -558,7 +559,7 @@ class Scheduler:
     def _timer_fired(self, event: TimerFired) -> None:
         match event.timer.kind:
             case "plan":
-                self._planning.is_due = True
+                self._planning.clock_asks()
             case "plan-answer":
                 self._give_up_plan(event.at)
             case "tick":

@@ -101,6 +101,10 @@ class Share:
         """What it holds at once."""
         return float(self.amounts[0]) if len(self.amounts) and self.end_s > 0 else 0.0
 
+    def at(self, after_s: float) -> float:
+        """What it holds after so many seconds, if its work is not done by then."""
+        return float(self.amounts[self.starts_s.searchsorted(after_s, side="right") - 1])
+
     def rises_at_s(self, above: float) -> float:
         """Seconds until it holds more than `above`; infinite if it never does."""
         more = self.amounts > above
