@@ -75,6 +75,8 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"deadlines": "uniform-slack:4,1"}, "deadlines", "low"),
         ({"deadlines": "keep:1"}, "deadlines", "as many values"),
         ({"scaling": "elastc"}, "scaling", "elastic"),
+        ({"scaling": "measured"}, "scaling.tables", "NAME:tables="),
+        ({"scaling": {"name": "adaptive-batch", "drifts": True}}, "scaling.tables", "no `tables`"),
         ({"physics": {"resize_s": -1}}, "physics", "resize_s"),
         ({"physics": {"resizes": 1}}, "physics.resizes", "resize_s"),
         ({"seeds": 999_999_999_999}, "seeds", "at most 10,000 seeds"),

@@ -89,6 +89,12 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
                 f"`{where}` must have known parameters only", f"`{key}`", f"`{where}.{key}`",
                 f"{did_you_mean(key, known)}It has: {', '.join(known) or 'none'}.",
             )  # fmt: skip
+    missing = next((key for key in _needed(kind) if key not in parameters), None)
+    if missing is not None:
+        raise InvalidSpec(
+            f"`{where}` must have all parameters that it cannot do without", f"no `{missing}`", f"`{where}.{missing}`",
+            f"Give it, as in `NAME:{missing}=...`. It has: {', '.join(known)}.",
+        )  # fmt: skip
     hints = _hints(kind)
     checked = {key: _checked(hints.get(key, Any), value, f"{where}.{key}") for key, value in parameters.items()}
     try:
@@ -104,6 +110,12 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
 def parameters_of(kind: type) -> list[str]:
     """Names of what `kind` is made with, in order."""
     return [name for name, item in inspect.signature(kind).parameters.items() if item.kind not in _ANY_NUMBER]
+
+
+def _needed(kind: type) -> list[str]:
+    """Names of what `kind` cannot be made without."""
+    items = inspect.signature(kind).parameters.items()
+    return [name for name, item in items if item.kind not in _ANY_NUMBER and item.default is item.empty]
 
 
 def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
