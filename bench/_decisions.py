@@ -9,6 +9,7 @@ from typing import Any
 
 from _deadline_tables import Target
 from _large_decisions import optimus
+from _reference import TURNS, in_turns
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
@@ -27,7 +28,8 @@ Measured = tuple[str, list[str], list[list[str]], list[Target], list[Run]]
 
 MS = "{:.1f} ms".format
 N_JOBS, N_NODES, PER_NODE = 200, 128, 8
-LIMIT_MS = 10.0
+#: Turns of the reference.
+LIMIT = 5_000.0
 #: One job of so many ends, and another one comes, between two decisions.
 ONE_OF = 20
 MODEL = registry.load("models", "tabulated")()
@@ -44,8 +46,8 @@ def elastic_mip(*, quick: bool) -> Measured:
     runs = [_run(name, seed) for name in CASES for seed in range(3 if quick else 10)]
     heads = ["200 jobs × 1024 devices", "after changes", "slowest", "all speeds new", "slowest", "jobs changed", "gap"]
     rows = [_row(name, [run for run in runs if run["case"] == name]) for name in CASES]
-    slowest = max(run["changes_ms"] for run in runs)
-    target = Target("whole decision of elastic-mip, 200 × 1024: CPU time, slowest of all", LIMIT_MS, slowest, MS)
+    slowest = max(run["changes_turns"] for run in runs)
+    target = Target("whole decision of elastic-mip, 200 × 1024: CPU time, slowest of all", LIMIT, slowest, TURNS)
     return "whole decisions", heads, rows, [target], runs
 
 
@@ -79,7 +81,7 @@ def _run(name: str, seed: int) -> Run:
     gap = (plan.bound - plan.objective) / plan.bound
     return {
         "case": name, "seed": seed, "changes_ms": changes_ms, "new_ms": new_ms, "n_changed": len(plan.grants),
-        "gap": gap,
+        "gap": gap, **in_turns(changes_turns=changes_ms / 1e3),
     }  # fmt: skip
 
 

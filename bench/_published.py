@@ -42,8 +42,9 @@ class Published:
 
     Attributes
     ----------
-    cpu_s
-        Theirs; `cpu_is_least`: of a range, so that the ratio is a lower bound.
+    turns
+        What theirs costs in turns of the reference: how often our CPU time it took where both ran in one hour on one machine
+        (single runs, user CPU time), times our turns with the same code. None: it was not run beside ours.
     met, jct_s, makespan_s
         Theirs; None where it was not noted.
     same, differs
@@ -53,8 +54,7 @@ class Published:
     simulator: str
     trace: str
     theirs: str
-    cpu_s: float
-    cpu_is_least: bool = False
+    turns: float | None = None
     met: int | None = None
     jct_s: float | None = None
     makespan_s: float | None = None
@@ -253,17 +253,17 @@ _TIRESIAS_DIFFERS = (
 
 def _elasticflow(
     trace: str, path: str, tables: str, cluster: str, per_node: int, *,
-    edf: tuple[int, float, bool], tiresias: tuple[int, float, bool],
+    edf: tuple[int, float | None], tiresias: tuple[int, float | None],
 ) -> list[Published]:  # fmt: skip
     return [
         Published(
-            simulator="ElasticFlow", trace=trace, theirs="EDF", cpu_s=edf[1], cpu_is_least=edf[2], met=edf[0],
+            simulator="ElasticFlow", trace=trace, theirs="EDF", turns=edf[1], met=edf[0],
             jobs=by_rule(path, lambda: tables_of(tables, per_node)), cluster=cluster,
             policy="earliest-deadline", ours="earliest-deadline, largest measured size", same=_EDF_SAME, differs=_EDF_DIFFERS,
         ),
         Published(
-            simulator="ElasticFlow", trace=trace, theirs="Tiresias", cpu_s=tiresias[1], cpu_is_least=tiresias[2],
-            met=tiresias[0], jobs=by_rule(path, Rigid), cluster=cluster, policy="shortest-remaining",
+            simulator="ElasticFlow", trace=trace, theirs="Tiresias", turns=tiresias[1], met=tiresias[0],
+            jobs=by_rule(path, Rigid), cluster=cluster, policy="shortest-remaining",
             ours="shortest-remaining, rigid", same=_TIRESIAS_SAME, differs=_TIRESIAS_DIFFERS,
         ),
     ]  # fmt: skip
@@ -275,36 +275,36 @@ _ITP = "microsoft_itp_2021/with_models_deadlines"
 PUBLISHED: tuple[Published, ...] = (
     *_elasticflow(
         "cluster01", f"{_ITP}/cluster01.csv", "elasticflow/throughputs_A100", "64x8", 8,
-        edf=(298, 22.0, False), tiresias=(787, 10.0, False),
+        edf=(298, 5.0e6), tiresias=(787, 1.9e6),
     ),
     *_elasticflow(
         "cluster10", f"{_ITP}/cluster10.csv", "elasticflow/throughputs_A100", "32x8", 8,
-        edf=(202, 1.0, True), tiresias=(124, 1.0, True),
+        edf=(202, None), tiresias=(124, None),
     ),
     *_elasticflow(
         "195job", f"{_ITP}/195job.csv", "elasticflow/throughputs_A100", "16x8", 8,
-        edf=(19, 1.0, True), tiresias=(96, 1.0, True),
+        edf=(19, None), tiresias=(96, None),
     ),
     *_elasticflow(
         "elasticVpollux_e", "elasticflow_repo/elasticVpollux_e.csv", "elasticflow/throughputs_T4", "16x4", 4,
-        edf=(23, 1.0, True), tiresias=(56, 1.0, True),
+        edf=(23, 0.20e6), tiresias=(56, 0.46e6),
     ),
     Published(
-        simulator="Gavel", trace="max_min_fairness", theirs="FIFO", cpu_s=4.0, cpu_is_least=True, jct_s=47_735,
-        makespan_s=212_507, jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="fifo", ours="fifo, rigid",
+        simulator="Gavel", trace="max_min_fairness", theirs="FIFO", jct_s=47_735, makespan_s=212_507,
+        jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="fifo", ours="fifo, rigid",
         same=_GAVEL_SAME,
         differs="theirs decides in rounds of 6 minutes and does not look for the fastest kind of device; ours takes the "
         "fastest kind that is free. A table says nothing of two job types on the K80: ours lets them run there",
     ),
     Published(
-        simulator="Gavel", trace="max_min_fairness", theirs="LAS", cpu_s=4.0, cpu_is_least=True, jct_s=30_406,
-        makespan_s=84_352, jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="max-min",
+        simulator="Gavel", trace="max_min_fairness", theirs="LAS", jct_s=30_406, makespan_s=84_352,
+        jobs=gavel_jobs, cluster="2x4:V100+2x4:P100+2x4:K80", policy="max-min",
         ours="max-min, rigid", same=_GAVEL_SAME,
         differs="theirs shares time: all jobs take turns on all kinds. Ours shares devices and pauses nobody, so that "
         "rigid jobs start in the order of their shares and stay to the end",
     ),
     Published(
-        simulator="Sia", trace="saturn-1", theirs="Gavel's policy", cpu_s=99.0, jct_s=6_473, makespan_s=98_172,
+        simulator="Sia", trace="saturn-1", theirs="Gavel's policy", jct_s=6_473, makespan_s=98_172,
         jobs=workload_jobs("sia_workloads/saturn/workload-1.csv", "sia", SIA_KINDS),
         cluster="6x4:T4+3x8:2080Ti+2x8:A100", policy="max-min", ours="max-min, rigid",
         same="jobs, devices and batch of each, iterations from the training curves, step times by kind and placement",
@@ -313,14 +313,14 @@ PUBLISHED: tuple[Published, ...] = (
         "match real devices",
     ),
     Published(
-        simulator="Pollux", trace="workload-6", theirs="Tiresias", cpu_s=40.0, jct_s=3_470, makespan_s=78_609,
+        simulator="Pollux", trace="workload-6", theirs="Tiresias", jct_s=3_470, makespan_s=78_609,
         jobs=workload_jobs("pollux_workloads/workloads/workload-6.csv", "pollux_osdi21", POLLUX_KINDS),
         cluster="16x4:T4", policy="shortest-remaining", ours="shortest-remaining, rigid",
         same="jobs, devices and batch of each, iterations from the training curves, step times by placement",
         differs="as with ElasticFlow's Tiresias; theirs pays 30 s for a restart, ours nothing",
     ),
     Published(
-        simulator="Rubick", trace="base", theirs="Morphling", cpu_s=72.0, jct_s=3_638, makespan_s=58_680,
+        simulator="Rubick", trace="base", theirs="Morphling", jct_s=3_638, makespan_s=58_680,
         jobs=by_rule("rubick_workloads/workload-base.csv", Elastic), cluster="8x8", policy="max-min",
         ours="max-min, elastic by the synthetic law", same="arrivals, durations with the devices asked for, cluster",
         differs="theirs also changes how a model is parallelised, with a speed model fitted to each; ours changes the "

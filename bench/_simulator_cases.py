@@ -1,5 +1,7 @@
 """One simulation in a process of its own: `python _simulator_cases.py NAME` prints what it cost and what came out.
 
+The reference is measured just before and just after it, in the same process.
+
 Names: ``rigid/POLICY/JOBS/SEED``, ``steered/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
 """
 
@@ -10,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+
+from _reference import turn_s
 
 
 @dataclass(frozen=True)
@@ -104,12 +108,17 @@ def main(name: str) -> None:
     family, *arguments = name.split("/")
     # A job or two on the same parts: after it everything is imported.
     run(FAMILIES["elastic" if family == "elastic" else "rigid"]("fifo", "2", "0"))
-    case = FAMILIES[family](*arguments)
+    case, import_s = FAMILIES[family](*arguments), time.process_time()
+    before_s = turn_s()
     begun_s = time.process_time()
     found = run(case)
+    run_s = time.process_time() - begun_s
+    each_s = (before_s + turn_s()) / 2
     cost = {
-        "import_s": begun_s,
-        "run_s": time.process_time() - begun_s,
+        "import_s": import_s,
+        "run_s": run_s,
+        "turn_us": each_s * 1e6,
+        "turns": run_s / each_s,
         "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
     print(json.dumps({"name": name, **cost, **found}))

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from _deadline_tables import Target
+from _reference import TURNS, in_turns
 from slots import least_cost, minimum_share, most_on_time
 from tests.bench.slot_reference import fewest_device_slots, instance, most_weight
 
@@ -140,7 +141,7 @@ def many_jobs_on_time(*, quick: bool) -> Measured:
     ]  # fmt: skip
     targets = [
         Target("1000 × 4096 × 100: gap to our own bound, worst", 0.02, _most(runs, "gap"), "{:.2%}".format),
-        Target("1000 × 4096 × 100: CPU time, slowest", 1.0, _most(runs, "time_s"), S),
+        Target("1000 × 4096 × 100: CPU time, slowest", 500_000.0, _most(runs, "turns"), TURNS),
         Target(
             "1000 × 4096 × 100: below minimum share",
             0,
@@ -155,8 +156,9 @@ def _many_run(tightness: float, seed: int) -> Run:
     problem = instance(1000, 4096, 100, tightness, seed)
     repeated = [timed_s(lambda: most_on_time(problem)) for _ in range(3)]
     plan, weight = repeated[0][1], problem.weights.sum()
+    time_s = statistics.median(each_s for each_s, _ in repeated)
     return {
-        "case": tightness, "seed": seed, "time_s": statistics.median(time_s for time_s, _ in repeated), "gap": plan.gap,
+        "case": tightness, "seed": seed, "time_s": time_s, "gap": plan.gap, **in_turns(turns=time_s),
         "on_time": plan.value / weight, "bound": plan.bound / weight, "share": minimum_share(problem).value / weight,
     }  # fmt: skip
 

@@ -19,6 +19,7 @@ from _allocator_tables import markdown, show
 from _allocator_worlds import OUTSIDE, WORLDS, Setting, available, folder, jobs_of, nodes
 from _common import RESULTS, commit, parser, write_results
 from _jct_bound import jct_bound_s
+from _reference import in_turns
 
 from punctual import registry
 
@@ -67,7 +68,7 @@ def outside_cell(name: str, policy: str) -> tuple[str, str, dict[str, Any]]:
     if data is None:
         return name, policy, {}
     found = run(policy, one.jobs(data), nodes(one.n_nodes, one.devices_per_node), reports=False)
-    return name, policy, found
+    return name, policy, {**found, **in_turns(turns=found["cpu_s"])}
 
 
 def main() -> int:

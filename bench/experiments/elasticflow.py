@@ -1,6 +1,5 @@
 """ElasticFlow's own simulator on three of its traces, beside the same policies here."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,8 +33,8 @@ class Trace:
     ----------
     met
         Deadlines that it prints as met, by policy.
-    jct_s, makespan_s, cpu_s
-        Of its own policy with admission: mean completion time, time to the last end, user CPU time.
+    jct_s, makespan_s
+        Of its own policy with admission: mean completion time, time to the last end.
     largest
         Largest count by model, for what has to be like the published programme.
     """
@@ -47,7 +46,6 @@ class Trace:
     met: Mapping[str, int]
     jct_s: float | None = None
     makespan_s: float | None = None
-    cpu_s: float | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -55,18 +53,18 @@ TRACES: Mapping[str, Trace] = {
     "195 jobs, 16 x 8 A100": Trace(
         file=f"{_ITP}/195job.csv", tables=_A100, n_nodes=16, n_devices=8,
         met={"admission": 171, "no admission": 63, "EDF + admission": 70, "EDF": 19},
-        jct_s=20_499, makespan_s=611_299, cpu_s=25,
+        jct_s=20_499, makespan_s=611_299,
     ),
     "cluster10, 32 x 8 A100": Trace(
         file=f"{_ITP}/cluster10.csv", tables=_A100, n_nodes=32, n_devices=8,
         met={"admission": 250, "EDF + admission": 215, "EDF": 202},
-        jct_s=12_981, makespan_s=2_745_547, cpu_s=13,
+        jct_s=12_981, makespan_s=2_745_547,
     ),
     "elasticVpollux_e, 16 x 4 T4": Trace(
         file="traces/elasticflow_repo/elasticVpollux_e.csv", tables="profiles/elasticflow/throughputs_T4",
         n_nodes=16, n_devices=4,
         met={"admission": 142, "no admission": 130, "EDF + admission": 80, "EDF": 23},
-        jct_s=74_736, makespan_s=444_347, cpu_s=33, largest=_LARGEST_T4,
+        jct_s=74_736, makespan_s=444_347, largest=_LARGEST_T4,
     ),
     "cluster01, 64 x 8 A100": Trace(
         file=f"{_ITP}/cluster01.csv", tables=_A100, n_nodes=64, n_devices=8, met={"EDF": 298},
@@ -95,7 +93,6 @@ _WHY_EDF = supposed(
 )
 _WHY_TIME = "not known; each is the mean of the jobs that it accepted, which are others"
 _WHY_MAKESPAN = "not known"
-_WHY_CPU = supposed("a share is a few array operations over the spans in which something begins or ends")
 _IN_PAPER = "ElasticFlow as in the paper"
 _COSTLY = f"starts and changes cost {_CHANGE_S:g} s"
 
@@ -181,7 +178,7 @@ def explained(rows: Sequence[Row]) -> list[Row]:
 
 def _rows_of_case(name: str, trace: Trace, case: Case, folder: Path) -> list[Row]:
     jobs = jobs_of(trace, folder, change_s=case.change_s, largest=trace.largest if case.like_theirs else {})
-    summary, cpu_s = simulated(trace, case, jobs)
+    summary = simulated(trace, case, jobs)
     rows = [_row(f"{name}: met, {case.label}", trace.met.get(case.key), summary.n_deadlines_met, case.why)]
     if case.policy in ("elasticflow", "promises-first") and not case.change_s and case.key != "no admission":
         jct_s = summary.jct_s.mean if summary.jct_s else 0.0
@@ -194,7 +191,6 @@ def _rows_of_case(name: str, trace: Trace, case: Case, folder: Path) -> list[Row
                 summary.makespan_s,
                 _WHY_MAKESPAN,
             ),
-            _row(f"{name}: CPU in s, {case.label}", theirs.cpu_s if theirs else None, cpu_s, _WHY_CPU),
         ]
     return rows
 
@@ -233,14 +229,13 @@ def _n_possible(jobs: Iterable[SimJob]) -> int:
     return sum(job.spec.deadline_s is not None and alone_s(job) <= job.spec.deadline_s for job in jobs)
 
 
-def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> tuple[ClusterSummary, float]:
-    """What one run came to, and its CPU seconds."""
+def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> ClusterSummary:
+    """What one run came to."""
     record, load = ClusterRecord(), registry.load
     policy: Callable[..., Any] = load("policies", case.policy)
     simulation = Simulation(
         jobs, nodes_of([NodeGroup(n_nodes=trace.n_nodes, gpus=trace.n_devices)]), policy(**case.parameters),
         models={"tabulated": load("models", "tabulated")()}, listeners=(record.add,),
     )  # fmt: skip
-    before_s = time.process_time()
     simulation.run()
-    return record.summary(), time.process_time() - before_s
+    return record.summary()
