@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from punctual.client.elastic.agent import Agent
 from punctual.client.elastic.agent_client import SocketAgentClient
-from punctual.client.elastic.membership import Membership
 from punctual.wire import PAGE_VARIABLE, Page
+
+if TYPE_CHECKING:
+    from punctual.client.elastic.group import Group
 
 STEP_S = 0.005
 #: The last worker's; the others wait for it.
@@ -22,53 +25,51 @@ HANG_S = float(os.environ.get("HANG_S", "100"))
 
 
 def train(link: SocketAgentClient, n_steps_total: int) -> None:
-    from torch.distributed import destroy_process_group
+    from torch import device
 
-    n_steps, after_fault = 0, False
+    from punctual.client.elastic.group import Group, GroupFault
+
+    n_steps, progress, after_fault = 0, None, False
     while n_steps < n_steps_total:
-        membership = link.join(n_steps=n_steps, after_fault=after_fault)
+        membership = link.join(n_steps=n_steps, progress=progress, after_fault=after_fault)
         if membership is None:
             return
         after_fault = False
-        _enter(membership)
+        group = Group.form(membership, link, device("cpu"))
         try:
-            n_steps = _share(n_steps, membership)
-            while n_steps < n_steps_total and not _step(link, membership, n_steps):
+            n_steps = _share(n_steps, group)
+            progress = (n_steps,)
+            while n_steps < n_steps_total and not _step(link, group, n_steps):
                 n_steps += 1
             n_steps += n_steps < n_steps_total
-        except RuntimeError:
+        except GroupFault:
             after_fault = True
-        destroy_process_group()
+        progress = progress and (n_steps,)
+        group.drop(after_fault=after_fault)
 
 
-def _enter(membership: Membership) -> None:
-    from torch import distributed
-
-    store = distributed.TCPStore(membership.store_host, membership.store_port, is_master=False, wait_for_workers=False)
-    prefixed = distributed.PrefixStore(str(membership.generation), store)
-    distributed.init_process_group("gloo", store=prefixed, rank=membership.rank, world_size=membership.n_workers)
-
-
-def _share(n_steps: int, membership: Membership) -> int:
+def _share(n_steps: int, group: "Group") -> int:
     """The steps that the source has behind it."""
-    if membership.source in (None, -1):
-        return n_steps
     import torch
 
+    source = group.membership.source
+    if source == -1 or group.n_workers == 1:
+        return n_steps
     shared = torch.tensor([n_steps])
-    torch.distributed.broadcast(shared, membership.source)
+    group.send_from(source, shared)
     return int(shared)
 
 
-def _step(link: SocketAgentClient, membership: Membership, n_steps: int) -> bool:
+def _step(link: SocketAgentClient, group: "Group", n_steps: int) -> bool:
     """One step; whether the members leave their group after it."""
     import torch
 
-    time.sleep(LAST_STEP_S if membership.rank == membership.n_workers - 1 else STEP_S)
+    time.sleep(LAST_STEP_S if group.rank == group.n_workers - 1 else STEP_S)
     link.stamp(n_steps, waiting=True)
-    counts = torch.tensor([1.0, float(link.generation_wanted > membership.generation)])
-    torch.distributed.all_reduce(counts)
-    assert counts[0] == membership.n_workers
+    counts = torch.tensor([1.0, float(link.generation_wanted > group.membership.generation)])
+    if group.n_workers > 1:
+        group.end_sum(group.begin_sum(counts))
+    assert counts[0] == group.n_workers
     link.stamp(n_steps + 1, waiting=False)
     return bool(counts[1])
 

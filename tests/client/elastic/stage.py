@@ -8,21 +8,17 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from datetime import timedelta
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
-from tests.waiting import PATIENCE_S
-from torch.distributed import TCPStore
-
+from punctual.client.elastic import links
 from punctual.client.elastic.context import Context
 from punctual.client.elastic.member import Leave
-from punctual.client.elastic.membership import Membership
-
-_HOST = "127.0.0.1"
+from punctual.client.elastic.membership import Membership, Progress, source_of
 
 #: The libraries are loaded once, and workers are copies.
 forkserver = get_context("forkserver")
@@ -64,10 +60,11 @@ class ScriptedLink:
         """One generation for each change that is due; generations after a fault have no number of their own."""
         return sum(at <= self._n_steps + 1 for at, _ in self._changes) * 100
 
-    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
-        self._wire.send(("join", n_steps, after_fault))
-        membership: Membership | None = self._wire.recv()
-        return membership
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
+        self._wire.send(("join", n_steps, progress))
+        return membership_from(self._wire)
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
         self._n_steps = n_steps
@@ -77,6 +74,22 @@ class ScriptedLink:
 
     def finish(self) -> None:
         """The result is its finish."""
+
+
+def send_membership(wire: Any, membership: Membership, fds: Sequence[int]) -> None:
+    """Say who is in the generation, and hand over a worker's links."""
+    wire.send((membership, len(fds)))
+    for fd in fds:
+        send_handle(wire, fd, os.getpid())
+
+
+def membership_from(wire: Any) -> Membership | None:
+    """What `send_membership` has sent; None: the worker is not wanted."""
+    membership: Membership | None
+    membership, n_fds = wire.recv()
+    if membership is None or not n_fds:
+        return membership
+    return replace(membership, links=links.Links.of(membership.rank, [recv_handle(wire) for _ in range(n_fds)]))
 
 
 def _work(wire: Connection, script: Script, train: Train, arguments: tuple[Any, ...], number: int) -> None:
@@ -106,9 +119,8 @@ def play(script: Script, train: Train, *arguments: Any) -> list[Any]:
 class _Play:
     def __init__(self, script: Script, train: Train, arguments: tuple[Any, ...]) -> None:
         self._script, self._train, self._arguments = script, train, arguments
-        self._store = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE_S))
         self._members: list[Any] = []
-        self._waiting: dict[Any, int] = {}
+        self._waiting: dict[Any, tuple[int, Progress]] = {}
         self._wires: dict[Any, Any] = {}
         self._n_started = 0
         self._generation = 0
@@ -120,7 +132,7 @@ class _Play:
         try:
             newcomers = self._start(self._script.n_workers)
             self._await_joins(newcomers)
-            self._form(newcomers, source=-1)
+            self._form(newcomers)
             while not all(wire in self._ended for wire in self._members):
                 self._next()
             return [self._ended[wire] for wire in self._members]
@@ -161,7 +173,7 @@ class _Play:
             return True
         assert said != "failed", words
         if said == "join":
-            self._waiting[wire] = words[0]
+            self._waiting[wire] = (words[0], words[1])
         else:
             self._ended[wire] = pickle.loads(words[0]) if words[0] else None
         return False
@@ -174,34 +186,34 @@ class _Play:
         if self._is_change_due():
             self._change()
         else:
-            self._form(self._members, source=self._furthest())
+            self._form(self._members)
 
     def _is_change_due(self) -> bool:
         changes = self._script.changes
-        return self._i_change < len(changes) and max(self._waiting.values()) >= changes[self._i_change][0]
+        return (
+            self._i_change < len(changes)
+            and max(n_steps for n_steps, _ in self._waiting.values()) >= changes[self._i_change][0]
+        )
 
     def _change(self) -> None:
         n_workers = self._script.changes[self._i_change][1]
         self._i_change += 1
         for wire in self._members[n_workers:]:
-            wire.send(None)
+            wire.send((None, 0))
             del self._waiting[wire]
         stay = self._members[:n_workers]
         newcomers = self._start(n_workers - len(stay))
         self._await_joins(newcomers)
-        self._form([*stay, *newcomers], source=0 if newcomers else None)
+        self._form([*stay, *newcomers])
 
-    def _furthest(self) -> int:
-        return max(range(len(self._members)), key=lambda rank: self._waiting[self._members[rank]])
-
-    def _form(self, members: list[Any], source: int | None) -> None:
+    def _form(self, members: list[Any]) -> None:
         self._generation = max(self._generation + 1, self._i_change * 100)
         self._members = list(members)
-        for rank, wire in enumerate(members):
-            del self._waiting[wire]
-            wire.send(
-                Membership(
-                    generation=self._generation, rank=rank, n_workers=len(members), store_host=_HOST,
-                    store_port=self._store.port, source=source,
+        source, lacking = source_of([self._waiting.pop(wire)[1] for wire in members])
+        with ExitStack() as opened:
+            fds = links.make(len(members), opened)
+            for rank, wire in enumerate(members):
+                membership = Membership(
+                    generation=self._generation, rank=rank, n_workers=len(members), source=source, lacking=lacking
                 )
-            )  # fmt: skip
+                send_membership(wire, membership, fds[rank])

@@ -25,11 +25,10 @@ HANG_NS = 1000
 NOW_NS = 1_000_000
 MEMBERSHIP = {
     "generation": 3,
-    "rank": 1,
-    "n_workers": 2,
-    "store_host": "h",
-    "store_port": 1,
+    "rank": 0,
+    "n_workers": 1,
     "source": 0,
+    "lacking": (),
     "i_device": None,
 }
 
@@ -252,7 +251,7 @@ def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: Heartbeat
     talk.answer(membership=MEMBERSHIP, n_steps=40)
     assert talk.link.join(n_steps=0) == Membership(**MEMBERSHIP)  # type: ignore[arg-type]
     assert talk.heard() == {
-        "said": "join", "n_steps": 0, "after_fault": False, "has_state": True, "stepped_ns": 0,
+        "said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0,
     }  # fmt: skip
     talk.link.stamp(40, waiting=True)  # what it has from the source, and no step of its own
     assert board.heartbeat(1).waiting

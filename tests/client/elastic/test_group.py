@@ -1,12 +1,15 @@
 """How workers with GPUs are connected, as far as that can be seen without one."""
 
+import os
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore
 
+from punctual.client.elastic import links
 from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.group import Group, GroupFault
 from punctual.client.elastic.heartbeat_board import HeartbeatBoard
@@ -43,12 +46,12 @@ class Device:
     generation_wanted = 3
 
 
-def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch, i_device: int | None = 0) -> None:
+def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "Event", lambda: device)
-    membership = Membership(generation=3, rank=0, n_workers=2, i_device=i_device)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: Work())
     link: Any = device
-    work: Any = Work()
-    Group(membership, GPU, link).end_sum(work)
+    group = Group(Membership(generation=3, rank=0, n_workers=2, i_device=0), GPU, link)
+    group.end_sum(group.begin_sum(torch.zeros(1)))
 
 
 def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,39 +65,36 @@ def test_a_wait_for_a_member_that_is_gone_ends(monkeypatch: pytest.MonkeyPatch) 
         wait_for(Device(10**9, 5), monkeypatch)
 
 
-def test_gloo_finds_out_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = Device(10**9, 0)
-    wait_for(device, monkeypatch, i_device=None)
-    assert device._n_left == 10**9
-
-
 @pytest.fixture
 def backends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Those that groups were connected by, without being connected."""
     seen: list[str] = []
     monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: seen.append(backend))
     monkeypatch.setattr(dist.distributed_c10d, "_set_pg_timeout", lambda timeout: None)
-    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")
+    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "")
     return seen
 
 
 @pytest.mark.parametrize(
-    ("device", "i_device", "backend"),
+    ("device", "i_device", "found"),
     [
-        (GPU, 0, "cpu:gloo,cuda:nccl"),
-        (GPU, None, "gloo"),  # workers that may share a device, which NCCL refuses
-        (torch.device("cpu"), None, "gloo"),
+        (GPU, 0, ["nccl"]),
+        (GPU, None, []),  # workers that may share a device, which NCCL refuses
+        (torch.device("cpu"), None, []),
     ],
 )
 def test_nccl_is_for_workers_with_a_device_each(
-    backends: list[str], device: torch.device, i_device: int | None, backend: str
+    backends: list[str], tmp_path: Path, device: torch.device, i_device: int | None, found: list[str]
 ) -> None:
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    membership = Membership(
-        generation=1, rank=0, n_workers=1, store_host="127.0.0.1", store_port=store.port, i_device=i_device
-    )
-    Group(membership, device)._connect(NoAgent())
-    assert backends == [backend]
+    with ExitStack() as opened:
+        (fds, _) = links.make(2, opened)
+        mine = links.Links.of(0, [os.dup(fd) for fd in fds[:1]])  # as if it had nobody to wait for
+    path = str(tmp_path / "store")
+    membership = Membership(generation=1, rank=0, n_workers=2, i_device=i_device, store_path=path, links=mine)
+    group = Group.form(membership, NoAgent(), device)
+    assert backends == found
+    group.drop()
 
 
 def test_a_generation_that_has_lost_a_member_is_on_the_board() -> None:

@@ -91,10 +91,12 @@ def test_every_sample_comes_once_an_epoch() -> None:
         assert counts == [96, 7], "each sample leaves its step's share, once"
 
 
-def test_a_script_that_drifts_apart_is_set_right() -> None:
-    outcomes = play(Script(2, [(5, 3)]), trainings.train, Plan(drifts_at=3))
-    assert len(outcomes) == 3
-    assert all(distance(outcome, outcomes[0]) == 0 for outcome in outcomes)
+@pytest.mark.parametrize("declares", [None, 1_000_000], ids=["drifts", "declares-most-steps"])
+def test_a_worker_with_other_weights_ends_the_training_and_is_never_taken_over(declares: int | None) -> None:
+    """The newcomer takes the weights of whom the agent names, whatever the worker that drifts says of itself."""
+    plan = Plan(drifts_at=3, declares=declares)
+    with pytest.raises(AssertionError, match=r"all workers must have the same model and optimizer: got checksums"):
+        play(Script(2, [(5, 3)]), trainings.train, plan)
 
 
 @pytest.mark.parametrize("i_call", [1, 5, 12, 16], ids=["before", "in-the-body", "after", "in-the-second-after"])

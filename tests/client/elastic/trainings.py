@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset
 
 from punctual.client.elastic.context import Context
+from punctual.client.elastic.group import Group
 from punctual.client.elastic.run import Run
 
 N_SAMPLES, N_FEATURES, N_CLASSES = 103, 6, 3
@@ -30,6 +32,7 @@ class Plan:
     n_epochs: int = 4
     death: tuple[int, int, str] | None = None
     drifts_at: int | None = None
+    declares: int | None = None
     n_loaders: int = 0
 
 
@@ -110,6 +113,14 @@ def _drift(run: Run, plan: Plan) -> None:
     """A script that changes the weights by itself, and not in all workers alike."""
     if plan.drifts_at == run.step_number and run.rank:
         next(run.model.parameters()).data.add_(run.rank)
+        if plan.declares is not None:
+            gather = Group.gather
+            Group.gather = _declaring(gather, plan.declares)  # type: ignore[method-assign]
+
+
+def _declaring(gather: Callable[[Group, Any], list[Any]], n_steps: int) -> Callable[[Group, Any], list[Any]]:
+    """A worker that tells the others of more steps than it has done."""
+    return lambda group, value: gather(group, {**value, "n_steps": n_steps} if isinstance(value, dict) else value)
 
 
 class Falling(nn.Module):

@@ -19,16 +19,17 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from time import monotonic_ns
 from typing import Any, Self
 
 from punctual.client import session
 from punctual.client.complaint import invalid, warn
-from punctual.client.elastic import forkserver
+from punctual.client.elastic import forkserver, links
 from punctual.client.elastic.agent_client import SocketAgentClient
 from punctual.client.elastic.elastic_stats import ElasticStats
 from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
-from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.membership import Membership, source_of
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.worker_spawner import WorkerSpawner
 from punctual.wire import N_DEVICES_MAX, PAGE_VARIABLE, SERVERS_VARIABLE, Declaration, Page, PageError, WorkerTarget
@@ -56,7 +57,6 @@ _LOOK_S = 0.05
 #: The end of a process is told by the forkserver a moment after those that it was connected with have told that.
 _EXIT_S_MAX = 1.0
 
-_HOST = "127.0.0.1"
 _MESSAGE_BYTES_MAX = 65_536
 
 
@@ -158,10 +158,10 @@ class Agent:
         self._stats = ElasticStats(page, os.getpid())
         self._board = HeartbeatBoard.create()
         self._spawner = WorkerSpawner(train, self._board.fd, preloaded)
-        self._store = _open_store()
         self._poll = select.poll()
         self._poll.register(self._spawner.control, select.POLLIN)
         self._pool = WorkerPool()
+        self._folder: TemporaryDirectory[str] | None = None
         self._generation = 0
         self._after_fault = False
         #: When a worker told that the state went with the servers, and none is known to have ended; 0: none has.
@@ -184,6 +184,8 @@ class Agent:
             worker.connection.close()
         self._spawner.close()
         self._board.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def run(self) -> int:
         """Stay until the training has ended; its exit code."""
@@ -239,7 +241,7 @@ class Agent:
                 self._fail(worker, words["trace"])
 
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
-        worker.n_steps = words["n_steps"]
+        worker.n_steps, worker.progress = words["n_steps"], words["progress"]
         worker.become("ready", monotonic_ns())
         if worker in self._pool.trainers:
             self._stats.stop(worker.n_steps, words["stepped_ns"])
@@ -450,22 +452,21 @@ class Agent:
         trainers = [worker for worker in chosen if not worker.serves]
         if not trainers or (not before and self._pool.is_starting):
             return  # the first generation, or all were lost: it begins with all that are being started
-        source, n_steps, all_equal = self._pool.source(chosen)
+        source, lacking = source_of([worker.progress for worker in trainers])
         self._generation = self._board.generation_wanted
         devices = [device for worker in trainers for device in worker.devices]
         with ExitStack() as opened:
-            peers = _connected(trainers, chosen[len(trainers) :], opened)
+            fds = _connected(trainers, chosen[len(trainers) :], opened)
             for rank, worker in enumerate(chosen):
                 membership = Membership(
                     generation=self._generation, rank=rank, n_workers=len(trainers),
-                    store_host=_HOST, store_port=self._store.port,
-                    source=None if all_equal and not self._after_fault else source,
+                    source=source, lacking=lacking, store_path=self._store_path() if devices else "",
                     i_device=worker.devices[0] if worker.devices else None,
                     shares_device=len(set(devices)) < len(devices),
                 )  # fmt: skip
-                words = {name: value for name, value in asdict(membership).items() if name != "peers"}
+                words = {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
                 worker.become("training", monotonic_ns())
-                worker.send(peers[rank], membership=words, n_steps=n_steps)
+                worker.send(fds[rank], membership=words, n_steps=trainers[source].n_steps if source >= 0 else 0)
         for worker in before:
             if worker not in chosen:
                 self._dismiss(worker)
@@ -479,6 +480,12 @@ class Agent:
             after_fault=self._after_fault,
         )
         self._pool.members, self._after_fault = chosen, False
+
+    def _store_path(self) -> str:
+        """Of this generation's; its folder is one that nobody else may enter."""
+        if self._folder is None:
+            self._folder = TemporaryDirectory(prefix="punctual-")
+        return f"{self._folder.name}/{self._generation}"
 
     def _answer(self) -> None:
         """Tell Punctual what became of its target, once nothing more is under way."""
@@ -518,8 +525,8 @@ def _parts(members: Sequence[Worker]) -> tuple[int, int]:
 
 
 def _connected(trainers: Sequence[Worker], servers: Sequence[Worker], opened: ExitStack) -> list[list[int]]:
-    """Sockets between each worker and each server: what each of all is to be handed, and what is closed here with `opened`."""
-    ends: list[list[int]] = [[] for _ in (*trainers, *servers)]
+    """What each of all is to be handed, and what is closed here with `opened`: links between workers, then sockets to servers."""
+    ends = [*links.make(len(trainers), opened), *([] for _ in servers)]
     for i, _ in enumerate(trainers):
         for j, _ in enumerate(servers, start=len(trainers)):
             for owner, end in zip((i, j), socket.socketpair(), strict=True):
@@ -537,10 +544,3 @@ def _visible_devices() -> Sequence[int]:
     """The devices that this process is shown, counted from 0; as many as may be, if the environment does not say."""
     text = os.environ.get(DEVICES_VARIABLE)
     return range(N_DEVICES_MAX if text is None else len([name for name in text.split(",") if name.strip()]))
-
-
-def _open_store() -> Any:
-    """Where the workers of all generations find each other: here, because any worker may leave."""
-    from torch.distributed import TCPStore
-
-    return TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)

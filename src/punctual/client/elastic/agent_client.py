@@ -3,16 +3,20 @@
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from multiprocessing.connection import Connection
 from time import monotonic_ns
 from typing import Any, Protocol
 
+from punctual.client.elastic import links
 from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
-from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.links import Links
+from punctual.client.elastic.membership import Membership, Progress
 
 _MESSAGE_BYTES_MAX = 65_536
+#: A socket to each server, and what connects workers.
+_N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
 #: The end of a traceback says what went wrong; each character may take six bytes in a message.
 _TRACE_CHARS_MAX = 8_000
 #: A worker whose agent is gone; nobody sees it.
@@ -32,13 +36,17 @@ class AgentClient(Protocol):
         """The newest generation that has lost a member; below 0: none has."""
         ...
 
-    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
         """Say that this worker is ready for the next generation, and wait until it is formed.
 
         Parameters
         ----------
         n_steps
             Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
+        progress
+            How far this worker's copy of the training is; the agent says of whose the others take over.
         after_fault
             The last generation ended because a collective failed.
         has_state
@@ -70,7 +78,9 @@ class NoAgent:
     generation_wanted = 0
     generation_broken = -1
 
-    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
         return Membership(generation=0, rank=0, n_workers=1, source=-1)
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
@@ -115,15 +125,22 @@ class SocketAgentClient:
     def generation_broken(self) -> int:
         return self._board.generation_broken
 
-    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership | None:
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership | None:
         self._board.show(self._i_slot, n_steps, True, monotonic_ns())
         self._send(
-            said="join", n_steps=n_steps, after_fault=after_fault, has_state=has_state, stepped_ns=self._stepped_ns
+            said="join",
+            n_steps=n_steps,
+            progress=progress,
+            after_fault=after_fault,
+            has_state=has_state,
+            stepped_ns=self._stepped_ns,
         )
         answer, fds = self._receive()
         if answer["membership"] is None:
             return None
-        membership = Membership(**answer["membership"], peers=tuple(map(Connection, fds)))
+        membership = _membership(answer["membership"], fds)
         self._n_steps = self._n_steps_begun = -1 if membership.source == -1 else answer["n_steps"]
         self._board.show(self._i_slot, n_steps, False, monotonic_ns())
         return membership
@@ -185,9 +202,21 @@ class SocketAgentClient:
 
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
         try:
-            answer, fds, _, _ = socket.recv_fds(self._connection, _MESSAGE_BYTES_MAX, N_SLOTS)
+            answer, fds, _, _ = socket.recv_fds(
+                self._connection, _MESSAGE_BYTES_MAX, _N_FILES_MAX, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError:
             answer, fds = b"", []
         if not answer:
             os._exit(_EXIT_ALONE)
         return json.loads(answer), fds
+
+
+def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
+    """What the agent has said and handed over: a worker's links, if there are others, and then its peers."""
+    n_links = links.n_files(words["rank"], words["n_workers"])
+    return Membership(
+        **{**words, "lacking": tuple(words["lacking"])},
+        links=Links.of(words["rank"], fds[:n_links]) if n_links else None,
+        peers=tuple(map(Connection, fds[n_links:])),
+    )

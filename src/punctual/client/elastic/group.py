@@ -1,16 +1,18 @@
 """The workers of one generation, connected. Another generation is another group.
 
-On CPUs, and where workers share a GPU, they are connected by gloo: when a member dies its connections break, and the
-others see it. Workers with a GPU each are connected by NCCL, where the device waits and nothing breaks by itself: they
-look at the board while they wait, and end the waiting when the agent has missed a member.
+They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
+workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
+Workers with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
+they wait, and end the waiting when the agent has missed a member.
 """
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic, sleep
+from functools import partial
+from time import sleep
 from typing import Any
 
 import torch
@@ -18,22 +20,23 @@ import torch.distributed as dist
 from torch import Tensor
 
 from punctual.client.elastic.agent_client import AgentClient
+from punctual.client.elastic.collectives import Collectives
 from punctual.client.elastic.membership import Membership
 
-#: A collective may have to wait as long as the slowest worker's step, phase or pause takes; who is hung is found out
-#: by the agent, which ends it.
+#: What NCCL does together may take as long as the slowest worker's step, phase or pause; who is hung is found out by the
+#: agent, which ends it.
 _TIMEOUT_S = 1800.0
-
-#: All members are alive when they are told the membership, but may be short of processor time. When one dies, the agent wants
-#: another generation at once. Whoever gave up by itself would leave the others waiting for it in turn.
-_GATHERING_TIMEOUT_S = 300.0
 _CONNECTING_TIMEOUT_S = 30.0
-_GATHERING_POLL_S = 0.0005
 #: Between two looks at whether the device has done a collective.
 _DEVICE_POLL_S = 0.0001
 
 #: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.
 _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+#: Where NCCL listens: the workers are on one machine.
+_INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
+
+#: A sum that has begun; there when it has been called.
+PendingSum = Callable[[], None]
 
 
 class GroupFault(Exception):
@@ -62,6 +65,7 @@ class Group:
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
         self._agent = agent
+        self._collectives: Collectives | None = None
         self.membership = membership
         self.rank = membership.rank
         self.n_workers = membership.n_workers
@@ -74,28 +78,36 @@ class Group:
         Raises
         ------
         GroupFault
-            One of them did not come, or a newer generation is wanted already.
+            One of them is gone already.
         """
         group = cls(membership, device, agent)
-        if membership.n_workers > 1:
+        if membership.links is not None:
             with group_faults():
-                group._connect(agent)
+                group._connect()
         return group
 
-    def _connect(self, agent: AgentClient) -> None:
-        membership = self.membership
-        store = dist.PrefixStore(
-            f"{membership.generation}",
-            dist.TCPStore(membership.store_host, membership.store_port, is_master=False, wait_for_workers=False),
-        )
-        self._await_all(store, agent)
-        if self._is_nccl:
-            os.environ[_WATCHDOG_VARIABLE] = "0"
+    def _connect(self) -> None:
+        membership, links = self.membership, self.membership.links
+        assert links is not None, "a worker that is alone does not connect"
+        self._collectives = Collectives(membership.rank, membership.n_workers, links, self._is_broken)
+        if not self._is_nccl:
+            return
+        self._collectives.wait()  # NCCL would wait for one that has died
+        os.environ[_WATCHDOG_VARIABLE] = "0"
+        os.environ.setdefault(_INTERFACE_VARIABLE, _INTERFACE)
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if self._is_nccl else "gloo", store=store, rank=membership.rank,
+            "nccl", store=dist.FileStore(membership.store_path, membership.n_workers), rank=membership.rank,
             world_size=membership.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
         )  # fmt: skip
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
+
+    def _is_broken(self) -> bool:
+        return self._agent is not None and self._agent.generation_broken >= self.membership.generation
+
+    @property
+    def _together(self) -> Collectives:
+        assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
+        return self._collectives
 
     @property
     def _is_nccl(self) -> bool:
@@ -103,72 +115,69 @@ class Group:
         membership = self.membership
         return self.device.type == "cuda" and membership.i_device is not None and not membership.shares_device
 
-    def _await_all(self, store: dist.Store, agent: AgentClient) -> None:
-        """Wait until all members are here: forming the group would wait for one that has died.
-
-        Whoever comes to a verdict first, that all are here or that one is missing, decides for all.
-        """
-        store.set(f"here/{self.rank}", "")
-        all_here = [f"here/{rank}" for rank in range(self.n_workers)]
-        give_up_at = monotonic() + _GATHERING_TIMEOUT_S
-        while not (is_complete := store.check(all_here)):
-            if monotonic() > give_up_at or agent.generation_wanted > self.membership.generation:
-                break
-            sleep(_GATHERING_POLL_S)
-        if store.compare_set("verdict", "", "complete" if is_complete else "incomplete") != b"complete":
-            raise RuntimeError(f"a member of generation {self.membership.generation} did not come")
-
     def drop(self, *, after_fault: bool = False) -> None:
         """Disconnect. After a fault the others find out by it, those too that had no connection with the dead one."""
-        if not dist.is_initialized():
+        if self._collectives is not None:
+            self._collectives.close()
+            self._collectives = None
+        if not self._is_nccl or not dist.is_initialized():
             return
-        if after_fault and self._is_nccl:
+        if after_fault:
             dist.distributed_c10d._abort_process_group()  # noqa: SLF001 -- torch has no public way to end NCCL's waiting
         else:
             dist.destroy_process_group()
 
-    def begin_sum(self, tensor: Tensor) -> dist.Work | None:
-        """Begin to replace `tensor` by its sum over all members."""
-        with group_faults():
-            return dist.all_reduce(tensor, async_op=True)
+    def begin_sum(self, tensor: Tensor) -> PendingSum:
+        """Begin to replace `tensor` by its sum over all members; members end their sums in the order they began them in.
 
-    def end_sum(self, work: dist.Work | None) -> None:
-        if work is not None:
-            with group_faults():
-                self._await(work)
+        A processor that adds up does not go on with backward meanwhile, so there all of it is done at the end.
+        """
+        if not self._is_nccl:
+            return partial(self._together.add_up, tensor)
+        with group_faults():
+            work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        return partial(self._await, work)
+
+    def end_sum(self, pending: PendingSum) -> None:
+        with group_faults():
+            pending()
 
     def _await(self, work: dist.Work) -> None:
-        """Wait until a collective is done, or a member is gone."""
-        work.wait()  # with NCCL it is the device that waits
-        if not self._is_nccl:
-            return
+        """Wait until NCCL has done a collective, or a member is gone."""
+        work.wait()  # it is the device that waits
         done = torch.cuda.Event()
         done.record()
         while not done.query():
-            if self._agent is not None and self._agent.generation_broken >= self.membership.generation:
+            if self._is_broken():
                 raise RuntimeError(f"a member of generation {self.membership.generation} is gone")
             sleep(_DEVICE_POLL_S)
 
     def send_from(self, source: int, tensor: Tensor) -> None:
         """Replace `tensor` by that of the member `source`."""
-        if self.n_workers > 1:
-            with group_faults():
+        with group_faults():
+            if self._is_nccl:
                 self._await(dist.broadcast(tensor, source, async_op=True))
+            else:
+                self._together.send_from(source, tensor)
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
         """Send each member its row of `outgoing`; the flat tensors that the members have sent, of these sizes."""
-        received = outgoing.new_empty(sum(sizes_in))
-        n_each = outgoing[0].numel()
         with group_faults():
-            sizes_out = [n_each] * self.n_workers
+            if not self._is_nccl:
+                return self._together.exchange(outgoing, sizes_in)
+            received = outgoing.new_empty(sum(sizes_in))
+            sizes_out = [outgoing[0].numel()] * self.n_workers
             flat = outgoing.reshape(-1)
             self._await(dist.all_to_all_single(received, flat, list(sizes_in), sizes_out, async_op=True))
         return list(received.split(sizes_in))
 
     def collect(self, tensor: Tensor) -> Tensor:
         """The flat tensors of all members, equally long, one behind the other."""
-        collected = tensor.new_empty(len(tensor) * self.n_workers)
         with group_faults():
+            if not self._is_nccl:
+                return self._together.collect(tensor).view(-1)
+            collected = tensor.new_empty(len(tensor) * self.n_workers)
             self._await(dist.all_gather(list(collected.split(len(tensor))), tensor, async_op=True))
         return collected
 
@@ -178,11 +187,8 @@ class Group:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         with group_faults():
-            sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.n_workers)]
-            dist.all_gather(sizes, torch.tensor([len(mine)]))
-            longest = max(int(size) for size in sizes)
-            padded = torch.zeros(longest, dtype=torch.uint8)
+            sizes = self._together.collect(torch.tensor([len(mine)])).flatten().tolist()
+            padded = torch.zeros(max(sizes), dtype=torch.uint8)
             padded[: len(mine)] = mine
-            theirs = [torch.empty_like(padded) for _ in range(self.n_workers)]
-            dist.all_gather(theirs, padded)
-        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(theirs, sizes, strict=True)]
+            theirs = self._together.collect(padded)
+        return [json.loads(bytes(text[:size].tolist())) for text, size in zip(theirs, sizes, strict=True)]

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from punctual.client.complaint import invalid, warn
+from punctual.client.complaint import invalid
 from punctual.client.elastic import evaluation, state_transfer
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.elastic.checkpoint_store import CheckpointStore
 from punctual.client.elastic.evaluation import Totals
 from punctual.client.elastic.group import Group, GroupFault
-from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.membership import Membership, Progress
 from punctual.client.elastic.position import Place, Position
 from punctual.client.elastic.replica import Replica, TrainingState
 from punctual.client.elastic.virtual_ranks import RankNumber, TreeSum
@@ -89,13 +89,21 @@ class Member:
         """
         while True:
             self.group.drop(after_fault=after_fault)
-            membership = self.agent.join(n_steps=self.position.n_steps, after_fault=after_fault, has_state=has_state)
+            membership = self.agent.join(
+                n_steps=self.position.n_steps, progress=self._progress(), after_fault=after_fault, has_state=has_state
+            )
             if membership is None:
                 raise Leave
             try:
                 return self._enter(membership, evaluates=evaluates)
             except GroupFault:
                 after_fault = True
+
+    def _progress(self) -> Progress:
+        if self._is_new:
+            return None
+        # Asynchronous workers differ, and it is the first of them that Punctual hears.
+        return () if self.is_asynchronous else _progress_at(self.position.values())
 
     def _enter(self, membership: Membership, *, evaluates: bool) -> None:
         if self._is_new:
@@ -118,30 +126,27 @@ class Member:
         self.device = torch.device("cpu") if first is None else first.device
 
     def _agree(self, *, evaluates: bool) -> None:
-        """Have the state of the one that is furthest, whoever the agent takes for it: it cannot see evaluations."""
+        """Have the state of the one whom the agent names: it knows how far each is, from each itself."""
+        membership = self.group.membership
         mine = {
-            "is_new": self._is_new, "evaluates": evaluates, "place": self.place,
-            "n_steps": self.position.n_steps, "results": self.position.values()["results"],
+            "evaluates": evaluates, "place": self.place, "n_steps": self.position.n_steps,
+            "results": self.position.values()["results"],
         }  # fmt: skip
         members = self.group.gather(mine)
-        # Asynchronous workers differ, and it is the first of them that Punctual hears.
-        n_compared = 1 if self.is_asynchronous else None
-        source = max(range(len(members)), key=lambda rank: (*_progress(members[rank])[:n_compared], -rank))
-        furthest = members[source]
-        self.is_beginning = furthest["is_new"]
+        self.is_beginning = membership.source == -1
+        source = 0 if self.is_beginning else membership.source
         if self.is_beginning:
             self._begin()
-        all_lack = self.is_beginning or self.is_asynchronous
-        lacks = [all_lack or _lacks_state(member, furthest) for member in members]
-        if any(lacks):
-            received = self._share(source, self.state, wants=lacks[self.group.rank])
+        all_lack = self.is_beginning or not self._is_synchronous
+        if all_lack or membership.lacking:
+            received = self._share(source, self.state, wants=all_lack or self.group.rank in membership.lacking)
             if received is not None:
                 self._become(received)
         if not self.is_beginning:
-            self.position.results = Position.of(furthest).results
+            self.position.results = Position.of(members[source]).results
         self._is_new = False
         self._compare()
-        self._help_evaluate(members, furthest)
+        self._help_evaluate(members, members[source])
 
     def _begin(self) -> None:
         """Nobody has a state: go on from the last checkpoint, or start."""
@@ -166,23 +171,20 @@ class Member:
         self._boundary = None
 
     def _compare(self) -> None:
-        """Make sure that all have the same. If not, the script has made it so, and the first worker's counts."""
-        sums: list[int] = []
-        for _ in range(2):
-            sums = self.group.gather(state_transfer.checksum(self._checked()))
-            if len(set(sums)) == 1:
-                return
-            if self.group.rank == 0:
-                warn("all workers must have the same model and optimizer", f"checksums {sums}",
-                     f"generation {self.group.membership.generation}",
-                     "The first worker's are taken. Change weights through the optimizer only.")  # fmt: skip
-            received = self._share(0, self.replica.collect, wants=True)
-            if received is not None:  # the position is right, and may be ahead of where others could start
-                self.replica.put_back(received)
-        raise RuntimeError(
-            f"a state must be the same after it was copied: got checksums {sums} for generation "
-            f"{self.group.membership.generation}. Report it with the types of model and optimizer."
-        )
+        """Make sure that all have the same.
+
+        Raises
+        ------
+        ValueError
+            They do not, and nobody can tell whose is right: no step is taken with them.
+        """
+        sums: list[int] = self.group.gather(state_transfer.checksum(self._checked()))
+        if len(set(sums)) > 1:
+            raise invalid(
+                "all workers must have the same model and optimizer", f"checksums {sums}",
+                f"generation {self.group.membership.generation}",
+                "Change weights through the optimizer only, or in all workers alike.",
+            )  # fmt: skip
 
     def _checked(self) -> dict[str, Tensor]:
         tensors = self.replica.collect().tensors
@@ -253,7 +255,7 @@ class Member:
         """Be there when others end an evaluation that this worker does not come to, or has yet to come to."""
         making = [
             rank for rank, member in enumerate(members)
-            if member["evaluates"] and _progress(member) == _progress(furthest)
+            if member["evaluates"] and _progress_at(member) == _progress_at(furthest)
         ]  # fmt: skip
         self._evaluators = making or None
         if making and self.group.rank not in making:
@@ -267,10 +269,6 @@ def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dic
     return {mark: [[name, states[name] if name == "state" else value] for name, value in pairs]}
 
 
-def _progress(member: dict[str, Any]) -> tuple[bool, int, int]:
-    """What can be compared: newcomers have done nothing."""
-    return not member["is_new"], member["n_steps"], sum(len(made) for made in member["results"].values())
-
-
-def _lacks_state(member: dict[str, Any], furthest: dict[str, Any]) -> bool:
-    return _progress(member)[:2] < _progress(furthest)[:2]
+def _progress_at(position: dict[str, Any]) -> tuple[int, int]:
+    """Steps, and evaluations since the last one."""
+    return position["n_steps"], sum(len(made) for made in position["results"].values())

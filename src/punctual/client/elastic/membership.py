@@ -1,7 +1,14 @@
 """Who trains together, as a worker sees it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+
+from punctual.client.elastic.links import Links
+
+#: How far a worker's copy of the training is: steps, then evaluations since the last step. Empty where copies differ on
+#: purpose: none is further than another. None: it has no copy.
+Progress = Sequence[int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,15 +21,20 @@ class Membership:
         Number of this membership; grows by one or more with each change.
     rank, n_workers
         Which worker this is, and of how many.
-    store_host, store_port
-        Where the agent's store listens; empty and 0 for a worker that is alone.
     source
-        Rank of the worker whose state is the training's; None: all members hold equal state already. -1: nobody holds
-        any (the first generation, or all workers were lost): begin from the last checkpoint, or from the start.
+        Rank of the worker whose state is the training's. -1: nobody holds any (the first generation, or all workers were
+        lost): begin from the last checkpoint, or from the start.
+    lacking
+        Ranks of the workers that must take the state of the source.
     i_device
         Which of the devices that the job is shown this worker uses; None on a CPU.
     shares_device
         Whether several workers use one device.
+    store_path
+        The file in which workers with a device each find each other, in a folder that only the job's user may enter; empty
+        on CPUs.
+    links
+        What connects the worker with the others; None for one that is alone, and for servers.
     peers
         Connections of a worker to each parameter server; those of a server to each worker, by rank.
     """
@@ -30,9 +42,22 @@ class Membership:
     generation: int
     rank: int
     n_workers: int
-    store_host: str = ""
-    store_port: int = 0
-    source: int | None = None
+    source: int = -1
+    lacking: tuple[int, ...] = ()
     i_device: int | None = None
     shares_device: bool = False
+    store_path: str = ""
+    links: Links | None = None
     peers: tuple[Connection, ...] = ()
+
+
+def source_of(progresses: Sequence[Progress]) -> tuple[int, tuple[int, ...]]:
+    """`source` and `lacking` of a membership of workers that are so far, by rank."""
+    holders = [rank for rank, progress in enumerate(progresses) if progress is not None]
+    if not holders:
+        return -1, ()
+    source = max(holders, key=lambda rank: tuple(progresses[rank] or ()))
+    n_steps = tuple(progresses[source] or ())[:1]
+    return source, tuple(
+        rank for rank, progress in enumerate(progresses) if progress is None or tuple(progress)[:1] < n_steps
+    )

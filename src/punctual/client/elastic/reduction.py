@@ -6,11 +6,10 @@ from functools import partial
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from punctual.client.complaint import invalid
-from punctual.client.elastic.group import Group, GroupFault
+from punctual.client.elastic.group import Group, GroupFault, PendingSum
 from punctual.client.elastic.virtual_ranks import Node, TreeSum, cut, roots_of
 
 #: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
@@ -181,7 +180,7 @@ class BucketedSum:
         self._fault: GroupFault | None = None
         self._is_taken = [False] * len(self._params)
         self._n_missing = [len(flat.numbers) for flat in self._flats]
-        self._works: list[dist.Work | None] = []
+        self._begun: list[PendingSum] = []
 
     def await_last(self) -> None:
         self._is_last = True
@@ -194,7 +193,7 @@ class BucketedSum:
         if not self._is_last or param.grad is None:
             return
         i_bucket = self._i_bucket[i]
-        if i_bucket < len(self._works):
+        if i_bucket < len(self._begun):
             raise invalid(
                 "backward must come to each parameter once", "a gradient that comes after it was sent",
                 f"parameter number {i}", "Checkpoint activations with use_reentrant=False.",
@@ -207,15 +206,15 @@ class BucketedSum:
 
     def _n_ready(self) -> int:
         """Buckets complete, counted from the first: all workers send in the same order. The last waits for the notes."""
-        n_ready = len(self._works)
+        n_ready = len(self._begun)
         while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
             n_ready += 1
         return n_ready
 
     def _send(self, n_buckets: int) -> None:
         try:
-            while self._fault is None and len(self._works) < n_buckets:
-                self._works.append(self._group.begin_sum(self._buffers[len(self._works)]))
+            while self._fault is None and len(self._begun) < n_buckets:
+                self._begun.append(self._group.begin_sum(self._buffers[len(self._begun)]))
         except GroupFault as fault:  # raised through backward it would look like a fault of the user's
             self._fault = fault
 
@@ -228,8 +227,8 @@ class BucketedSum:
         self._send(len(self._buffers))
         if self._fault is not None:
             raise self._fault
-        for work in self._works:
-            self._group.end_sum(work)
+        for pending in self._begun:
+            self._group.end_sum(pending)
         sums = self._notes.tolist()
         for param, view, n_had in zip(self._params, self._views, sums[self._n_notes :], strict=True):
             param.grad = view if n_had else None
@@ -250,7 +249,7 @@ class BucketedSum:
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._works.clear()
+        self._begun.clear()
 
 
 @dataclass(slots=True)

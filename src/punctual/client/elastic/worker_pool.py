@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
+from punctual.client.elastic.membership import Progress
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
 #: *leaving* once it was told to, and *through* when its training function has ended and it waits for the others.
@@ -34,6 +35,8 @@ class Worker:
         0 until it was forked.
     n_steps
         Steps behind its state when it last joined.
+    progress
+        How far its copy of the training was then.
     has_stepped
         Whether it has ever done a step.
     has_hung
@@ -51,6 +54,7 @@ class Worker:
     pid: int = 0
     state: WorkerState = "starting"
     n_steps: int = 0
+    progress: Progress = None
     has_stepped: bool = False
     has_hung: bool = False
     serves: bool = False
@@ -156,16 +160,6 @@ class WorkerPool:
         ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
         trainers = [one for one in ready if not one.serves][:n_workers]
         return [*trainers, *[one for one in ready if one.serves][:n_servers]]
-
-    def source(self, chosen: Sequence[Worker]) -> tuple[int, int, bool]:
-        """Rank of the one of `chosen` whose state is the training's, its steps, and whether all have the same; -1: nobody holds any."""
-        chosen = [worker for worker in chosen if not worker.serves]
-        holders = [worker for worker in chosen if worker in self.members]
-        if not holders:
-            return -1, 0, False
-        furthest = max(holders, key=lambda worker: worker.n_steps)
-        all_equal = len(holders) == len(chosen) and all(one.n_steps == furthest.n_steps for one in holders)
-        return chosen.index(furthest), furthest.n_steps, all_equal
 
 
 def end_of(code: int) -> str:

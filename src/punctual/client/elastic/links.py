@@ -1,0 +1,86 @@
+"""What connects the workers of one generation: made by the agent, handed over as open files, without a name.
+
+Nobody else can reach it: no socket listens, and neither memory nor sockets are in the file system. Who may open them
+through /proc may as well read the workers' memory: the job's own user, and root.
+"""
+
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+#: Workers form a tree in which each has at most so many below it: up to nine workers all wait for the first.
+FAN_OUT = 8
+#: Most files that a worker is handed: memory, and sockets to the one above it and to those below.
+N_FILES_MAX = 2 + FAN_OUT
+#: What a worker puts into memory at once.
+SLOT_BYTES = 1 << 20
+#: Slots of a worker, used in turns: one is written while others still read the other.
+N_TURNS = 2
+#: Who else had them could read all weights.
+_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """A worker's part of them.
+
+    Attributes
+    ----------
+    memory_fd
+        Memory that all workers of the generation map, `n_memory_bytes` long; closed by who maps it.
+    parent, children
+        Sockets to the workers that this one waits for: the one above it in the tree, None for the first worker, and
+        those below it.
+    """
+
+    memory_fd: int
+    parent: socket.socket | None
+    children: tuple[socket.socket, ...]
+
+    @classmethod
+    def of(cls, rank: int, fds: Sequence[int]) -> "Links":
+        """Those of the worker `rank`, of what `make` has made for it."""
+        memory_fd, *others = fds
+        sockets = [socket.socket(fileno=fd) for fd in others]
+        parent = sockets.pop(0) if rank else None
+        return cls(memory_fd, parent, tuple(sockets))
+
+    @property
+    def connections(self) -> list[socket.socket]:
+        return [*([] if self.parent is None else [self.parent]), *self.children]
+
+    def close(self) -> None:
+        """Let go of the sockets; those who wait for this worker see it, whoever else has a copy of one."""
+        for connection in self.connections:
+            with suppress(OSError):  # the other side was first
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+
+
+def n_memory_bytes(n_workers: int) -> int:
+    return N_TURNS * n_workers * SLOT_BYTES
+
+
+def n_files(rank: int, n_workers: int) -> int:
+    """How many files `make` makes for the worker `rank`; one that is a server (`rank` from `n_workers` on) has none."""
+    if n_workers == 1 or rank >= n_workers:
+        return 0
+    first = rank * FAN_OUT + 1
+    return 1 + (rank > 0) + max(0, min(FAN_OUT, n_workers - first))
+
+
+def make(n_workers: int, opened: ExitStack) -> list[list[int]]:
+    """What each worker is to be handed, by rank; open until `opened` ends. A worker that is alone needs nothing."""
+    if n_workers == 1:
+        return [[]]
+    memory_fd = os.memfd_create("punctual-links")
+    opened.callback(os.close, memory_fd)
+    os.fchmod(memory_fd, _MODE)
+    os.truncate(memory_fd, n_memory_bytes(n_workers))
+    fds = [[memory_fd] for _ in range(n_workers)]
+    for rank in range(1, n_workers):
+        for owner, end in zip((rank, (rank - 1) // FAN_OUT), socket.socketpair(), strict=True):
+            fds[owner].append(opened.enter_context(end).fileno())
+    return fds
