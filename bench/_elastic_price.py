@@ -1,14 +1,17 @@
 """Steps of the three programs, plain and elastic, by processes that take turns."""
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 import torch
+from _open_group import HOST, OpenGroup
 from torch import distributed, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -18,13 +21,13 @@ from punctual.apps._application import Application, Example
 from punctual.apps.language import LANGUAGE
 from punctual.apps.speech import SPEECH
 from punctual.apps.vision import VISION
+from punctual.client.elastic import links, member
 from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.context import Context
-from punctual.client.elastic.membership import Membership
+from punctual.client.elastic.links import Links
+from punctual.client.elastic.membership import Membership, Progress
 
 APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
-HOST = "127.0.0.1"
-
 forkserver = get_context("forkserver")
 forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed", "_elastic_price"])
 
@@ -38,6 +41,8 @@ class Way:
     n_parts
         Virtual ranks; of a plain loop (with several workers: DistributedDataParallel), the micro-batches of a step
         whose gradients it accumulates.
+    is_open
+        Elastic workers are connected by gloo, through a store that anybody on the machine can reach.
     """
 
     name: str
@@ -45,18 +50,19 @@ class Way:
     n_parts: int = 1
     is_elastic: bool = False
     deterministic: bool = False
+    is_open: bool = False
 
 
 class Fixed(NoAgent):
     """The link of workers whose number does not change."""
 
-    def __init__(self, rank: int, n_workers: int, port: int) -> None:
-        self._roster = Membership(
-            generation=0, rank=rank, n_workers=n_workers, store_host=HOST, store_port=port, source=-1
-        )  # fmt: skip
+    def __init__(self, rank: int, n_workers: int, others: Links | None) -> None:
+        self._membership = Membership(generation=0, rank=rank, n_workers=n_workers, links=others)
 
-    def join(self, *, n_steps: int, after_fault: bool = False, has_state: bool = True) -> Membership:
-        return self._roster
+    def join(
+        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
+    ) -> Membership:
+        return self._membership
 
 
 def loss_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -87,12 +93,12 @@ def plain_steps(app: Application, example: Example, way: Way, rank: int, port: i
             yield
 
 
-def elastic_steps(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
+def elastic_steps(app: Application, example: Example, way: Way, rank: int, others: Links | None) -> Iterator[None]:
     model = app.build_model(example)
     optimizer = torch.optim.AdamW(model.parameters(), lr=app.learning_rate)
     n_rows = len(example.train) // app.n_rows_per_batch * app.n_rows_per_batch
     rows = TensorDataset(example.train.inputs[:n_rows], example.train.targets[:n_rows])
-    context = Context(Fixed(rank, way.n_workers, port))
+    context = Context(Fixed(rank, way.n_workers, others))
     with context.elastic(
         model=model, optimizer=optimizer, virtual_ranks=way.n_parts, deterministic=way.deterministic
     ) as run:
@@ -110,8 +116,28 @@ def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def steps_of(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:
-    return (elastic_steps if way.is_elastic else plain_steps)(app, example, way, rank, port)
+def steps_of(
+    app: Application, example: Example, way: Way, rank: int = 0, port: int = 0, others: Links | None = None
+) -> Iterator[None]:
+    if not way.is_elastic:
+        return plain_steps(app, example, way, rank, port)
+    if way.is_open:
+        OpenGroup.port, member.Group = port, OpenGroup  # type: ignore[misc]
+    return elastic_steps(app, example, way, rank, others)
+
+
+def received_links(wire: Connection, rank: int, n_workers: int) -> Links | None:
+    """What `send_links` has sent."""
+    n_files = links.n_files(rank, n_workers)
+    return Links.of(rank, [recv_handle(wire) for _ in range(n_files)]) if n_files else None
+
+
+def send_links(wires: Sequence[Any]) -> None:
+    """Connect the workers at the other ends, as an agent would."""
+    with ExitStack() as opened:
+        for wire, fds in zip(wires, links.make(len(wires), opened), strict=True):
+            for fd in fds:
+                send_handle(wire, fd, os.getpid())
 
 
 def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
@@ -119,7 +145,8 @@ def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     app = APPLICATIONS[name]
-    steps = steps_of(app, app.load_example(None, 0), way, rank, port)
+    others = received_links(wire, rank, way.n_workers)
+    steps = steps_of(app, app.load_example(None, 0), way, rank, port, others)
     while True:
         n_steps = wire.recv()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
@@ -137,7 +164,7 @@ def in_turns(wire: Connection, name: str, ways: Sequence[Way], n_turns: int) -> 
     torch.manual_seed(0)
     app = APPLICATIONS[name]
     example = app.load_example(None, 0)
-    loops = [steps_of(app, example, way, 0, 0) for way in ways]
+    loops = [steps_of(app, example, way) for way in ways]
     dropouts = [torch_dropout()] * len(loops)  # an elastic loop replaces torch's, and others must not have it
     turns = []
     for _ in range(n_turns):
@@ -184,6 +211,7 @@ class Team:
             process.start()
             self._wires.append(mine)
             self._processes.append(process)
+        send_links(self._wires)
 
     def take(self, n_steps: int) -> tuple[float, float]:
         """Seconds a step, by the wall and of all workers' processors."""

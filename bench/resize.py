@@ -1,6 +1,6 @@
 """How long training stands still when its number of workers changes: `punctual.elastic` beside torchrun's elasticity.
 
-Both train the same ten million parameters with AdamW (its fused form) over gloo, one thread a worker, and go 1 -> 2 -> 3 -> 2 -> 1; they
+Both train the same ten million parameters with AdamW (its fused form), one thread a worker, and go 1 -> 2 -> 3 -> 2 -> 1; they
 take turns, so that both see the same machine. A stop lasts from the last step before a change to the end of the first
 step after it, that step included. torchrun runs with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``, without which its first
 growth fails in torch 2.13, and saves a checkpoint every five steps. After it, many changes of a small model are made,
@@ -357,7 +357,7 @@ def write_page(rows: list[tuple[object, ...]], grown: dict[str, dict[str, float]
     leak = "\n".join("| " + " | ".join(row) + " |" for row in [*more, *cells])
     (RESULTS / "resize.md").write_text(
         f"{line}\n\nMedian, least and most seconds from the last step before a change to the end of the first after "
-        f"it, 10 million parameters with AdamW, gloo, two cores.\n\n{text}\n\nWhat {N_LEAK_RESIZES} changes of a small "
+        f"it, 10 million parameters with AdamW, two cores.\n\n{text}\n\nWhat {N_LEAK_RESIZES} changes of a small "
         f"model between one and two workers left behind:\n\n{leak}\n\nMeasured at revision {commit()}, torch "
         f"{torch.__version__}; the load of the machine was {os.getloadavg()[2]:.0f}, of which this benchmark is two or "
         "three.\n"
