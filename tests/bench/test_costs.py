@@ -1,5 +1,7 @@
 """What benchmarks say of costs must be what was measured."""
 
+from typing import Any
+
 import _reference
 import pytest
 from _allocator_tables import most_over_median
@@ -17,8 +19,8 @@ def test_a_turn_takes_cpu_time() -> None:
 
 
 def test_a_simulation_that_costs_much_more_than_others_of_its_policy_is_named() -> None:
-    cell = {"cpu_s": 1.0, "n_rounds": 100, "n_finished": 50}
-    cells = {
+    cell: dict[str, Any] = {"cpu_s": 1.0, "n_rounds": 100, "n_finished": 50}
+    cells: dict[str, dict[str, dict[str, Any]]] = {
         "a": {"fifo": cell, "elasticflow": cell, "bound": {"n": 3}},
         "b": {"fifo": {**cell, "cpu_s": 2.0}, "elasticflow": {**cell, "cpu_s": 40.0, "n_rounds": 4000}},
         "c": {"fifo": cell, "elasticflow": cell, "greedy": {"failed": "no"}},

@@ -20,7 +20,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.local import LocalExecutor
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
