@@ -266,7 +266,7 @@ def test_costs_of_phases_are_handed_on_in_the_order_of_the_page(stage: Stage) ->
     stage.look_until(lambda report: report.steps_done == 2)
     line = PacingLine(end_s=1.0, end_work=5.0, s_per_step=0.1, phase_cost_steps={"checkpoint": 3.0, "evaluate": 2.0})
     stage.resized(1.0, line)
-    page = stage.executor._runs[JOB]._process.progress._page
+    page = stage.executor._runs[JOB]._process.progress._page  # type: ignore[attr-defined]
     directives = page.directives()
     assert directives.pacing
     assert directives.phase_cost_steps[:2] == (2.0, 3.0)
