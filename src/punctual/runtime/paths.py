@@ -129,8 +129,8 @@ def _is_group_of_one(group: int) -> bool:
     """Whether nobody but this user and root is in a group: that of root, or the one that many systems give each user."""
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid()).pw_name
-        found = grp.getgrgid(group)
-        return found.gr_name in (user, "root") and not set(found.gr_mem) - {user, "root"}
+        entry = grp.getgrgid(group)
+        return entry.gr_name in (user, "root") and not set(entry.gr_mem) - {user, "root"}
     return False
 
 

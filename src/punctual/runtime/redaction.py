@@ -34,14 +34,14 @@ def redacted(argv: Sequence[str], secrets: Iterable[str] = ()) -> tuple[str, ...
     ('train', '--api-key', '***', '--token=***', 'https://me:***@host/x')
     """
     known = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
-    told = []
+    recorded = []
     names_secret = False
     for word in argv:
         text, names_secret = _redacted_word(word, names_secret)
         for secret in known:
             text = text.replace(secret, LEFT_OUT)
-        told.append(text)
-    return tuple(told)
+        recorded.append(text)
+    return tuple(recorded)
 
 
 def _redacted_word(word: str, is_secret: bool) -> tuple[str, bool]:
@@ -60,7 +60,7 @@ def _redacted_word(word: str, is_secret: bool) -> tuple[str, bool]:
                 text, names_secret = _redacted_word(part, names_secret)
                 parts.append(text)
         return "".join(parts), names_secret
-    text = _WITHIN.sub(lambda found: f"{found[1]}{found[2]}{LEFT_OUT}" if is_secret_name(found[1]) else found[0], word)
+    text = _WITHIN.sub(lambda match: f"{match[1]}{match[2]}{LEFT_OUT}" if is_secret_name(match[1]) else match[0], word)
     names_next = word.lower() == "bearer" or (word.startswith("-") and is_secret_name(word))
     return _WITH_PASSWORD.sub(rf"\1{LEFT_OUT}@", text), names_next
 
