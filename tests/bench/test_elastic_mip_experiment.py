@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from experiments import elastic_mip
-from experiments._base import load, names
+from experiments._base import Row, load, names
 
 from punctual.traces import TraceJob
 
@@ -41,6 +41,20 @@ def test_rows_say_what_was_compared() -> None:
     assert queueing.why == "greedy's queue: 200 s; seeds from -70 to -50"
     assert efficiency.why == "seeds from +20 to +40"
     assert queueing.what.endswith("modelarts-like, from what it asked for, load 0.8, fraction")
+
+
+def test_both_headlines_come_from_the_one_setting_that_is_nearest_to_both() -> None:
+    def setting(name: str, queueing: float, efficiency: float) -> list[Row]:
+        return [
+            Row(f"queueing, change in %: {name}", None, queueing),
+            Row(f"efficiency, change in %: {name}", None, efficiency),
+        ]
+
+    rows = [*setting("short queues", -90.0, 1.0), *setting("efficient", 400.0, 79.0), *setting("both", -40.0, 30.0)]
+    queueing, efficiency, decision = elastic_mip.headlines(rows, 0.001)
+    assert (queueing.obtained, efficiency.obtained, decision.obtained) == (-40.0, 30.0, 0.001)
+    assert queueing.what == "queueing, change in %, in both"
+    assert "of 3 settings the nearest to both figures; 1 reach both at once" in queueing.why
 
 
 def test_no_job_runs_with_less_than_it_asked_for() -> None:
