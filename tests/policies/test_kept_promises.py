@@ -14,7 +14,7 @@ from punctual.policies._packing import Move, Packing
 from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
 
-#: One node and several; what does not depend on nodes and what does.
+#: Nodes, and devices on each.
 CLUSTERS = [(1, 32), (4, 8)]
 
 
