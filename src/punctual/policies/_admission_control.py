@@ -176,7 +176,10 @@ class AdmissionControl:
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
         """What the next round needs, for the plan's carry; `present`: the jobs that still exist."""
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._reservations]
-        shares = {id: as_carried(one.pool, one.share, self._at) for id, one in sorted(self._reservations.items())}
+        shares = {
+            id: as_carried(reserved.pool, reserved.share, self._at)
+            for id, reserved in sorted(self._reservations.items())
+        }
         return {
             "overdue": {claim.id: claim.due_at for claim in claims if claim.overdue},
             "refused": sorted(self._refused & present),
@@ -302,7 +305,7 @@ class AdmissionControl:
 
     def _reserve_as_planned(self, claim: Claim) -> bool:
         planned = self._planned.get(claim.id)
-        request = next((one for one in claim.requests if planned is not None and one.pool == planned.pool), None)
+        request = next((each for each in claim.requests if planned is not None and each.pool == planned.pool), None)
         if planned is None or request is None or request.pool not in self._ledgers:
             return False
         ledger = self._ledgers[request.pool]
