@@ -210,7 +210,7 @@ def used_mb(path: Path) -> float:
 class Start:
     """A host that comes back behind `n_messages`; `n_read` of them are read.
 
-    `import_s` and `restore_s` are wall seconds in a fresh process; `turn_us` is what a turn of the reference takes in it.
+    `import_s` and `restore_s` are CPU seconds in a fresh process; `turn_us` is what a turn of the reference takes in it.
     """
 
     n_jobs: int
