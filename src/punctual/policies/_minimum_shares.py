@@ -67,10 +67,19 @@ class DeadlineClaim(ReservationRequest):
         work = inf if steps is None else max(steps, 1e-9) + cost_s * float(levels.rates[1])
         until_s = inf if view.deadline_at is None else view.deadline_at - at
         return cls(
-            id=spec.id, submitted_at=view.submitted_at, pool=(kind, spec.worker.gpus > 0), levels=levels, work=work,
-            until_s=until_s, view=view, counts=counts, known=known, n_before=n_before,
-            least=int(held and not spec.preemptible), is_overdue=held and steps == 0,
-        )  # fmt: skip
+            id=spec.id,
+            submitted_at=view.submitted_at,
+            pool=(kind, spec.worker.gpus > 0),
+            levels=levels,
+            work=work,
+            until_s=until_s,
+            view=view,
+            counts=counts,
+            known=known,
+            n_before=n_before,
+            least=int(held and not spec.preemptible),
+            is_overdue=held and steps == 0,
+        )
 
     @property
     def has_goal(self) -> bool:

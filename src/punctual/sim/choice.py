@@ -92,9 +92,11 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
     missing = next((key for key in _needed(kind) if key not in parameters), None)
     if missing is not None:
         raise InvalidSpec(
-            f"`{where}` must have all parameters that it cannot do without", f"no `{missing}`", f"`{where}.{missing}`",
+            f"`{where}` must have all parameters that it cannot do without",
+            f"no `{missing}`",
+            f"`{where}.{missing}`",
             f"Give it, as in `NAME:{missing}=...`. It has: {', '.join(known)}.",
-        )  # fmt: skip
+        )
     hints = _hints(kind)
     checked = {key: _checked(hints.get(key, Any), value, f"{where}.{key}") for key, value in parameters.items()}
     try:
