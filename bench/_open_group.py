@@ -1,6 +1,6 @@
 """Workers connected as they were before what connects them was private: by gloo, through a store on TCP.
 
-Anybody on the machine can reach both; `bench/private_store.py` measures what it costs that nobody can any more.
+Anybody on the machine can reach both. For comparisons only.
 """
 
 from collections.abc import Sequence
