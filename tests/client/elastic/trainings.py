@@ -115,7 +115,7 @@ def _drift(run: Run, plan: Plan) -> None:
         next(run.model.parameters()).data.add_(run.rank)
         if plan.declares is not None:
             gather = Group.gather
-            Group.gather = _declaring(gather, plan.declares)  # type: ignore[method-assign]
+            Group.gather = _declaring(gather, plan.declares)  # type: ignore[method-assign, assignment]
 
 
 def _declaring(gather: Callable[[Group, Any], list[Any]], n_steps: int) -> Callable[[Group, Any], list[Any]]:
