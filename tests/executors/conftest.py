@@ -20,11 +20,11 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.context import OnOutput
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.mounts import hierarchy
 
 E = TypeVar("E")

@@ -43,6 +43,9 @@ class Program:
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
             raise InvalidSpec(
-                "the command must not be empty", "none", "a job", "Name the program after `--`: `-- python train.py`.",
+                "the command must not be empty",
+                "none",
+                "a job",
+                "Name the program after `--`: `-- python train.py`.",
                 option="program",
-            )  # fmt: skip
+            )

@@ -76,9 +76,11 @@ def _private(folder: Path) -> Path:
             _check_owner(place, os.geteuid())
         if folder.is_symlink():
             raise InvalidSpec(
-                "the folder of all runs must be none that a link leads to", f"a link to '{folder.readlink()}'", f"'{folder}'",
+                "the folder of all runs must be none that a link leads to",
+                f"a link to '{folder.readlink()}'",
+                f"'{folder}'",
                 f"Put the link in place of '{folder.parent}', or set {HOME_VARIABLE} to the folder that is meant.",
-            )  # fmt: skip
+            )
         # Who may write to a folder above could put another in place of ours, whose files we would remove.
         _check_owner(folder.parent.parent, os.geteuid(), 0)
         _check_above(folder)

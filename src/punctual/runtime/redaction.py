@@ -8,9 +8,22 @@ LEFT_OUT = "***"
 
 #: The last word of an option's or a variable's name whose value is a secret, and words before `key` that make it one.
 _SECRET = frozenset(
-    ["password", "passwd", "passphrase", "passcode", "pwd", "pass", "secret", "secrets", "token", "credential",
-     "credentials", "apikey", "bearer"]
-)  # fmt: skip
+    [
+        "password",
+        "passwd",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "pass",
+        "secret",
+        "secrets",
+        "token",
+        "credential",
+        "credentials",
+        "apikey",
+        "bearer",
+    ]
+)
 _KEYS = frozenset(["api", "access", "secret", "private", "auth", "account", "encryption", "signing", "ssh", "license"])
 
 #: `scheme://user:password@host`; up to the last `@` before the path, since passwords are not always escaped.

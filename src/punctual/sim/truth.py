@@ -130,9 +130,11 @@ class PlacedServed:
     def __post_init__(self) -> None:
         if self.worker.gpus <= 0 or self.server.gpus > 0:
             raise InvalidSpec(
-                "workers must be told from servers by their devices", f"{self.worker} and {self.server}", "a true speed",
+                "workers must be told from servers by their devices",
+                f"{self.worker} and {self.server}",
+                "a true speed",
                 "Take jobs whose workers have devices and whose servers have none.",
-            )  # fmt: skip
+            )
 
     def rate_sps(self, shape: Shape) -> float:
         return self.law.rate_sps(shape)
