@@ -245,7 +245,10 @@ def _jobs(messages: list[Message]) -> list[JobRecord]:
 
 def _exact(summary: RunSummary) -> dict[str, object]:
     return {
-        name: getattr(summary, name) for name in RunSummary.__dataclass_fields__ if name != "granted_core_s"
+        name: getattr(summary, name)
+        for name in RunSummary.__dataclass_fields__
+        # How long usage was short is told from the readings that are kept.
+        if name not in ("granted_core_s", "shortfall")
     }  # fmt: skip
 
 

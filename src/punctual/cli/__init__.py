@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 #: Commands that jobs must not hold up.
@@ -14,11 +14,13 @@ _PROMPT = {"run", "attach", "ps", "deadline", "stop"}
 def main() -> None:
     """Run the command named in `sys.argv`; ends by `SystemExit`."""
     # Imported here, so that `import punctual.cli` costs nothing to whoever looks for a constant in it.
-    with _leaving_at_once():
-        from punctual.executors.local.command_group import command_group
-    with command_group() if sys.argv[1:2] and sys.argv[1] in _PROMPT else nullcontext():
-        # Only now: beside jobs that hold all cores, outside of that group the imports take many seconds.
-        with _leaving_at_once():
+    with ExitStack() as group:
+        with _leaving_at_once(group):
+            from punctual.executors.local.command_group import command_group
+
+            if sys.argv[1:2] and sys.argv[1] in _PROMPT:
+                group.enter_context(command_group())
+            # Only now: beside jobs that hold all cores, outside of that group the imports take many seconds.
             from punctual.cli._app import prepared
 
             command = prepared(sys.argv[1:])
@@ -26,17 +28,18 @@ def main() -> None:
 
 
 @contextmanager
-def _leaving_at_once() -> Iterator[None]:
+def _leaving_at_once(group: ExitStack) -> Iterator[None]:
     """While modules are imported Ctrl-C ends the process: an exception would surface anywhere in a library."""
+
+    def leave(number: int, _: FrameType | None) -> None:
+        group.close()
+        os._exit(128 + number)
+
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, for a job in the background
         yield
         return
-    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGINT, leave)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    os._exit(128 + number)

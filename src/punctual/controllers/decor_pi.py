@@ -170,7 +170,9 @@ class DecorPi:
         text = "The deadline has passed: " + ("full allocation." if late else "the end is near, nothing is changed.")
         reason = Reason("overdue", text, {"progress_frac": progress})
         demand = self._demand(spec, reading, cores, reason)
-        return demand, replace(state, demand_cores=cores, requested_cores=_requested(spec, demand))
+        # What became of this demand means nothing for the integral, which the law does not follow any more.
+        integral = _integral_before(spec, state, reading)
+        return demand, replace(state, integral_cores=integral, demand_cores=cores, requested_cores=0.0)
 
     def _bounds(self, spec: JobSpec, reading: Reading) -> tuple[float, float]:
         low, high = core_bounds(spec, reading)
