@@ -263,3 +263,23 @@ def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> No
     workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
     plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)
     assert cores(plan) == pytest.approx({"first": 1.0, "second": 0.5, "workers": 0.5})
+
+
+def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:
+    """The promised one holds a core and uses 0.8 of it: others in the machine have the rest."""
+    kept = steered("kept", 50.0, 50.0, most=1.0)
+    kept = replace(kept, promised_until_at=50.0, granted={"a": Resources(1.0)})
+    others = [steered("hopeless", 300.0, 50.0), kept]
+    assert cores(decide(SURE, others, TWO))["hopeless"] == pytest.approx(1.0)
+    assert kept.work is not None
+    short = replace(kept, work=replace(kept.work, delivered_frac=0.8))
+    assert cores(decide(SURE, [others[0], short], TWO))["hopeless"] == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
+    kept = replace(steered("kept", 90.0, 60.0, std_core_s=10.0), promised_until_at=60.0)
+    newcomer = steered("newcomer", 50.0, 80.0, std_core_s=2.0)
+    policy = PromisesFirst(risk_sigmas=1, background_frac=0)
+    assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
+    fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)
+    assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}

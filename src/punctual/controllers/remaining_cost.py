@@ -217,6 +217,7 @@ class RemainingCost(LandingController):
             usable_cores=min(lasting_cores / min(state.lasting_delivery, 1.0), core_bounds(spec, reading)[1]),
             due_s=due_s,
             slack_s=max(0.0, reading.deadline_s - outlook.wait_s - due_s),
+            delivered_frac=state.lasting_delivery,
         )
 
     def _reserve_s(self, state: State, reading: Reading) -> float:

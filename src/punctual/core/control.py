@@ -163,6 +163,8 @@ class CoreWork:
         that no cores make shorter.
     slack_s
         How much later would still be in time: the margin.
+    delivered_frac
+        What it used over what it was granted while the grant held it back, for some time.
     """
 
     core_s: float
@@ -170,6 +172,7 @@ class CoreWork:
     usable_cores: float
     due_s: float
     slack_s: float = 0.0
+    delivered_frac: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,10 +204,27 @@ class CorePromises:
         free = self._measure_in_turn(free, spare_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
-        free = max(0.0, free - spare_cores)
+        free = max(0.0, free - spare_cores - self._undelivered_cores())
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
         free -= _raise(background, _weight, free)
         self._work_ahead(free)
+
+    def _undelivered_cores(self) -> float:
+        """What programs without Punctual take of the node, as far as promised jobs lately had to do with less.
+
+        The kernel divides what there is among all that hold quotas. What others hold must fit beside that, else promised
+        jobs go short as well.
+        """
+        delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
+        if not delivered:
+            return 0.0
+        return max(0.0, 1.0 - sum(delivered) / len(delivered)) * sum(
+            self._held_cores(member) for member in self.members
+        )
+
+    @staticmethod
+    def _held_cores(member: SharingJob) -> float:
+        return sum(amount.cores for amount in member.view.granted.values())
 
     def _work_ahead(self, free: float) -> None:
         """Let promised jobs with little room have cores that nobody wants: what comes later may take theirs."""
@@ -264,11 +281,15 @@ class CorePromises:
         return _chosen(members, fewest_misses(jobs, self.cores))
 
     def _promise(self, hopeful: Sequence[SharingJob]) -> None:
-        """Promise as many more as there is room for; new ones wait for what is not measured yet."""
+        """Promise as many more as there is room for; new ones wait for what is not measured yet.
+
+        Those promised before are counted with their margins as well: else the newest promise takes their room, and what is
+        left of them is to be done at their ceilings to the last moment.
+        """
         candidates = [*self.kept, *(member for member in hopeful if not (self._waits and self._is_new(member)))]
         if not candidates:
             return
-        jobs = [member.job(self.risk_sigmas if i >= len(self.kept) else 0.0) for i, member in enumerate(candidates)]
+        jobs = [member.job(self.risk_sigmas) for member in candidates]
         if level(jobs, self._offered(candidates)).fits:
             self.solution = _all_of(jobs)
         elif hopeful and not self._waits:
