@@ -268,7 +268,7 @@ def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> No
 def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:
     """The promised one holds a core and uses 0.8 of it: others in the machine have the rest."""
     kept = steered("kept", 50.0, 50.0, most=1.0)
-    kept = replace(kept, promised_until_at=50.0, granted={"a": Resources(1.0)})
+    kept = replace(kept, promised_until_at=50.0, granted={NodeId("a"): Resources(1.0)})
     others = [steered("hopeless", 300.0, 50.0), kept]
     assert cores(decide(SURE, others, TWO))["hopeless"] == pytest.approx(1.0)
     assert kept.work is not None
