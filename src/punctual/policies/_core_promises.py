@@ -8,7 +8,7 @@ import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
 from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, level
 from punctual.optim.solution import Solution
@@ -218,13 +218,8 @@ class CorePromises:
         delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
         if not delivered:
             return 0.0
-        return max(0.0, 1.0 - sum(delivered) / len(delivered)) * sum(
-            self._held_cores(member) for member in self.members
-        )
-
-    @staticmethod
-    def _held_cores(member: SharingJob) -> float:
-        return sum(amount.cores for amount in member.view.granted.values())
+        held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
+        return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _work_ahead(self, free: float) -> None:
         """Let promised jobs with little room have cores that nobody wants: what comes later may take theirs."""
@@ -238,10 +233,9 @@ class CorePromises:
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
 
-        Those without a promise leave `spare_cores` to jobs that wait.
-
         Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
-        side by side, all would tell so late that it could not be on time any more.
+        side by side, all would tell so late that it could not be on time any more. Those without a promise leave
+        `spare_cores` to jobs that wait.
         """
         unmeasured = self._in_turn()
         for member in unmeasured:
