@@ -38,7 +38,7 @@ BETWEEN_S = 0.05
 
 def submission(name: str, n_jobs: int) -> Submission:
     capacity = capacity_here()
-    most = capacity.cores / n_jobs
+    most = max(FLOOR_CORES, capacity.cores / n_jobs)
     request = JobRequest(
         argv=(sys.executable, "-c", JOB, str(N_STEPS)), submitted_at=time.monotonic(), name=name, deadline_s=DEADLINE_S,
         inherited=dict(os.environ), floor_cores=min(0.01, most), ceiling_cores=most,
