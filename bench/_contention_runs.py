@@ -2,6 +2,7 @@
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,8 @@ from _contention_jobs import (
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 #: Jobs as they are without Punctual: processes that share the machine as its kernel likes.
 KERNEL = "kernel"
+#: How many trainings run side by side while it is measured what they cost.
+_N_BESIDE, _N_BESIDE_QUICK = 6, 4
 #: How long a user tries to say something to a job.
 _SAY_S_MAX = 10.0
 #: The rule of proportional shares with its other shortage, as a plug-in, because `--policy` takes a name.
@@ -127,32 +130,37 @@ def stage() -> Iterator[Stage]:
 
 
 def calibrate(*, quick: bool) -> dict[str, Profile]:
-    """What each application costs, from a short and a longer run, two at a time, so that both cores are busy."""
-    few, many = (2, 20) if quick else (20, 100)
-    apps = (QUICK_APP,) * 2 if quick else APPS
-    found: dict[tuple[str, int], float] = {}
+    """What each application costs, from short and longer runs with as many beside them as in a play.
+
+    The same training costs more core-seconds beside six others than alone on one of two busy cores, because they share the
+    caches.
+    """
+    few, many = (2, 20) if quick else (20, 60)
+    apps = (QUICK_APP,) if quick else APPS
+    n_each = _N_BESIDE_QUICK if quick else _N_BESIDE // len(apps)
     with stage() as place:
-        for n in (few, many):
-            queue = list(reversed(apps))
-
-            def work(n: int = n, queue: list[str] = queue) -> None:
-                while queue:
-                    app = queue.pop()
-                    load = Load(name=f"{app}-{n}", app=app, work_core_s=0.0, deadline_s=None)
-                    process = subprocess.Popen(place.program(load, n, is_elastic=False), stdout=subprocess.DEVNULL)
-                    _, _, usage = os.wait4(process.pid, 0)
-                    found[app, n] = usage.ru_utime + usage.ru_stime
-
-            lanes = [threading.Thread(target=work) for _ in range(2)]
-            for lane in lanes:
-                lane.start()
-            for lane in lanes:
-                lane.join()
+        costs = {n: _costs(place, apps * n_each, n) for n in (few, many)}
     profiles = {}
-    for app in dict.fromkeys(apps):
-        step_core_s = (found[app, many] - found[app, few]) / (N_EPOCHS * (many - few))
-        profiles[app] = Profile(startup_core_s=found[app, few] - N_EPOCHS * few * step_core_s, step_core_s=step_core_s)
+    for app in apps:
+        step_core_s = (costs[many][app] - costs[few][app]) / (N_EPOCHS * (many - few))
+        profiles[app] = Profile(startup_core_s=costs[few][app] - N_EPOCHS * few * step_core_s, step_core_s=step_core_s)
     return profiles
+
+
+def _costs(place: Stage, apps: Sequence[str], n_epoch_steps: int) -> dict[str, float]:
+    """CPU seconds of a training of so many steps in each epoch, by application: the mean of all that run side by side."""
+    loads = [
+        Load(name=f"{app}-{i}-{n_epoch_steps}", app=app, work_core_s=0.0, deadline_s=None) for i, app in enumerate(apps)
+    ]
+    processes = [
+        subprocess.Popen(place.program(load, n_epoch_steps, is_elastic=False), stdout=subprocess.DEVNULL)
+        for load in loads
+    ]
+    used: dict[str, list[float]] = {}
+    for app, process in zip(apps, processes, strict=True):
+        _, _, usage = os.wait4(process.pid, 0)
+        used.setdefault(app, []).append(usage.ru_utime + usage.ru_stime)
+    return {app: statistics.fmean(values) for app, values in used.items()}
 
 
 def play(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.runtime.capacity import FLOOR_CORES
 from punctual.runtime.local_host import HostOptions, LocalHost, capacity_here, local_host
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 

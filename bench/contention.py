@@ -10,7 +10,7 @@ and as plain processes that share the machine as its kernel likes.
 *160 %.* Eight trainings that are there at once and want 1.6 times what the machine has until the last deadline. The bound is the most
 weight that can be on time for whoever knows what each training costs.
 
-What a training costs is measured beforehand, each of three applications alone on one of two busy cores. All times and all work
+What a training costs is measured beforehand, each of three applications beside as many others as in a play. All times and all work
 are longer in proportion to what it costs to start one, above 2 core-seconds: what is compared is how trainings share a machine, not
 how PyTorch is imported. `--quick` trains regressions in NumPy, which start at once.
 """
