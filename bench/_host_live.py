@@ -16,7 +16,6 @@ from collections.abc import Callable
 from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.runtime.capacity import FLOOR_CORES
 from punctual.runtime.local_host import HostOptions, LocalHost, capacity_here, local_host
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 
@@ -39,7 +38,7 @@ BETWEEN_S = 0.05
 
 def submission(name: str, n_jobs: int) -> Submission:
     capacity = capacity_here()
-    most = max(FLOOR_CORES, capacity.cores / n_jobs)
+    most = capacity.cores / n_jobs
     request = JobRequest(
         argv=(sys.executable, "-c", JOB, str(N_STEPS)), submitted_at=time.monotonic(), name=name, deadline_s=DEADLINE_S,
         inherited=dict(os.environ), floor_cores=min(0.01, most), ceiling_cores=most,

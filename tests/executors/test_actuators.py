@@ -14,7 +14,7 @@ from punctual.executors.local.actuator import (
     Actuator,
     Unusable,
     choose,
-    quota_us,
+    limit_us,
     try_out,
 )
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
@@ -60,10 +60,20 @@ def test_hierarchies_that_are_not_mounted_or_not_visible() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "expected"), [(0.5, 10_000), (0.3, 6_000), (1.999999, 39_999), (0.001, 1_000), (0.0, 1_000), (2.0, None)]
+    ("cores", "quota_us", "period_us"),
+    [
+        (0.5, 10_000, 20_000),
+        (0.3, 6_000, 20_000),
+        (1.999999, 39_999, 20_000),
+        (0.05, 1_000, 20_000),
+        (0.04, 4_000, 100_000),
+        (0.001, 1_000, 100_000),
+        (0.0, 1_000, 100_000),
+        (2.0, None, 20_000),
+    ],
 )
-def test_quotas(cores: float, expected: int | None) -> None:
-    assert quota_us(cores, n_cpus=2) == expected
+def test_limits(cores: float, quota_us: int | None, period_us: int) -> None:
+    assert limit_us(cores, n_cpus=2) == (quota_us, period_us)
 
 
 # Choosing.
@@ -154,7 +164,10 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     assert (quota.parent / "cpu.cfs_period_us").read_text() == "20000"
     assert (quota.parent / "cpu.shares").read_text() == "2048"
     assert (cpu / "punctual" / "cpu.shares").read_text() == "4096"
+    assert group.grant(0.02) == 0.02
+    assert (quota.read_text(), (quota.parent / "cpu.cfs_period_us").read_text()) == ("2000", "100000")
     assert group.grant(5.0) == 2.0
+    assert (quota.parent / "cpu.cfs_period_us").read_text() == "20000"
     assert group.used_core_s() == 1.5
     assert group.final_core_s("2000000000\n", 0.0) == 2.0
     assert group.final_core_s("", 3.0) == 3.0

@@ -104,7 +104,7 @@ def test_a_job_may_use_a_part_of_a_gpu_all_the_time() -> None:
         ({"workers": workers(n_gpus_each=1)}, MACHINE, "may use 2"),
         ({"workers": workers(n_gpus_each=1)}, Resources(8), "Train on cores"),
         ({"ceiling_cores": 9.0}, MACHINE, "9 cores"),
-        ({"ceiling_cores": 0.001}, MACHINE, "at least 0.05"),
+        ({"ceiling_cores": 0.001}, MACHINE, "at least 0.01"),
         ({"gpu_frac": 0.5}, Resources(8), "a part of a GPU needs one"),
         ({"controller": "remaning-cost"}, MACHINE, "remaining-cost"),
         ({"progress_pattern": "("}, MACHINE, "regular expression"),

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from punctual.executors.local.devices import visible_devices
 
-#: Below this a quota is shorter than the kernel's own bookkeeping, and a job makes no visible progress.
+#: What a job holds at least unless its user says otherwise: with less it makes no visible progress.
 FLOOR_CORES = 0.05
+#: The least that can be held: the kernel takes no shorter quota.
+LEAST_CORES = 0.01
 
 _CGROUPS = Path("/sys/fs/cgroup")
 

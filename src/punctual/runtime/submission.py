@@ -15,7 +15,7 @@ from punctual.core.loss import LossGoal
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local.progress_text import ProgressText
-from punctual.runtime.capacity import FLOOR_CORES
+from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
 
@@ -303,12 +303,12 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
 def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     _check_fits(ceiling_cores, request.gpu_frac, capacity)
-    if request.ceiling_cores is not None and request.ceiling_cores < FLOOR_CORES:
+    if request.ceiling_cores is not None and request.ceiling_cores < LEAST_CORES:
         raise InvalidSpec(
-            f"the most cores of a job must be at least {FLOOR_CORES:g}",
+            f"the most cores of a job must be at least {LEAST_CORES:g}",
             f"{request.ceiling_cores:g} cores",
             "the job",
-            f"Give {FLOOR_CORES:g} or more (`--cores {FLOOR_CORES:g}`): a quota below is too short for the kernel.",
+            f"Give {LEAST_CORES:g} or more (`--cores {LEAST_CORES:g}`): a quota below is too short for the kernel.",
             option="cores",
         )
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores

@@ -13,8 +13,10 @@ from punctual.executors.local.freezer import Freezer
 
 #: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
 PERIOD_US = 20_000
+#: For grants so small that the kernel would not take their quota of the usual period.
+_PERIOD_US_MAX = 100_000
 #: The kernel takes no shorter quota.
-QUOTA_US_MIN = 1_000
+_QUOTA_US_MIN = 1_000
 
 
 class Unusable(Exception):
@@ -140,14 +142,17 @@ def _reason(actuator: Actuator, name: str, obstacles: Sequence[str]) -> str:
     return f"{actuator.name} is the first that is usable ({'; '.join(obstacles)})."
 
 
-def quota_us(cores: float, n_cpus: int) -> int | None:
-    """The quota of a period that gives `cores`; None: none is needed.
+def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
+    """The quota that gives `cores`, and the period in which it does; quota None: none is needed.
 
-    It is rounded down, so that the grants of several jobs never add up to more than was shared out.
+    The quota is rounded down, so that the grants of several jobs never add up to more than was shared out.
     """
     if cores >= n_cpus:
-        return None
-    return max(QUOTA_US_MIN, math.floor(cores * PERIOD_US + 1e-6))
+        return None, PERIOD_US
+    period_us = PERIOD_US
+    if cores * period_us < _QUOTA_US_MIN:
+        period_us = _PERIOD_US_MAX
+    return max(_QUOTA_US_MIN, math.floor(cores * period_us + 1e-6)), period_us
 
 
 def try_out(actuator: Actuator) -> None:

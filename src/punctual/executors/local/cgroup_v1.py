@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import PERIOD_US, Unusable, quota_us, try_out
+from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.mounts import hierarchy
@@ -95,10 +95,11 @@ class CgroupV1Group:
         self._period.write_text(str(PERIOD_US))
 
     def grant(self, cores: float) -> float:
-        quota = quota_us(cores, self._n_cpus)
-        text = "-1" if quota is None else str(quota)
-        if self._quota.read_text().strip() != text:
-            self._quota.write_text(text)
+        quota, period = limit_us(cores, self._n_cpus)
+        limits = ((self._period, str(period)), (self._quota, "-1" if quota is None else str(quota)))
+        for file, text in limits:
+            if file.read_text().strip() != text:
+                file.write_text(text)
         return self.granted_cores()
 
     def granted_cores(self) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import PERIOD_US, Unusable, quota_us, try_out
+from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.mounts import hierarchy
@@ -84,8 +84,8 @@ class CgroupV2Group:
         _protect(folder, 1)
 
     def grant(self, cores: float) -> float:
-        quota = quota_us(cores, self._n_cpus)
-        wanted = ["max" if quota is None else str(quota), str(PERIOD_US)]
+        quota, period = limit_us(cores, self._n_cpus)
+        wanted = ["max" if quota is None else str(quota), str(period)]
         if _words(self._quota) != wanted:
             self._quota.write_text(" ".join(wanted))
         return self.granted_cores()
