@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, fits_alone, level
 from punctual.optim.timeline import Timeline
 
 
@@ -99,6 +99,12 @@ def test_the_choice_is_the_best_of_all_and_its_bound_holds(seed: int) -> None:
         assert solution.value == pytest.approx(max(values))
         assert solution.bound == pytest.approx(max(values))
         assert solution.status == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whether_a_job_fits_alone_is_what_its_plan_says(seed: int) -> None:
+    jobs, timeline = instance(Random(seed))
+    assert [fits_alone(job, timeline) for job in jobs] == [level([job], timeline).fits for job in jobs]
 
 
 def test_fixed_jobs_stay() -> None:

@@ -108,6 +108,14 @@ def level(jobs: Sequence[CoreJob], timeline: Timeline) -> CorePlan:
     return CorePlan(shares=shares, missing_core_s=missing, free=Timeline(spans.timeline.starts_s, free))
 
 
+def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
+    """Whether the job could be done in time if nobody else held anything of `timeline`; as `level` says of it alone."""
+    ends_s = np.minimum(np.append(timeline.starts_s[1:], np.inf), max(job.due_s, 0.0))
+    lengths_s = np.maximum(ends_s - timeline.starts_s, 0.0)
+    room_core_s = float(np.clip(timeline.free, 0.0, job.most_cores) @ lengths_s)
+    return job.work_core_s - room_core_s <= _ROUNDING_FRAC * job.work_core_s
+
+
 def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int = 0, search: bool = True) -> Solution:
     """The jobs of largest weight that can all be done in time.
 
@@ -236,14 +244,22 @@ class _Search:
             return j >= self._n_fixed, -self._jobs[j].weight / max(self._jobs[j].work_core_s, 1e-12), j
 
         chosen: set[int] = set()
+        rooms = list(self._spans.rooms)
         for j in sorted(range(len(self._jobs)), key=worth):
-            if j < self._n_fixed or self._fit({*chosen, j}):
-                chosen.add(j)
+            left = list(rooms)
+            if self._spans.pour(self._jobs[j], left)[
+                1
+            ]:  # beside the others as they lie; they can perhaps lie otherwise
+                left = list(self._spans.rooms)
+                if not self._fit({*chosen, j}, left) and j >= self._n_fixed:
+                    continue
+            chosen.add(j)
+            rooms = left
         choices = [int(j in chosen) for j in range(len(self._jobs))]
         self._keep(choices, sum(job.weight for job, is_in in zip(self._jobs, choices, strict=True) if not is_in))
 
-    def _fit(self, chosen: set[int]) -> bool:
-        rooms = list(self._spans.rooms)
+    def _fit(self, chosen: set[int], rooms: list[float]) -> bool:
+        """Whether the chosen ones fit into `rooms`, which are what they leave then."""
         return all(not self._spans.pour(self._jobs[j], rooms)[1] for j in self._order if j in chosen)
 
     def _fixed_fit(self, i: int, rooms: list[float]) -> bool:

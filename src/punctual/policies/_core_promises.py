@@ -10,7 +10,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, fits_alone, level
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
@@ -30,7 +30,7 @@ _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 _GUESSED_FRAC, _GUESSED_S = 0.5, 20.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SharingJob:
     """A job that shares the cores of a node.
 
@@ -265,7 +265,7 @@ class CorePromises:
     def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
-        return self.promises and member.due_s > 0 and level([job], self.cores).fits
+        return self.promises and member.due_s > 0 and fits_alone(job, self.cores)
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
@@ -294,7 +294,7 @@ class CorePromises:
 
     def _likely(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those for which there is room beside the promised ones; those that were planned for before come first."""
-        possible = [member for member in members if level([member.job(late_s=member.slack_s)], self.cores).fits]
+        possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
         if not possible or not self.promises:
             return []
         before = [member for member in possible if member.id in self.planned]
