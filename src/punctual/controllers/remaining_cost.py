@@ -439,7 +439,8 @@ def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     is_free = not reading.can_cap or granted_cores >= 0.98 * reading.ceiling.cores
     if is_free or (usable is not None and used_cores > usable):
         seen = min(used_cores, reading.ceiling.cores)
-        lasting = seen if state.lasting_cores is None else state.lasting_cores
+        # One look is not enough to plan with less than the ceiling for good: others may just have taken the cores.
+        lasting = reading.ceiling.cores if state.lasting_cores is None else state.lasting_cores
         usable = seen if usable is None else usable + share * (seen - usable)
         return replace(
             state,

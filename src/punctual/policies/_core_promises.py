@@ -377,11 +377,15 @@ class CorePromises:
         return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
 
     def _plan(self, background: float) -> CorePlan:
-        jobs = [member.job() for member in self.kept]
-        jobs += [member.job(late_s=member.slack_s) for member in self.likely]
+        """The plan of lowest peak, with the margins of the promised jobs if there is room for them."""
+        likely = [member.job(late_s=member.slack_s) for member in self.likely]
         room = self._room(self._holders())
-        plan = level(jobs, room.less(background))
-        return plan if plan.fits or not background else level(jobs, room)
+        for sigmas in (self.risk_sigmas, 0.0):
+            jobs = [*(member.job(sigmas) for member in self.kept), *likely]
+            plan = level(jobs, room.less(background))
+            if plan.fits:
+                return plan
+        return level(jobs, room) if background else plan
 
     def _urgency(self, member: SharingJob) -> float:
         return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
