@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources, total
-from punctual.optim.placement import n_fitting, place
+from punctual.optim.placement import place
 
 GPU = Resources(gpus=1)
 
@@ -46,11 +46,11 @@ def test_every_kind_of_hardware_counts() -> None:
 
 
 def test_cores_that_fit_but_for_rounding() -> None:
-    assert n_fitting(Resources(cores=0.1), Resources(cores=0.3)) == 3
+    assert Resources(cores=0.3).n_times(Resources(cores=0.1)) == 3
 
 
 def test_nothing_fits_everywhere_at_no_count() -> None:
-    assert n_fitting(Resources(gpus=1), Resources(cores=4.0)) == 0
+    assert Resources(cores=4.0).n_times(Resources(gpus=1)) == 0
 
 
 _ROOMS = st.dictionaries(
@@ -63,7 +63,7 @@ _WORKERS = st.builds(Resources, st.integers(0, 2), st.integers(0, 2), st.integer
 @given(st.integers(1, 12), _WORKERS, _ROOMS)
 def test_on_the_fewest_nodes_if_at_all(n: int, worker: Resources, rooms: dict[NodeId, Resources]) -> None:
     allocation = place(n, worker, rooms)
-    sizes = [n_fitting(worker, room) for room in rooms.values()]
+    sizes = [room.n_times(worker) for room in rooms.values()]
     enough = [k for k in range(1, len(sizes) + 1) for some in combinations(sizes, k) if sum(some) >= n]
     if allocation is None:
         assert not enough

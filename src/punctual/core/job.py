@@ -182,16 +182,7 @@ class JobSpec:
 
     def _largest_count(self) -> int:
         """How many workers fit in the ceiling."""
-        ceiling = self.ceiling
-        worker = ceiling if self.worker is None else self.worker
-        most = []
-        if worker.gpus > 0:
-            most.append(int((ceiling.gpus + TOLERANCE) // worker.gpus))
-        if worker.cores > 0:
-            most.append(int(ceiling.cores / worker.cores + 1e-9))
-        if worker.memory_bytes > 0:
-            most.append(ceiling.memory_bytes // worker.memory_bytes)
-        return min(most)
+        return self.ceiling.n_times(self.ceiling if self.worker is None else self.worker)
 
     def _check(self, holds: bool, must: str, got: object, remedy: str, option: str | None = None) -> None:
         if not holds:
@@ -304,7 +295,7 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
         return spec.parts_of(amount) or (0, 0)
     if worker.gpus:
         return int((amount.gpus + TOLERANCE) // worker.gpus), 0
-    return (round(amount.cores / worker.cores) if worker.cores else amount.memory_bytes // worker.memory_bytes), 0
+    return round(amount.ratio_to(worker)), 0
 
 
 def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
@@ -317,11 +308,6 @@ def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int
         return None
     if part is None:
         return None if rest else 0
-    if part.gpus:
-        n = round(rest.gpus / part.gpus)
-    elif part.memory_bytes:
-        n = round(rest.memory_bytes / part.memory_bytes)
-    else:
-        n = round(rest.cores / part.cores)
+    n = round(rest.ratio_to(part))
     whole = part * n
     return n if n >= 1 and rest.fits_in(whole) and whole.fits_in(rest) else None

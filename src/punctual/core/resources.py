@@ -1,8 +1,11 @@
 """Immutable amounts of hardware."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from math import inf
+from operator import add
 
 from punctual.core.errors import InvalidSpec
 
@@ -10,10 +13,26 @@ from punctual.core.errors import InvalidSpec
 TOLERANCE = 1e-9
 _LEAST = -TOLERANCE
 
+#: The kinds of hardware that have a field.
+_FIELDS = ("cores", "gpus", "memory_bytes")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
-@dataclass(frozen=True, slots=True)
+#: Amounts of further kinds of hardware with their names, in order; without those of which there is none.
+Others = tuple[tuple[str, float], ...]
+
+#: `Resources.size`.
+Size = tuple[float, float, int, float, Others]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Resources:
     """An amount of each kind of hardware. A fraction of a GPU is a part of one that several jobs share.
+
+    Attributes
+    ----------
+    others
+        Amounts of further kinds: disk, network, licences. Given as a mapping, or in pairs. A name has letters, digits and
+        `_`, with the unit last.
 
     Examples
     --------
@@ -21,46 +40,61 @@ class Resources:
     Resources(cores=1.5, gpus=1, memory_bytes=0)
     >>> Resources(cores=0.5).fits_in(Resources(cores=2))
     True
+    >>> print(Resources(cores=0.5, gpus=2, others={"disk_mbps": 100.0}))
+    0.5 cores, 2 GPUs, 100 disk_mbps
     """
 
     cores: float = 0.0
     gpus: float = 0
     memory_bytes: int = 0
+    others: Others = ()
 
-    def __init__(self, cores: float = 0.0, gpus: float = 0, memory_bytes: int = 0) -> None:
+    def __init__(
+        self, cores: float = 0.0, gpus: float = 0, memory_bytes: int = 0, others: Mapping[str, float] | Others = ()
+    ) -> None:
         # Amounts are made at every event, and the setters of slots cost half of what `object.__setattr__` does.
         _set_cores(self, cores)
         _set_gpus(self, gpus)
         _set_memory_bytes(self, memory_bytes)
-        self.__post_init__()
+        _set_others(self, _checked_others(others) if others else ())
+        # One comparison chain, for the same reason; NaN fails it too.
+        if not (_LEAST <= cores < inf and _LEAST <= gpus < inf and _LEAST <= memory_bytes < inf):
+            raise _no_amount(str(self))
 
     def __post_init__(self) -> None:
-        # One comparison chain, for the same reason; NaN fails it too.
-        if not (_LEAST <= self.cores < inf and _LEAST <= self.gpus < inf and _LEAST <= self.memory_bytes < inf):
-            raise InvalidSpec(
-                "an amount must be finite and not negative", str(self), "an amount of resources",
-                "Give numbers of zero or more.",
-            )  # fmt: skip
+        """Check an amount whose fields were set from a journal."""
+        Resources.__init__(self, self.cores, self.gpus, self.memory_bytes, self.others)
 
     def __add__(self, other: "Resources") -> "Resources":
-        return Resources(self.cores + other.cores, self.gpus + other.gpus, self.memory_bytes + other.memory_bytes)
+        return Resources(
+            self.cores + other.cores,
+            self.gpus + other.gpus,
+            self.memory_bytes + other.memory_bytes,
+            _each(add, self.others, other.others) if self.others or other.others else (),
+        )
 
     def __sub__(self, other: "Resources") -> "Resources":
         """What is left; never below zero, because a deficit is not an amount."""
         cores, gpus = self.cores - other.cores, self.gpus - other.gpus
         memory_bytes = self.memory_bytes - other.memory_bytes
+        others = _each(_left, self.others, other.others) if self.others else ()
         if cores < 0 or gpus < 0 or memory_bytes < 0:
-            return Resources(max(0.0, cores), max(0, gpus), max(0, memory_bytes))
-        return Resources(cores, gpus, memory_bytes)
+            return Resources(max(0.0, cores), max(0, gpus), max(0, memory_bytes), others)
+        return Resources(cores, gpus, memory_bytes, others)
 
     def __mul__(self, n: int) -> "Resources":
         """`n` times the amount."""
         if n == 1:
             return self
-        return Resources(self.cores * n, self.gpus * n, self.memory_bytes * n)
+        others = tuple([(name, amount * n) for name, amount in self.others]) if self.others else ()
+        return Resources(self.cores * n, self.gpus * n, self.memory_bytes * n, others)
 
     def __bool__(self) -> bool:
-        return self.cores > TOLERANCE or self.gpus > TOLERANCE or self.memory_bytes > 0
+        return self.cores > TOLERANCE or self.gpus > TOLERANCE or self.memory_bytes > 0 or self.others != ()
+
+    def __repr__(self) -> str:
+        others = f", others={dict(self.others)}" if self.others else ""
+        return f"Resources(cores={self.cores!r}, gpus={self.gpus!r}, memory_bytes={self.memory_bytes!r}{others})"
 
     def __str__(self) -> str:
         """For people: ``"0.5 cores, 2 GPUs"``; kinds of which there is none are left out."""
@@ -68,6 +102,7 @@ class Resources:
             f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
             f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
             f"{self.memory_bytes / 2**30:g} GiB" if self.memory_bytes else "",
+            *(f"{amount:g} {name}" for name, amount in self.others),
         ]
         return ", ".join(filter(None, parts)) or "nothing"
 
@@ -76,33 +111,103 @@ class Resources:
             self.cores <= other.cores + TOLERANCE
             and self.gpus <= other.gpus + TOLERANCE
             and self.memory_bytes <= other.memory_bytes
+            and (not self.others or all(amount <= rounded_up(other.of(name)) for name, amount in self.others))
+        )
+
+    def of(self, name: str) -> float:
+        """How much there is of one kind: ``"gpus"``, or any of `others`."""
+        if name in _FIELDS:
+            return float(getattr(self, name))
+        return next((amount for other, amount in self.others if other == name), 0.0)
+
+    def vector(self, names: tuple[str, ...]) -> tuple[float, ...]:
+        """The amounts of the kinds `names`, which `resource_names` gives."""
+        three = self.cores, self.gpus, self.memory_bytes
+        return three if len(names) == len(three) else (*three, *[self.of(name) for name in names[len(three) :]])
+
+    @property
+    def size(self) -> Size:
+        """A key for sorting: an amount that fits in another comes before it; GPUs come first."""
+        others = self.others
+        return (
+            self.gpus,
+            self.cores,
+            self.memory_bytes,
+            sum([amount for _, amount in others]) if others else 0.0,
+            others,
         )
 
     def n_times(self, part: "Resources") -> int:
-        """How many times `part`, which holds something, fits."""
-        pairs = (
-            (self.gpus + TOLERANCE, part.gpus),
-            (self.memory_bytes, part.memory_bytes),
-            (self.cores + TOLERANCE, part.cores),
-        )
-        return min(int(have // one) for have, one in pairs if one > 0)
+        """How many times `part` fits; 0 if that is nothing.
+
+        Examples
+        --------
+        >>> Resources(cores=7, gpus=4).n_times(Resources(cores=2, gpus=1))
+        3
+        """
+        most = []
+        if part.gpus:
+            most.append(int((self.gpus + TOLERANCE) // part.gpus))
+        if part.cores > TOLERANCE:
+            most.append(int((self.cores + TOLERANCE) / part.cores))
+        if part.memory_bytes:
+            most.append(int(self.memory_bytes // part.memory_bytes))
+        for name, amount in part.others:
+            most.append(int(rounded_up(self.of(name)) / amount))
+        return min(most, default=0)
+
+    def ratio_to(self, part: "Resources") -> float:
+        """How many times `part`, which holds something, this is, by one kind that `part` has: the most exact one first."""
+        if part.gpus:
+            return self.gpus / part.gpus
+        if part.memory_bytes:
+            return self.memory_bytes / part.memory_bytes
+        if part.cores:
+            return self.cores / part.cores
+        name, amount = part.others[0]
+        return self.of(name) / amount
 
     def at_least(self, other: "Resources") -> "Resources":
         """The larger amount, kind by kind."""
         return Resources(
-            max(self.cores, other.cores), max(self.gpus, other.gpus), max(self.memory_bytes, other.memory_bytes)
+            max(self.cores, other.cores),
+            max(self.gpus, other.gpus),
+            max(self.memory_bytes, other.memory_bytes),
+            _each(max, self.others, other.others) if self.others or other.others else (),
         )
 
     def at_most(self, other: "Resources") -> "Resources":
         """The smaller amount, kind by kind."""
         return Resources(
-            min(self.cores, other.cores), min(self.gpus, other.gpus), min(self.memory_bytes, other.memory_bytes)
+            min(self.cores, other.cores),
+            min(self.gpus, other.gpus),
+            min(self.memory_bytes, other.memory_bytes),
+            _each(min, self.others, other.others) if self.others else (),
         )
 
 
-_set_cores, _set_gpus, _set_memory_bytes = (vars(Resources)[field.name].__set__ for field in fields(Resources))
+_set_cores, _set_gpus, _set_memory_bytes, _set_others = (
+    vars(Resources)[field.name].__set__ for field in fields(Resources)
+)
 
 NOTHING = Resources()
+
+
+def resource_names(amounts: Iterable[Resources]) -> tuple[str, ...]:
+    """The kinds of hardware that count where there are `amounts`: ``cores``, ``gpus``, ``memory_bytes``, then others by name."""
+    return (*_FIELDS, *sorted({name for amount in amounts for name, _ in amount.others}))
+
+
+def largest(amounts: Sequence[Resources]) -> Resources:
+    """The most that any of `amounts` has, kind by kind."""
+    if not amounts:
+        return NOTHING
+    return Resources(
+        max([amount.cores for amount in amounts]),
+        max([amount.gpus for amount in amounts]),
+        max([amount.memory_bytes for amount in amounts]),
+        {name: max([amount.of(name) for amount in amounts]) for name in resource_names(amounts)[len(_FIELDS) :]},
+    )
 
 
 def total(amounts: Iterable[Resources]) -> Resources:
@@ -114,8 +219,52 @@ def total(amounts: Iterable[Resources]) -> Resources:
         return first
     cores, gpus = first.cores + second.cores, first.gpus + second.gpus
     memory_bytes = first.memory_bytes + second.memory_bytes
+    others = _each(add, first.others, second.others) if first.others or second.others else ()
     for amount in rest:
         cores += amount.cores
         gpus += amount.gpus
         memory_bytes += amount.memory_bytes
-    return Resources(cores, gpus, memory_bytes)
+        if amount.others:
+            others = _each(add, others, amount.others)
+    return Resources(cores, gpus, memory_bytes, others)
+
+
+def _each(combine: Callable[[float, float], float], one: Others, other: Others) -> Others:
+    """`combine` kind by kind; of a kind that is not named there is none."""
+    left, right = dict(one), dict(other)
+    return tuple([(name, combine(left.get(name, 0.0), right.get(name, 0.0))) for name in {**left, **right}])
+
+
+def _left(amount: float, taken: float) -> float:
+    """The difference; what only rounding leaves is nothing."""
+    return amount - taken if amount > rounded_up(taken) else 0.0
+
+
+def rounded_up(amount: float) -> float:
+    """The largest amount that is still equal: rates in bytes per second are sums of large floats."""
+    return amount + TOLERANCE * max(1.0, amount)
+
+
+def _checked_others(others: Mapping[str, float] | Others) -> Others:
+    """Pairs in the order of their names, without those of which there is none."""
+    amounts = dict(others)
+    for name, amount in amounts.items():
+        _check_name(name)
+        if not _LEAST <= amount < inf:
+            raise _no_amount(f"{amount:g} {name}")
+    return tuple([(name, amounts[name]) for name in sorted(amounts) if amounts[name] > TOLERANCE])
+
+
+@cache
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or name in _FIELDS:
+        raise InvalidSpec(
+            f"a further kind of hardware must have a name of letters, digits and `_` that is none of {', '.join(_FIELDS)}",
+            repr(name), "an amount of resources", "Name it with its unit, as `disk_mbps`.",
+        )  # fmt: skip
+
+
+def _no_amount(got: str) -> InvalidSpec:
+    return InvalidSpec(
+        "an amount must be finite and not negative", got, "an amount of resources", "Give numbers of zero or more."
+    )

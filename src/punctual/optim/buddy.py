@@ -6,7 +6,6 @@ from typing import Generic, TypeVar
 
 from punctual.core.ids import NodeId
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.optim.placement import n_fitting
 
 B = TypeVar("B")
 
@@ -61,7 +60,7 @@ def moves_for(
     all may be moved, moves are found whenever enough is free: devices that are free beside the blocks smaller than a
     piece are a multiple of it.
     """
-    on_one = max((n_fitting(worker, room) for room in capacity.values()), default=0)
+    on_one = max((room.n_times(worker) for room in capacity.values()), default=0)
     if on_one == 0:
         return None
     yard = _Yard(dict(free), {node: list(to_move) for node, to_move in blocks.items()})
@@ -90,20 +89,18 @@ class _Yard(Generic[B]):
         rooms = {node: self._free[node] + own.get(node, NOTHING) for node in nodes}
         fits = [node for node in nodes if amount.fits_in(rooms[node])]
         if fits:
-            return min(fits, key=lambda node: (_size(rooms[node]), node))
+            return min(fits, key=lambda node: (rooms[node].size, node))
         chosen = [(node, to_move) for node in nodes if (to_move := self._to_clear(node, rooms[node], amount))]
-        for node, to_move in sorted(
-            chosen, key=lambda pair: (_size(total(block.amount for block in pair[1])), pair[0])
-        ):
+        for node, to_move in sorted(chosen, key=lambda pair: (total(block.amount for block in pair[1]).size, pair[0])):
             if self._clear(node, to_move, closed | {node}):
                 return node
         return None
 
     def _to_clear(self, node: NodeId, room: Resources, amount: Resources) -> list[Block[B]]:
         """The smallest blocks of the node that leave room for the amount, all of them smaller; empty if there are none."""
-        smaller = [block for block in self._blocks.get(node, []) if _size(block.amount) < _size(amount)]
+        smaller = [block for block in self._blocks.get(node, []) if block.amount.size < amount.size]
         chosen = list[Block[B]]()
-        for block in sorted(smaller, key=lambda block: _size(block.amount)):
+        for block in sorted(smaller, key=lambda block: block.amount.size):
             room = room + block.amount
             chosen.append(block)
             if amount.fits_in(room):
@@ -127,7 +124,3 @@ class _Yard(Generic[B]):
         self._free[target] = self._free[target] - block.amount
         # It stays where it is now: moving it twice would be two restarts for one.
         self.moves.append((block, target))
-
-
-def _size(amount: Resources) -> tuple[float, float, int]:
-    return amount.gpus, amount.cores, amount.memory_bytes

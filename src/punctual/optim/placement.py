@@ -7,25 +7,7 @@ from math import ceil
 
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation
-from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-
-
-def n_fitting(worker: Resources, room: Resources) -> int:
-    """How many workers fit in `room`.
-
-    Examples
-    --------
-    >>> n_fitting(Resources(cores=2, gpus=1), Resources(cores=7, gpus=4))
-    3
-    """
-    most = []
-    if worker.gpus:
-        most.append(int(room.gpus // worker.gpus))
-    if worker.cores > TOLERANCE:
-        most.append(int((room.cores + TOLERANCE) / worker.cores))
-    if worker.memory_bytes:
-        most.append(room.memory_bytes // worker.memory_bytes)
-    return min(most, default=0)
+from punctual.core.resources import TOLERANCE, Resources, Size, largest, resource_names, total
 
 
 def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> Allocation | None:
@@ -72,10 +54,10 @@ def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -
 def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
     """For each node with room for a worker: how many, and the node."""
     gpus = worker.gpus
-    if gpus and not worker.cores and not worker.memory_bytes:
+    if gpus and not (worker.cores or worker.memory_bytes or worker.others):
         # Spelled out because this runs over all nodes for each job that is started.
         return [(int(amount.gpus // gpus), node) for node, amount in free.items() if amount.gpus >= gpus]
-    rooms = [(n_fitting(worker, amount), node) for node, amount in free.items() if amount.gpus >= gpus]
+    rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus]
     return [room for room in rooms if room[0]]
 
 
@@ -93,10 +75,6 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
     return allocation
 
 
-#: Amounts in an order in which one that fits in another comes before it: GPUs, cores, bytes.
-_Size = tuple[float, float, int]
-
-
 class Rooms:
     """Nodes by what is free on them: of thousands, the tightest one with room is found by looking at a few.
 
@@ -108,9 +86,10 @@ class Rooms:
 
     def __init__(self, free: Mapping[NodeId, Resources]) -> None:
         self.free = dict(free)
-        self._nodes: dict[_Size, list[NodeId]] = {}
+        #: By `Resources.size`: one that fits in another comes before it.
+        self._nodes: dict[Size, list[NodeId]] = {}
         for node in sorted(free):
-            self._nodes.setdefault(_size(free[node]), []).append(node)
+            self._nodes.setdefault(free[node].size, []).append(node)
         self._sizes = sorted(self._nodes)
 
     def __len__(self) -> int:
@@ -118,13 +97,11 @@ class Rooms:
 
     def largest(self) -> Resources:
         """The most that is free on any node, kind by kind."""
-        if not self._sizes:
-            return NOTHING
-        return Resources(max(size[1] for size in self._sizes), self._sizes[-1][0], max(size[2] for size in self._sizes))
+        return largest([self.free[nodes[0]] for nodes in self._nodes.values()])
 
     def change(self, node: NodeId, amount: Resources) -> None:
         """Let `amount` be free on `node`."""
-        before, after = _size(self.free[node]), _size(amount)
+        before, after = self.free[node].size, amount.size
         alike = self._nodes[before]
         del alike[bisect_left(alike, node)]
         if not alike:
@@ -138,7 +115,7 @@ class Rooms:
     def tightest(self, amount: Resources, n: int = 1, but: Container[NodeId] = ()) -> list[NodeId]:
         """The `n` nodes with the least room that is enough for `amount` each, none of `but`; fewer if there are."""
         placed: list[NodeId] = []
-        for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0)), None):
+        for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0, 0.0, ())), None):
             nodes = self._nodes[size]
             if amount.fits_in(self.free[nodes[0]]):
                 placed += islice((node for node in nodes if node not in but), n - len(placed))
@@ -211,13 +188,10 @@ def place_apart(
     return {node: total(part[node] for part in (allocation, servers) if node in part) for node in allocation | servers}
 
 
-def _size(amount: Resources) -> _Size:
-    return amount.gpus, amount.cores, amount.memory_bytes
-
-
-def _fewest(amount: Resources, largest: Resources) -> int:
+def _fewest(amount: Resources, room: Resources) -> int:
     """No fewer nodes than this can hold the amount."""
-    pairs = ((amount.gpus, largest.gpus), (amount.cores, largest.cores), (amount.memory_bytes, largest.memory_bytes))
+    names = resource_names([amount])
+    pairs = zip(amount.vector(names), room.vector(names), strict=True)
     return max([ceil(needed / most - TOLERANCE) for needed, most in pairs if most > 0], default=1) or 1
 
 
@@ -238,7 +212,7 @@ def _even_parts(n_workers: int, worker: Resources, n_servers: int, server: Resou
         (worker * workers + server * (servers + 1), more_servers - both),
         (worker * workers + server * servers, neither),
     ]
-    return sorted((part for part in parts if part[1]), key=lambda part: _size(part[0]), reverse=True)
+    return sorted((part for part in parts if part[1]), key=lambda part: part[0].size, reverse=True)
 
 
 def _parts_on(parts: list[_Part], rooms: Rooms) -> Allocation | None:

@@ -1,14 +1,15 @@
 """The numbers of workers of all jobs as one knapsack: who takes part, what there is, and the way back to nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from math import inf
 
 import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.resources import TOLERANCE, Resources
+from punctual.core.resources import NOTHING, TOLERANCE, Resources
 from punctual.core.story import Reason
 from punctual.optim.knapsack import solve_knapsack
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
@@ -50,6 +51,10 @@ class Candidate:
     @property
     def id(self) -> JobId:
         return self.view.spec.id
+
+    @property
+    def worker(self) -> Resources:
+        return self.view.spec.worker or NOTHING
 
     @property
     def pool(self) -> Pool:
@@ -128,12 +133,29 @@ class AllocationProblem:
         costs
             Shape (n, m), what a column takes of its pool; its devices if left out.
         """
-        capacities = [self.capacities[pool] for pool in self.pools]
+        capacities: list[float] = [self.capacities[pool] for pool in self.pools]
         costs = self.table.amounts if costs is None else costs
-        if len(capacities) == 1:
-            return solve_knapsack(costs, values, capacities[0], allowed=allowed, gap_limit=gap_limit, multiplier=price)
+        names = sorted({name for candidate in self.candidates for name, _ in candidate.worker.others})
+        if len(self.pools) == 1 and not names:
+            capacity = self.capacities[self.pools[0]]
+            return solve_knapsack(costs, values, capacity, allowed=allowed, gap_limit=gap_limit, multiplier=price)
         split = costs[:, :, None] * (self.table.pools[:, :, None] == np.arange(len(capacities)))
-        return solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=gap_limit)
+        for name, kind in product(names, self.builder.hardware.kinds):
+            most, uses = self._named(name, kind)
+            capacities.append(most)
+            split = np.concatenate([split, uses[:, :, None]], axis=2)
+        solution = solve_vector_knapsack(split, values, capacities, allowed=allowed, gap_limit=gap_limit)
+        return replace(solution, multipliers=solution.multipliers[: len(self.pools)])
+
+    def _named(self, name: str, kind: str) -> tuple[float, FloatArray]:
+        """Of a kind of hardware that has a name only: what the nodes of `kind` have for the candidates, and each column's use."""
+        builder, uses = self.builder, np.zeros(self.table.amounts.shape)
+        capacity = sum(builder.free[node].of(name) for node in builder.hardware.kinds[kind])
+        for i, candidate in enumerate(self.candidates):
+            per_worker, options = candidate.worker.of(name), candidate.options
+            capacity += candidate.n * per_worker if candidate.kind == kind else 0.0
+            uses[i, : len(options.counts)] = np.array(options.counts) * (np.array(options.kinds) == kind) * per_worker
+        return capacity, uses
 
     def lay_out(
         self, choices: IntArray, free_for: Callable[[JobView], Mapping[NodeId, Resources]] | None = None

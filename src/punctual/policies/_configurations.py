@@ -8,7 +8,6 @@ import numpy as np
 
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
-from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
 from punctual.optim.timeline import Levels
 from punctual.policies._hardware import Hardware, JobRates
@@ -171,7 +170,7 @@ def _on_kind(hardware: Hardware, worker: Resources, counts: Sequence[int], kind:
     """Those of `counts` that the nodes of a kind have room for."""
     if len(hardware.kinds) == 1:
         return counts
-    most = sum(n_fitting(worker, hardware.capacity[node]) for node in hardware.kinds[kind])
+    most = sum(hardware.capacity[node].n_times(worker) for node in hardware.kinds[kind])
     return [n for n in counts if n <= most]
 
 

@@ -10,9 +10,8 @@ from typing import Generic, TypeVar, cast
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, Resources, resource_names, total
 from punctual.core.speed import Shape
-from punctual.optim.placement import n_fitting
 from punctual.policies._jobs import Size, least, n_workers, seconds_for
 
 K = TypeVar("K")
@@ -64,6 +63,8 @@ class Hardware:
         self.nodes = tuple(nodes)
         self.capacity = {node.id: node.capacity for node in self.nodes}
         self.total = total(self.capacity.values())
+        #: Of the kinds of hardware that the nodes have, as `Resources.vector` takes them.
+        self.resource_names = resource_names([self.total])
         self.kind_of = {node.id: node.device for node in self.nodes}
         self.kinds: dict[str, list[NodeId]] = {}
         for node in self.nodes:
@@ -73,9 +74,10 @@ class Hardware:
         self.total_of = {kind: total(self.capacity[node] for node in nodes) for kind, nodes in self.kinds.items()}
         #: Tells these nodes from nearly all others; the same on every machine, unlike a hash.
         self.checksum = [
-            sum(i * room.gpus for i, room in enumerate(self.capacity.values(), 1)),
-            sum(i * room.cores for i, room in enumerate(self.capacity.values(), 1)),
-            sum(i * room.memory_bytes for i, room in enumerate(self.capacity.values(), 1)),
+            *(
+                sum(i * room.of(name) for i, room in enumerate(self.capacity.values(), 1))
+                for name in ("gpus", "cores", "memory_bytes", *self.resource_names[3:])
+            ),
             len(self.nodes),
         ]
         self.n_held = Remembered(_n_planned)
@@ -110,7 +112,7 @@ class Hardware:
     def n_per_node(self, worker: Resources, kind: str) -> int:
         """How many workers the largest node of a kind holds, if it is empty."""
         # Not remembered: to look up an amount costs more than a division by each size, of which there is mostly one.
-        return max([n_fitting(worker, room) for room in self.room_sizes[kind]], default=0)
+        return max([room.n_times(worker) for room in self.room_sizes[kind]], default=0)
 
     def request(self, view: JobView, size: Size) -> RigidRequest | None:
         """What a policy that does not resize gives the job; None if that is more than there is."""
@@ -122,7 +124,7 @@ class Hardware:
         wanted = view.demand.at_most(view.spec.ceiling).at_least(floor)
         rooms = {room for rooms in self.room_sizes.values() for room in rooms if floor.fits_in(room)}
         offers = [wanted.at_most(room) for room in rooms]
-        return max(offers, key=lambda offer: (offer.gpus, offer.cores, offer.memory_bytes), default=None)
+        return max(offers, key=lambda offer: offer.size, default=None)
 
     def counts_wanted(self, view: JobView) -> tuple[int, ...]:
         """The numbers of workers that a job can have, up to its demand; empty if the nodes cannot hold it."""
@@ -154,7 +156,7 @@ class Hardware:
             return ()
         most = max((self._n_of_kind(unit, kind) for kind in self.kinds), default=0)
         if spec.server is not None:
-            most = min(most, n_fitting(unit, spec.ceiling))
+            most = min(most, spec.ceiling.n_times(unit))
         return tuple(n for n in self.worker_counts(spec) if n <= most)
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
@@ -166,7 +168,7 @@ class Hardware:
         return steps_between(self.worker_amounts(spec))
 
     def _n_of_kind(self, worker: Resources, kind: str) -> int:
-        return sum([n_fitting(worker, room) * n_nodes for room, n_nodes in self.room_sizes[kind].items()])
+        return sum([room.n_times(worker) * n_nodes for room, n_nodes in self.room_sizes[kind].items()])
 
     def _largest(self, view: JobView) -> RigidRequest | None:
         counts = self.counts(view.spec)

@@ -7,9 +7,8 @@ from typing import Literal
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources, resource_names, total
 from punctual.core.story import Reason
-from punctual.optim.placement import n_fitting
 
 #: Which of its allowed counts a job gets from a policy that does not resize.
 Size = Literal["largest", "smallest"]
@@ -38,7 +37,7 @@ def n_workers(spec: JobSpec, allocation: Allocation) -> int:
     unit = spec.unit
     if unit is None:
         return int(bool(allocation))
-    return n_fitting(unit, total(allocation.values())) if allocation else 0
+    return total(allocation.values()).n_times(unit) if allocation else 0
 
 
 def same_amount(amount: Resources, other: Resources) -> bool:
@@ -46,13 +45,11 @@ def same_amount(amount: Resources, other: Resources) -> bool:
     return amount.fits_in(other) and other.fits_in(amount)
 
 
-def shares_of(amount: Resources, capacity: Resources) -> tuple[float, float, float]:
-    """The amount as shares of a whole: of its GPUs, cores and memory."""
-    return (
-        amount.gpus / (capacity.gpus or 1),
-        amount.cores / (capacity.cores or 1.0),
-        amount.memory_bytes / (capacity.memory_bytes or 1),
-    )
+def shares_of(amount: Resources, capacity: Resources) -> list[float]:
+    """The amount as shares of a whole, for each kind of hardware that the whole has."""
+    names = resource_names([capacity])
+    pairs = zip(amount.vector(names), capacity.vector(names), strict=True)
+    return [part / (there or 1.0) for part, there in pairs]
 
 
 def least(spec: JobSpec, least_cores: float = LEAST_CORES) -> Resources:
@@ -94,6 +91,11 @@ def starts(view: JobView, allocation: Allocation) -> Reason:
 
 def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
     """Why a job gets nothing yet."""
+    if wanted.others:
+        free_amount, names = total(free.values()), resource_names([wanted])
+        facts = {f"wanted_{name}": wanted.of(name) for name in names}
+        facts |= {f"free_{name}": free_amount.of(name) for name in names}
+        return Reason("waits", f"waits for {wanted}: free are {free_amount}, on {len(free)} nodes", facts)
     if wanted.gpus:
         n_free = sum([amount.gpus for amount in free.values()])
         facts = {"wanted_gpus": float(wanted.gpus), "free_gpus": float(n_free)}

@@ -7,7 +7,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.story import Reason
-from punctual.optim.placement import n_fitting, place
+from punctual.optim.placement import place
 from punctual.policies._jobs import may_pause, n_workers, seniority, waits
 from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder
@@ -204,10 +204,10 @@ class Packing:
     def _one_node(self, worker: Resources, n: int, nodes: Sequence[NodeId]) -> NodeId | None:
         best: tuple[int, int, NodeId] | None = None
         for node in nodes:
-            room = n_fitting(worker, self._free[node])
+            room = self._free[node].n_times(worker)
             if room >= n:
                 occupied = self._occupied.get(node)
-                alone = n_fitting(worker, self._free[node] - occupied) if occupied else room
+                alone = (self._free[node] - occupied).n_times(worker) if occupied else room
                 key = max(0, n - alone), alone, node
                 best = key if best is None or key < best else best
         return None if best is None else best[2]

@@ -6,7 +6,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan, PlanStatus
-from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, rounded_up, total
 from punctual.core.story import Reason
 from punctual.optim.placement import place
 from punctual.policies._hardware import Hardware
@@ -18,13 +18,17 @@ class Space:
 
     def __init__(self, amounts: Iterable[Resources]) -> None:
         self.gpus, self.cores, self.memory_bytes = TOLERANCE, TOLERANCE, 0
+        self.others: dict[str, float] = {}
         for amount in amounts:
             self.add(amount)
 
-    def add(self, amount: Resources, n: int = 1) -> None:
+    def add(self, amount: "Resources | Space", n: int = 1) -> None:
         self.gpus += amount.gpus * n
         self.cores += amount.cores * n
         self.memory_bytes += amount.memory_bytes * n
+        if amount.others:
+            for name, more in dict(amount.others).items():
+                self.others[name] = self.others.get(name, 0.0) + more * n
 
     def take(self, amount: Resources, n: int = 1) -> None:
         self.add(amount, -n)
@@ -32,6 +36,7 @@ class Space:
     def copy(self) -> "Space":
         copied = Space(())
         copied.gpus, copied.cores, copied.memory_bytes = self.gpus, self.cores, self.memory_bytes
+        copied.others = dict(self.others)
         return copied
 
     def may_hold(self, amount: Resources, n: int = 1) -> bool:
@@ -40,6 +45,10 @@ class Space:
             amount.gpus * n <= self.gpus
             and amount.cores * n <= self.cores
             and amount.memory_bytes * n <= self.memory_bytes
+            and (
+                not amount.others
+                or all(more * n <= rounded_up(self.others.get(name, 0.0)) for name, more in amount.others)
+            )
         )
 
 

@@ -1,7 +1,7 @@
 """Sharing the nodes among jobs that can do with more or less: how much each gets."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
@@ -195,10 +195,10 @@ class Sharing:
 
 
 def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
-    """What a job without workers can hold: cores in equal parts, GPUs and memory over the floor only at the end."""
+    """What a job without workers can hold: cores in equal parts, all else over the floor only at the end."""
     top = view.demand.at_most(view.spec.ceiling).at_least(floor)
     part_cores = (top.cores - floor.cores) / _N_PARTS
-    between = [Resources(floor.cores + i * part_cores, floor.gpus, floor.memory_bytes) for i in range(1, _N_PARTS)]
+    between = [replace(floor, cores=floor.cores + i * part_cores) for i in range(1, _N_PARTS)]
     return (floor, *(between if part_cores > 0 else ()), top)
 
 

@@ -16,7 +16,7 @@ from punctual.optim.solution import FloatArray
 from punctual.policies._jobs import never_fits, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import apply_demands, repair
-from punctual.policies._worker_server_pairs import N_RESOURCES, Pairs, pairs_of, vector, worths
+from punctual.policies._worker_server_pairs import Pairs, pairs_of, vector, worths
 
 #: Where a pair finds no nodes, so many others are tried.
 _N_FALLBACKS = 6
@@ -96,23 +96,25 @@ class StartingRound:
         return sorted(offers, key=lambda offer: float(offer.pairs.step_s.min()))
 
     def capacity(self) -> FloatArray:
-        """Shape (kinds · 3,): what there is of each kind of nodes, used or not."""
+        """Shape (kinds · R,): what there is of each kind of nodes, used or not."""
         return self._on_kinds(self.builder.hardware.capacity)
 
     def free(self) -> FloatArray:
-        """Shape (kinds · 3,): what is free."""
+        """Shape (kinds · R,): what is free."""
         return self._on_kinds(self.builder.free)
 
     def _on_kinds(self, rooms: Mapping[NodeId, Resources]) -> FloatArray:
         nodes_of = self.builder.hardware.kinds
-        vectors = [vector(total(rooms[node] for node in nodes_of[kind])) for kind in self._kinds]
+        totals = [total(rooms[node] for node in nodes_of[kind]) for kind in self._kinds]
+        vectors = [vector(self.builder.hardware, amount) for amount in totals]
         return np.concatenate(vectors) if vectors else np.zeros(0)
 
     def on_kind(self, kind: str, amounts: FloatArray) -> FloatArray:
-        """Amounts (..., 3) as they lie in the capacity: (..., kinds · 3)."""
-        place_of = self._kinds.index(kind) * N_RESOURCES
-        spread = np.zeros((*amounts.shape[:-1], len(self._kinds) * N_RESOURCES))
-        spread[..., place_of : place_of + N_RESOURCES] = amounts
+        """Amounts (..., R) as they lie in the capacity: (..., kinds · R)."""
+        n = amounts.shape[-1]
+        begin = self._kinds.index(kind) * n
+        spread = np.zeros((*amounts.shape[:-1], len(self._kinds) * n))
+        spread[..., begin : begin + n] = amounts
         return spread
 
     def kind_of(self, allocation: Allocation) -> str:

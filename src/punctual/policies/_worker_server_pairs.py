@@ -13,13 +13,10 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.utility import Sigmoid
-from punctual.optim.placement import n_fitting
 from punctual.optim.solution import BoolArray, FloatArray, IntArray
 from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import least
 
-#: Cores, GPUs and bytes of memory, in this order.
-N_RESOURCES = 3
 #: A model is asked about so many pairs at most; beyond that, the formula that fits what it says speaks for it.
 _N_ASKED_MAX = 256
 #: What any job is worth beside its utility, as a share of its height: the rest of the nodes is for jobs that are late.
@@ -40,7 +37,7 @@ class Pairs:
     workers, servers
         Shape (k,); both 0 for a job without workers, which has one amount.
     amounts
-        Shape (k, 3), cores, GPUs and bytes of memory.
+        Shape (k, R), of each of the R kinds of hardware that the nodes have.
     step_s
         Shape (k,), seconds a step; infinite where the job cannot run.
     known
@@ -75,9 +72,9 @@ def limit_of(hardware: Hardware, spec: JobSpec, kind: str) -> Resources:
     return spec.ceiling.at_most(hardware.total_of[kind])
 
 
-def vector(amount: Resources) -> FloatArray:
-    """An amount as an array of shape (3,)."""
-    return np.array([amount.cores, amount.gpus, amount.memory_bytes], dtype=np.float64)
+def vector(hardware: Hardware, amount: Resources) -> FloatArray:
+    """An amount as an array of shape (R,), for the R kinds of hardware that the nodes have."""
+    return np.array(amount.vector(hardware.resource_names), dtype=np.float64)
 
 
 def worths(view: JobView, pairs: Pairs, at: float) -> FloatArray:
@@ -145,18 +142,20 @@ def _one_amount(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
     offers = [wanted.at_most(room).at_least(floor) for room in rooms if floor.fits_in(room)]
     if not offers:
         return None
-    amount = max(offers, key=lambda offer: (offer.gpus, offer.cores, offer.memory_bytes))
+    amount = max(offers, key=lambda offer: offer.size)
     none = np.zeros(1, dtype=np.int64)
     shape = Shape(cores=amount.cores, device=kind)
     rate_sps = view.curve.rate_sps(shape) if view.curve else 0.0
-    return Pairs(none, none, vector(amount)[None], np.array([1 / rate_sps if rate_sps > 0 else 1.0]), rate_sps > 0)
+    return Pairs(
+        none, none, vector(hardware, amount)[None], np.array([1 / rate_sps if rate_sps > 0 else 1.0]), rate_sps > 0
+    )
 
 
 def _pairs(hardware: Hardware, view: JobView, kind: str) -> Pairs | None:
     workers, servers = _counts(hardware, view.spec, kind)
     worker, server = view.spec.worker or NOTHING, view.spec.server or NOTHING
-    amounts = workers[:, None] * vector(worker) + servers[:, None] * vector(server)
-    limit = vector(limit_of(hardware, view.spec, kind))
+    amounts = workers[:, None] * vector(hardware, worker) + servers[:, None] * vector(hardware, server)
+    limit = vector(hardware, limit_of(hardware, view.spec, kind))
     fits = (amounts <= limit * (1 + _TOLERANCE) + _TOLERANCE).all(axis=1)
     if not fits.any():
         return None
@@ -180,13 +179,13 @@ def _counts(hardware: Hardware, spec: JobSpec, kind: str) -> tuple[IntArray, Int
     servers = range(1)
     if spec.server is not None and workers:
         left = spec.ceiling - (spec.worker or NOTHING) * workers[0]
-        servers = range(1, min(n_fitting(spec.server, left), _n_fitting(spec.server, rooms)) + 1)
+        servers = range(1, min(left.n_times(spec.server), _n_fitting(spec.server, rooms)) + 1)
     grid = np.meshgrid(np.array(workers, dtype=np.int64), np.array(servers, dtype=np.int64), indexing="ij")
     return grid[0].ravel(), grid[1].ravel()
 
 
 def _n_fitting(part: Resources, rooms: Counter[Resources]) -> int:
-    return sum(n_fitting(part, room) * n_nodes for room, n_nodes in rooms.items())
+    return sum(room.n_times(part) * n_nodes for room, n_nodes in rooms.items())
 
 
 def _asked(workers: IntArray, servers: IntArray) -> BoolArray:

@@ -153,5 +153,7 @@ def _reservation(builder: PlanBuilder, first: Resources, started: Iterable[Rigid
 
 
 def _size(amount: Resources, first: Resources) -> float:
-    """The amount of what the first job is short of: devices if it asks for any, else cores."""
-    return float(amount.gpus) if first.gpus else amount.cores
+    """The amount of what the first job is short of: devices if it asks for any, else cores, else what it asks for first."""
+    if first.gpus or first.cores or not first.others:
+        return float(amount.gpus) if first.gpus else amount.cores
+    return amount.of(first.others[0][0])

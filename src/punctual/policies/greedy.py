@@ -183,9 +183,7 @@ class _Allocation:
         """Let those that lose least give up workers until there is room, if that can be enough."""
         space, slack = self._spaces[kind], self._slack_of(kind)
         together = space.copy()
-        together.gpus += slack.gpus
-        together.cores += slack.cores
-        together.memory_bytes += slack.memory_bytes
+        together.add(slack)
         if not together.may_hold(least):
             return False
         losses = self._losses[kind]

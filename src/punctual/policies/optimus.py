@@ -245,6 +245,7 @@ class _JobState:
             worker.gpus * n + server.gpus * n_servers > limit.gpus
             or worker.cores * n + server.cores * n_servers > limit.cores + TOLERANCE
             or worker.memory_bytes * n + server.memory_bytes * n_servers > limit.memory_bytes
+            or ((worker.others or server.others) and not self.amount(parts).fits_in(limit))
         ):
             return False
         # Where a worker and a server hold the same kinds of hardware, an amount may read as other numbers of them.

@@ -1,7 +1,7 @@
 """Everybody gets what they want; in a shortage, those that are due sooner get more of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Literal
 
@@ -9,7 +9,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, resource_names
 from punctual.core.story import Reason
 from punctual.optim.water_filling import fill
 from punctual.policies._base import PolicyBase
@@ -99,7 +99,7 @@ class Proportional(PolicyBase):
         return amount / demand if self.shortage == "scale" else amount / _urgency(participant.view, at)
 
     def _share(self, sharing: Sharing, node: NodeId, participants: Sequence[Participant]) -> None:
-        """Raise the jobs on a node from their floors: cores by the rule, GPUs and memory in order of submission."""
+        """Raise the jobs on a node from their floors: cores by the rule, all else in order of submission."""
         free, at = sharing.builder.free[node], sharing.builder.snapshot.at
         floors = [participant.rungs[0].cores for participant in participants]
         demands = [participant.rungs[-1].cores for participant in participants]
@@ -107,9 +107,7 @@ class Proportional(PolicyBase):
         cores = self._cores([participant.view for participant in participants], demands, floors, capacity_cores, at)
         for participant, amount in zip(participants, cores, strict=True):
             extra = _whole_extra(participant, sharing.builder.free[node])
-            grant = Resources(
-                amount, participant.rungs[0].gpus + extra.gpus, participant.rungs[0].memory_bytes + extra.memory_bytes
-            )
+            grant = replace(participant.rungs[0] + extra, cores=amount)
             sharing.give(participant, grant, _reason(participant, grant, sharing.builder.hardware.capacity[node], node))
 
     def _cores(
@@ -132,7 +130,7 @@ def _urgency(view: JobView, at: float) -> float:
 
 def _measure(amount: Resources) -> float:
     """How much it is, in what there is least of."""
-    return float(amount.gpus or amount.cores or amount.memory_bytes)
+    return float(amount.gpus or amount.cores or amount.memory_bytes or amount.others[0][1])
 
 
 def _in_order(
@@ -148,11 +146,12 @@ def _in_order(
 
 
 def _whole_extra(participant: Participant, free: Resources) -> Resources:
-    """GPUs and memory over the floor: of each kind all that is demanded if it is free, otherwise none."""
+    """What is not cores, over the floor: of each kind all that is demanded if it is free, otherwise none."""
     extra = participant.rungs[-1] - participant.rungs[0]
     return Resources(
         gpus=extra.gpus if extra.gpus <= free.gpus else 0,
         memory_bytes=extra.memory_bytes if extra.memory_bytes <= free.memory_bytes else 0,
+        others={name: amount for name, amount in extra.others if amount <= free.of(name)},
     )
 
 
@@ -165,5 +164,5 @@ def _reason(participant: Participant, grant: Resources, capacity: Resources, nod
         text = f"demands exceed the {capacity.cores:g} cores of node '{node}' and are scaled down"
         return Reason("scaled", text, facts)
     missing = demand - grant
-    facts |= {"missing_gpus": float(missing.gpus), "missing_memory_bytes": float(missing.memory_bytes)}
-    return Reason("not-whole", f"GPUs or memory demanded over the floor are not free on node '{node}'", facts)
+    facts |= {f"missing_{name}": missing.of(name) for name in resource_names([missing]) if name != "cores"}
+    return Reason("not-whole", f"{missing} demanded over the floor: not all of it is free on node '{node}'", facts)

@@ -149,8 +149,9 @@ class Smd(PolicyBase):
         if spec.worker is None or spec.server is None or self.pairing == "exact":
             return ChosenPair(offer, int(offered.step_s.argmin()))
         kind, theta = formula_of(offered)
-        limits = vector(limit_of(start.builder.hardware, spec, offer.kind))
-        problem = PairProblem.of(kind, theta, vector(spec.worker), vector(spec.server), limits)
+        hardware = start.builder.hardware
+        amounts = spec.worker, spec.server, limit_of(hardware, spec, offer.kind)
+        problem = PairProblem.of(kind, theta, *(vector(hardware, amount) for amount in amounts))
         choice = self._pair(problem, crc32(f"{start.builder.snapshot.seed} {spec.id}".encode()))
         facts = {"guarantee": self.guarantee, "proven": choice.value / choice.bound} if choice.bound > 0 else {}
         return ChosenPair(offer, offered.index(choice.workers, choice.servers), facts)
@@ -166,7 +167,8 @@ class Smd(PolicyBase):
 
 def _charge(start: StartingRound, spec: JobSpec, kind: str) -> FloatArray:
     """What the job is charged for: its limit."""
-    return start.on_kind(kind, vector(limit_of(start.builder.hardware, spec, kind)))
+    hardware = start.builder.hardware
+    return start.on_kind(kind, vector(hardware, limit_of(hardware, spec, kind)))
 
 
 def _fastest_equal(problem: PairProblem) -> PairChoice:

@@ -9,7 +9,6 @@ from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.optim.placement import n_fitting
 from punctual.policies._base import PolicyBase
 from punctual.policies._hardware import RigidRequest
 from punctual.policies._jobs import Size, never_fits, seniority, shares_of, starts, waits
@@ -126,7 +125,7 @@ class _Packer:
         nodes = [
             node
             for (free, _, kind), node in self._like.items()
-            if kind in kinds and n_fitting(request.worker, free) >= request.n
+            if kind in kinds and free.n_times(request.worker) >= request.n
         ]
         if not nodes:
             return self._builder.find(view, request.n, request.worker)

@@ -11,6 +11,7 @@ from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobSubmitted, NodeJoined
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
@@ -173,6 +174,7 @@ class LocalHost(Host):
         with ExitStack() as undoing:
             for submission in submissions:
                 _check_name_is_free(submission.spec.id, self.run_folder)
+                _check_hardware(submission.spec)
                 undoing.callback(self._release, self._reserve(submission))
             in_journal_time = [self._in_journal_time(submission) for submission in submissions]
             for submission in in_journal_time:
@@ -383,6 +385,18 @@ def _check_name_is_free(job: JobId, run: Run) -> None:
                 f"job '{job}'",
                 "Choose another name (`--name`).",
             )
+
+
+def _check_hardware(spec: JobSpec) -> None:
+    """Raise `InvalidSpec` if the job asks for hardware that no machine hands out: what has a name only is a cluster's."""
+    names = [name for name, _ in (spec.ceiling if spec.unit is None else spec.ceiling + spec.unit).others]
+    if names:
+        raise InvalidSpec(
+            "a job on this machine must ask for nothing but cores, GPUs and memory",
+            f"`{names[0]}`",
+            f"job '{spec.id}'",
+            "Leave it out: no limit on it could be enforced here. `punctual simulate` knows it.",
+        )
 
 
 def local_executor(run: Run, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:

@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.resources import resource_names
 from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.hardware import n_units
@@ -27,7 +28,16 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
         The trace cannot be used as the scenario says, or nothing is left of it.
     """
     rule = made(parts.scaling(scenario.scaling.name), scenario.scaling.parameters, "scaling")
-    return list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
+    jobs = list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
+    known = resource_names([group.capacity() for group in scenario.cluster])
+    for job in jobs:
+        unknown = [name for name in resource_names([job.spec.ceiling]) if name not in known]
+        if unknown:
+            raise InvalidSpec(
+                "jobs must ask for hardware that some nodes have", f"`{unknown[0]}`", f"job '{job.spec.id}'",
+                f"Give groups of `cluster` some (`others = {{ {unknown[0]} = ... }}`), or leave it out of `scaling`.",
+            )  # fmt: skip
+    return jobs
 
 
 def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:

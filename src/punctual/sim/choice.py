@@ -213,4 +213,6 @@ def _as_text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{','.join(_as_text(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}={_as_text(item)}' for key, item in value.items())}}}"
     return f"{value:g}" if isinstance(value, float) else str(value)

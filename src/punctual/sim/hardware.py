@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
@@ -34,6 +34,9 @@ class NodeGroup(BaseModel):
         Of each node; None: so much that it limits no job.
     device
         Kind of the devices.
+    others
+        Amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those that only
+        other groups have, it has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -43,12 +46,20 @@ class NodeGroup(BaseModel):
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     device: str = ""
+    others: dict[str, float] = {}
+
+    @field_validator("others")
+    @classmethod
+    def _is_amount(cls, given: dict[str, float]) -> dict[str, float]:
+        Resources(others=given)
+        return given
 
     def capacity(self) -> Resources:
         """What one node has."""
         n = max(1, self.gpus)
         memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * _GIB_BYTES)
-        return Resources(n * PLENTY_CORES if self.cores is None else self.cores, self.gpus, memory_bytes)
+        cores = n * PLENTY_CORES if self.cores is None else self.cores
+        return Resources(cores, self.gpus, memory_bytes, self.others)
 
 
 def parsed_cluster(given: Any) -> Any:

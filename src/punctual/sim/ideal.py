@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from punctual.core.ids import JobId
-from punctual.core.resources import Resources
 from punctual.core.speed import Shape
 from punctual.metrics.job import JobRecord
 from punctual.sim.hardware import NodeGroup, n_devices
@@ -85,14 +84,8 @@ class Ideal:
 def _shapes(job: SimJob, n_workers: int, group: NodeGroup) -> list[Shape]:
     """The shape of the job with `n_workers` on as few nodes of `group` as possible; none if it does not fit."""
     worker = job.spec.worker
-    n_per_node = _times(worker, group.capacity()) if worker else 0
+    n_per_node = group.capacity().n_times(worker) if worker else 0
     n_nodes = -(-n_workers // n_per_node) if n_per_node else group.n_nodes + 1
     if worker is None or n_nodes > group.n_nodes:
         return []
     return [Shape(n_workers=n_workers, cores=worker.cores * n_workers, n_nodes=n_nodes, device=group.device)]
-
-
-def _times(worker: Resources, node: Resources) -> int:
-    """How many workers a node holds."""
-    amounts = ((worker.cores, node.cores), (worker.gpus, node.gpus), (worker.memory_bytes, node.memory_bytes))
-    return min(int(there / unit + 1e-9) for unit, there in amounts if unit > 0)

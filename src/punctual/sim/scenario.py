@@ -221,7 +221,7 @@ class Scenario(BaseModel):
 
     @field_serializer("cluster")
     def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
-        if all(group.cores is None and group.memory_gib is None for group in groups):
+        if all(group.cores is None and group.memory_gib is None and not group.others for group in groups):
             return cluster_text(groups)
         return [group.model_dump(exclude_defaults=True) for group in groups]
 

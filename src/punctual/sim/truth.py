@@ -152,10 +152,7 @@ class PlacedServed:
     def _parts(self, amount: Resources) -> tuple[int, int]:
         """Workers and servers on one node."""
         n_workers = round(amount.gpus / self.worker.gpus)
-        rest = amount - self.worker * n_workers
-        if self.server.memory_bytes:
-            return n_workers, round(rest.memory_bytes / self.server.memory_bytes)
-        return n_workers, round(rest.cores / self.server.cores)
+        return n_workers, round((amount - self.worker * n_workers).ratio_to(self.server))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

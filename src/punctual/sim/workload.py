@@ -67,6 +67,9 @@ class Declared:
         Whether a policy may pause the job.
     cores_and_memory
         Whether a worker also takes the cores and memory the trace says; otherwise devices only.
+    worker_others
+        What a worker takes of further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
+        A job without workers takes it as a whole.
     devices_per_node
         Of the cluster on which the job was recorded.
     size_sigma
@@ -78,6 +81,7 @@ class Declared:
     startup_s: float = 0.0
     preemptible: bool = True
     cores_and_memory: bool = False
+    worker_others: Mapping[str, float] = field(default_factory=dict)
     devices_per_node: int = 8
     size_sigma: float = 0.0
 
@@ -85,14 +89,16 @@ class Declared:
         _check_amount("startup_s", self.startup_s)
         _check_amount("size_sigma", self.size_sigma)
         _check(self.devices_per_node >= 1, "`devices_per_node` must be 1 or more", self.devices_per_node)
+        Resources(others=self.worker_others)
 
     def worker(self, trace: TraceJob, n: int) -> Resources:
         """What one of the job's `n` workers holds."""
+        others = _others(trace, "worker", self.worker_others)
         if not trace.n_gpus:
-            return Resources(cores=trace.cores or 1.0)
+            return Resources(cores=trace.cores or 1.0, others=others)
         if not self.cores_and_memory:
-            return Resources(gpus=1)
-        return Resources((trace.cores or 0.0) / n, 1, ceil((trace.memory_bytes or 0.0) / n))
+            return Resources(gpus=1, others=others)
+        return Resources((trace.cores or 0.0) / n, 1, ceil((trace.memory_bytes or 0.0) / n), others)
 
     def declared_steps(self, trace: TraceJob, work_steps: float, seed: int) -> float:
         """The work as it is declared."""
@@ -343,7 +349,7 @@ class ParameterServers(Changing):
     """The job is made of workers and parameter servers, as fast as `punctual.sim.truth.Served` says.
 
     What they hold stands in the trace's parameters ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes`` and
-    ``server_cores``, ``server_memory_bytes``. With the workers it had and one server beside each it takes what it took.
+    ``server_cores``, ``server_memory_bytes``, and in `worker_others`, `server_others`. With the workers it had and one server beside each it takes what it took.
 
     Attributes
     ----------
@@ -364,6 +370,8 @@ class ParameterServers(Changing):
         lie; otherwise all traffic crosses the network. What is declared never depends on it.
     busiest_frac
         Share of the parameters on the busiest of 1, 2, ... servers; empty: equal shares.
+    server_others
+        As `worker_others`, of a server.
     """
 
     model: str | None = "parameter-server"
@@ -379,6 +387,7 @@ class ParameterServers(Changing):
     speed_error_frac: float = 0.0
     placed: bool = False
     busiest_frac: tuple[float, ...] = ()
+    server_others: Mapping[str, float] = field(default_factory=dict)
     laws: Mapping[str, Served] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -386,11 +395,12 @@ class ParameterServers(Changing):
         for name in ("n_workers_max", "n_servers_max", "n_samples"):
             _check(1 <= getattr(self, name) <= N_PARTS_MAX, f"`{name}` must be 1 to {N_PARTS_MAX}", getattr(self, name))
         _check(0 <= self.speed_error_frac < 1, "`speed_error_frac` must be from 0 to below 1", self.speed_error_frac)
+        Resources(others=self.server_others)
         object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
         self._shares()
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        worker, server = _held(trace, "worker"), _held(trace, "server")
+        worker, server = _held(trace, "worker", self.worker_others), _held(trace, "server", self.server_others)
         work_steps, n = _work_steps(trace), _n_workers(trace)
         law = self._law(trace)
         # What was recorded over what the law says.
@@ -478,11 +488,11 @@ class CoreShares(Declared):
         work_steps, shape = _work_steps(trace), Shape(cores=cores)
         rate_sps = work_steps / _duration_s(trace)
         step_core_s = Cores(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
-        most_cores = cores * self.most_factor
+        most_cores, others = cores * self.most_factor, _others(trace, "worker", self.worker_others)
         spec = JobSpec(
             id=JobId(trace.id),
-            floor=Resources(cores=min(self.least_cores, most_cores)),
-            ceiling=Resources(cores=most_cores),
+            floor=Resources(cores=min(self.least_cores, most_cores), others=others),
+            ceiling=Resources(cores=most_cores, others=others),
             work_steps=self.declared_steps(trace, work_steps, seed),
             deadline_s=_deadline_s(trace),
             weight=trace.weight,
@@ -536,14 +546,19 @@ def _work_steps(trace: TraceJob) -> float:
     return trace.work_steps or _duration_s(trace)
 
 
-def _held(trace: TraceJob, part: str) -> Resources:
+def _held(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resources:
     """What a worker, or a server, holds."""
     cores, gpus, memory_bytes = (
         trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes")
     )
-    if not (cores or gpus or memory_bytes):
+    held = Resources(cores, ceil(gpus), ceil(memory_bytes), _others(trace, part, others))
+    if not held:
         raise _silent(trace, f"what a {part} holds")
-    return Resources(cores, ceil(gpus), ceil(memory_bytes))
+    return held
+
+
+def _others(trace: TraceJob, part: str, others: Mapping[str, float]) -> Mapping[str, float]:
+    return {name: trace.parameters.get(f"{part}_{name}", amount) for name, amount in others.items()}
 
 
 def _deadline_s(trace: TraceJob) -> float | None:

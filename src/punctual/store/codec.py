@@ -15,6 +15,7 @@ from punctual.core.commands import Command
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event
 from punctual.core.protocols import Message
+from punctual.core.resources import Resources
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -54,6 +55,8 @@ def decode(kind: str, text: str) -> Message:
 
 
 def _as_dict(value: object) -> dict[str, Any]:
+    if isinstance(value, Resources) and not value.others:  # most of what a journal keeps is amounts
+        return {"cores": value.cores, "gpus": value.gpus, "memory_bytes": value.memory_bytes}
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -23,14 +23,18 @@ _GIB = 1 << 30
 
 
 def _amounts_of(*numbers: Sequence[float]) -> list[Resources]:
-    return [Resources(cores, int(gpus), int(memory)) for cores, gpus, memory in product(*numbers)]
+    """All combinations of cores, GPUs, bytes of memory and of disk bandwidth."""
+    return [
+        Resources(cores, int(gpus), int(memory), {"disk_mbps": disk} if disk else ())
+        for cores, gpus, memory, disk in product(*numbers)
+    ]
 
 
-_AMOUNTS = st.sampled_from(_amounts_of(_CORES, range(9), [0, _GIB, 8 * _GIB]))
+_AMOUNTS = st.sampled_from(_amounts_of(_CORES, range(9), [0, _GIB, 8 * _GIB], [0.0, 50.0]))
 _WORKERS = st.sampled_from(
-    [worker for worker in _amounts_of([0.0, 0.5, 1.0], range(3), [0, _GIB]) if worker.gpus or worker.cores]
+    [worker for worker in _amounts_of([0.0, 0.5, 1.0], range(3), [0, _GIB], [0.0, 50.0]) if worker.gpus or worker.cores]
 )
-_ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0]))
+_ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0], [150.0, 1000.0, 0.0]))
 _KINDS = ("K80", "V100")
 #: Core-seconds left and their deviation, usable cores, due in, slack.
 _WORK = st.none() | st.sampled_from(
@@ -190,7 +194,7 @@ def _with_workers(draw: st.DrawFn, id: JobId, worker: Resources, planned: Alloca
 
 def _n(worker: Resources, planned: Allocation) -> int:
     held = total(planned.values())
-    return int(held.gpus // worker.gpus) if worker.gpus else round(held.cores / worker.cores)
+    return held.n_times(worker)
 
 
 def _without_workers(draw: st.DrawFn, id: JobId, planned: Allocation) -> JobSpec:
