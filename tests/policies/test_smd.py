@@ -1,7 +1,7 @@
 """The policies `smd` and `smd-exact`."""
 
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import combinations, product
 from math import inf
 from typing import Any
 
@@ -157,6 +157,33 @@ def test_smd_charges_limits_and_smd_exact_what_is_used() -> None:
     jobs = [job(name, range(1, 9), steps=100.0, speed=slowing) for name in "abcd"]
     assert counts(decide(Smd(), jobs, {"n": 8}), jobs) == {"a": 2}
     assert counts(decide(SmdExact(), jobs, {"n": 8}), jobs) == dict.fromkeys("abcd", 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "least_frac"),
+    [(Smd(pairing="exact", admission="exact"), 1.0), (SmdExact(gap_limit=0.0), 1.0), (Smd(), 0.5)],
+    ids=["exact", "smd-exact", "published"],
+)
+def test_a_resource_that_only_has_a_name_binds(policy: Policy, least_frac: float) -> None:
+    """Only the disk limits how many jobs start: those do that an exhaustive search finds, or nearly."""
+    disks, heights = [100.0, 200.0, 50.0, 250.0, 150.0, 300.0], [5.0, 7.0, 1.0, 6.0, 8.0, 9.0]
+    jobs = [
+        served(f"job-{i}", replace(WORKER + SERVER, others=(("disk_mbps", disk),)), utility=falling(height, 1e4))
+        for i, (disk, height) in enumerate(zip(disks, heights, strict=True))
+    ]  # fmt: skip
+    jobs = [
+        replace(view, spec=replace(view.spec, worker=replace(WORKER, others=(("disk_mbps", disk),))))
+        for view, disk in zip(jobs, disks, strict=True)
+    ]
+    room = Resources(cores=1000.0, gpus=100, others={"disk_mbps": 500.0})
+    sets = [chosen for n in range(7) for chosen in combinations(range(6), n) if sum(disks[i] for i in chosen) <= 500]
+    best = max(sets, key=lambda chosen: sum(heights[i] for i in chosen))
+    plan = decide(policy, jobs, {"n": room})
+    worth = sum(height for view, height in zip(jobs, heights, strict=True) if view.id in plan.grants)
+    assert least_frac * sum(heights[i] for i in best) <= worth <= sum(heights[i] for i in best)
+    assert total(grant[NodeId("n")] for grant in plan.grants.values()).fits_in(room)
+    everybody = decide(policy, jobs, {"n": replace(room, others=(("disk_mbps", 2000.0),))})
+    assert len(everybody.grants) == len(jobs), "nothing else binds"
 
 
 def test_smd_counts_running_jobs_with_their_limits() -> None:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.resources import total
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime.control_client import move_deadline, standings, stop
 from punctual.runtime.local_host import LocalHost, capacity_here, local_host
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
@@ -102,6 +103,24 @@ def test_a_name_is_given_once(host: LocalHost) -> None:
         host.submit(submission("a", secret="another"))
     host.run(host.all_ended)
     assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_a_job_that_asks_for_what_no_machine_hands_out_is_refused(host: LocalHost) -> None:
+    given = submission("disk")
+    for spec in (
+        replace(given.spec, ceiling=replace(given.spec.ceiling, others=(("disk_mbps", 10.0),))),
+        replace(
+            given.spec,
+            floor=NOTHING,
+            ceiling=Resources(2, others={"disk_mbps": 9.0}),
+            worker=Resources(1, others={"disk_mbps": 3.0}),
+        ),
+    ):
+        with pytest.raises(InvalidSpec, match="`disk_mbps`") as caught:
+            host.submit(replace(given, spec=spec))
+        assert all([caught.value.must, caught.value.where, caught.value.remedy])
+    host.submit(given)  # its name is free
+    host.stop(JobId("disk"), "enough")
 
 
 def test_jobs_of_two_hosts_cannot_have_one_name(host: LocalHost) -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.store.messages import KINDS, messages, messages_of
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, PlanProposed, TimerFired
+from punctual.core.events import JobFailed, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
@@ -49,6 +49,18 @@ def test_nested_values_are_what_they_were() -> None:
     again = round_trip(PlanProposed(at=1.5, plan=plan, revision=plan.revision))
     assert isinstance(again, PlanProposed)
     assert again.plan == plan
+
+
+def test_amounts_of_kinds_with_names_are_kept_and_journals_without_them_are_read() -> None:
+    capacity = Resources(cores=2.0, others={"disk_mbps": 500.0})
+    event = NodeJoined(at=1.0, node=NodeId("n"), capacity=capacity)
+    assert round_trip(event) == event
+    assert "others" not in encode(replace(event, capacity=Resources(cores=2.0)))
+    text = '{"at":1.0,"node":"n","capacity":{"cores":2.0,"gpus":0,"memory_bytes":0}}'
+    assert decode("NodeJoined", text) == replace(event, capacity=Resources(cores=2.0))
+    for wrong in ('[["gpus",1.0]]', '[["disk_mbps",-1.0]]', '[["disk_mbps",Infinity]]'):
+        with pytest.raises(InvalidSpec):
+            decode("NodeJoined", text.replace('"memory_bytes":0', f'"memory_bytes":0,"others":{wrong}'))
 
 
 def test_plans_of_journals_that_tell_no_promises_are_read() -> None:

@@ -152,8 +152,8 @@ class Resources:
             most.append(int((self.cores + TOLERANCE) / part.cores))
         if part.memory_bytes:
             most.append(int(self.memory_bytes // part.memory_bytes))
-        for name, amount in part.others:
-            most.append(int(rounded_up(self.of(name)) / amount))
+        if part.others:
+            most += [int(rounded_up(self.of(name)) / amount) for name, amount in part.others]
         return min(most, default=0)
 
     def ratio_to(self, part: "Resources") -> float:

@@ -45,11 +45,15 @@ def same_amount(amount: Resources, other: Resources) -> bool:
     return amount.fits_in(other) and other.fits_in(amount)
 
 
-def shares_of(amount: Resources, capacity: Resources) -> list[float]:
-    """The amount as shares of a whole, for each kind of hardware that the whole has."""
-    names = resource_names([capacity])
-    pairs = zip(amount.vector(names), capacity.vector(names), strict=True)
-    return [part / (there or 1.0) for part, there in pairs]
+def shares_of(amount: Resources, capacity: Resources) -> tuple[float, ...]:
+    """The amount as shares of a whole: of its GPUs, cores and memory, and of each further kind that the whole has."""
+    # Spelled out because it is asked for each step by which a job grows.
+    shares = (
+        amount.gpus / (capacity.gpus or 1),
+        amount.cores / (capacity.cores or 1.0),
+        amount.memory_bytes / (capacity.memory_bytes or 1),
+    )
+    return (*shares, *[amount.of(name) / there for name, there in capacity.others]) if capacity.others else shares
 
 
 def least(spec: JobSpec, least_cores: float = LEAST_CORES) -> Resources:

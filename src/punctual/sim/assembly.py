@@ -34,9 +34,11 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
         unknown = [name for name in resource_names([job.spec.ceiling]) if name not in known]
         if unknown:
             raise InvalidSpec(
-                "jobs must ask for hardware that some nodes have", f"`{unknown[0]}`", f"job '{job.spec.id}'",
+                "jobs must ask for hardware that some nodes have",
+                f"`{unknown[0]}`",
+                f"job '{job.spec.id}'",
                 f"Give groups of `cluster` some (`others = {{ {unknown[0]} = ... }}`), or leave it out of `scaling`.",
-            )  # fmt: skip
+            )
     return jobs
 
 
