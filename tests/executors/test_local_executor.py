@@ -1,5 +1,6 @@
 """Jobs as real processes, from launch to end."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -21,10 +22,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, progress_text
+from punctual.executors.local import executor, job_run, progress_text
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.keeper_link import read_end
 from punctual.executors.local.own_pattern import OwnPattern
+from punctual.executors.local.pacing_only import PacingOnlyGroup
 from punctual.executors.local.page_files import MEMORY_NAME, new_page, page_path
 from punctual.wire import PAGE_BYTES, Page
 
@@ -37,6 +39,7 @@ for batch in punctual.track(range({n_steps}), epochs=1):
 """
 )
 SLEEP = "import time; time.sleep(60)"
+WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
 
 
 def trains(n_steps: int = 20, step_s: float = 0.002) -> str:
@@ -541,6 +544,38 @@ def test_a_resize_that_fails_says_what_is_held(stage: Stage, quota: str, monkeyp
     failed = stage.wait(GrantFailed)
     assert failed.granted[NODE].cores == 0.5
     assert failed.cause == "'cpu.cfs_quota_us': Permission denied"
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENODEV])
+def test_a_resize_of_a_job_whose_group_is_gone_is_answered_by_its_end(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    stage.run(WAITS, cwd=str(tmp_path))
+    _lose_groups(monkeypatch, number)
+    stage.resize(0.7)
+    (tmp_path / "go").touch()
+    assert isinstance(stage.ended(), JobFinished)
+    assert not [event for event in stage.events if isinstance(event, GrantFailed)]
+
+
+def test_a_resize_of_a_job_whose_group_is_gone_but_that_goes_on_has_failed(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.run(WAITS, cwd=str(tmp_path))
+    _lose_groups(monkeypatch, errno.ENOENT)
+    monkeypatch.setattr(job_run, "_END_KNOWN_S_MAX", 0.01)
+    stage.resize(0.7)
+    failed = stage.wait(GrantFailed)
+    assert (failed.request, failed.cause) == (2, "'cpu.max': gone")
+
+
+def _lose_groups(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let no grant find its group."""
+
+    def refuse(*_: object) -> float:
+        raise OSError(number, "gone", "cpu.max")
+
+    monkeypatch.setattr(PacingOnlyGroup, "grant", refuse)
 
 
 @pytest.mark.cgroup

@@ -93,8 +93,7 @@ class Lines:
                 return self._deadline("the deadline is now")
             case WarnUser(reason=reason):
                 return reason.text if reason.code == "feasible" else f"WARNING: {reason.text}"
-            # Once the job has landed its process may be gone before the last command reaches it.
-            case GrantFailed(cause=cause) if not self._status().landed:
+            case GrantFailed(cause=cause):
                 return f"WARNING: the grant could not be changed: {cause}"
             case StopJob(cause=cause):
                 return f"stopping the job: {cause}"

@@ -1,5 +1,6 @@
 """One job from its launch to its end."""
 
+import errno
 import logging
 import threading
 import time
@@ -32,6 +33,10 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.02
 #: The same at a paused job, for a signal that has killed it.
 _PAUSED_LOOK_S = 0.25
+#: How long the end of a process may take to become known once its group is gone.
+_END_KNOWN_S_MAX = 5.0
+#: What the files of a group that is gone say: it was so when they were opened, or since.
+_GONE = (errno.ENOENT, errno.ENODEV)
 
 
 class JobRun:
@@ -72,6 +77,8 @@ class JobRun:
         self._answers_launch = True
         #: The last command of those that came while a process was being started.
         self._deferred: tuple[ResizeJob, Sink] | None = None
+        #: The last command for which there was no group any more, and how it failed; None: there was none.
+        self._without_group: tuple[int, str] | None = None
         #: When a process that was asked to leave has had its time to do so.
         self._leave_by = inf
         self._was_asked_to_leave = False
@@ -299,7 +306,7 @@ class JobRun:
         try:
             is_settled = grant.put(self._amount, self._line)
         except (OSError, NoDeviceError) as error:
-            self._answer(_text_of(error))
+            self._fail(error)
             return
         if is_settled:
             self._answer()
@@ -319,10 +326,11 @@ class JobRun:
             try:
                 cause = self._grant.settle(is_ending=self._stop_cause is not None)
             except OSError as error:
-                cause = _text_of(error)
-            if cause is None:
-                return _LOOK_S
-            self._answer(cause)
+                self._fail(error)
+            else:
+                if cause is None:
+                    return _LOOK_S
+                self._answer(cause)
             return _PAUSED_LOOK_S if self._grant.is_paused else None
 
     def _answer(self, failure: str = "") -> None:
@@ -337,6 +345,21 @@ class JobRun:
             sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
         else:
             sink(self._events.applied(self._request, self.held))
+
+    def _fail(self, error: OSError | NoDeviceError) -> None:
+        """Answer the last command: it failed. Where the group is gone, so is the process, and its end is the answer."""
+        failure = self._request, _text_of(error)
+        if not (isinstance(error, OSError) and error.errno in _GONE):
+            self._answer(failure[1])
+        elif failure != self._without_group:
+            self._without_group = failure
+            self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
+
+    def _miss_end(self) -> None:
+        """The process whose group was gone has not ended: somebody has moved it to another group. The poller's."""
+        with self._lock:
+            if not self.ended and self._without_group is not None and self._without_group[0] == self._request:
+                self._answer(self._without_group[1])
 
     def _lose_patience(self) -> None:
         """The job has had its time for a checkpoint; the poller's."""
@@ -370,7 +393,7 @@ class JobRun:
         try:
             is_settled = self._grant.put(NOTHING, None)
         except OSError as error:
-            self._answer(_text_of(error))
+            self._fail(error)
             return None
         if is_settled:
             self._answer()
