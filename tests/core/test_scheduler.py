@@ -444,6 +444,19 @@ def test_a_promise_holds_until_a_plan_takes_it_back(desk: Desk) -> None:
     assert desk.scheduler.promised_until_at(B) is None
 
 
+def test_a_promise_is_not_told_of_a_deadline_that_was_moved_since(desk: Desk) -> None:
+    """Policies still see it: they know from it that the job was promised something."""
+    desk.run(A, 1.0)
+    changes(desk, {}, promises={A: 100.0})
+    assert desk.scheduler.promised_until_at(A) == 100.0
+    moved = replace(desk.scheduler.job(A).spec, deadline_s=150.0)
+    desk.tell(SpecChanged(at=1.0, spec=moved))
+    assert desk.scheduler.promised_until_at(A) is None
+    assert desk.scheduler.job(A).promised_until_at == 100.0
+    changes(desk, {}, promises={A: 150.0})
+    assert desk.scheduler.promised_until_at(A) == 150.0
+
+
 @pytest.mark.parametrize("until_at", [float("nan"), "soon"])
 def test_a_promise_that_is_no_instant_is_refused(desk: Desk, until_at: Any) -> None:
     desk.run(A, 1.0)

@@ -242,6 +242,11 @@ class ScheduledJob:
         # Until the job says that it is there, there is at least one more.
         return (expected if expected is None else max(expected, progress.steps_done + 1.0)), std
 
+    @property
+    def deadline_at(self) -> float | None:
+        """The deadline as an instant; None: there is none."""
+        return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
+
     def pacing(self) -> PacingLine | None:
         """The line it is to keep to."""
         return self.demand.pacing if self.demand else None

@@ -168,8 +168,9 @@ class Scheduler:
         return self._jobs[job].demand
 
     def promised_until_at(self, job: JobId) -> float | None:
-        """By when the job is promised to be done; None: nothing is promised."""
-        return self._planning.promised.get(job)
+        """By when the job is promised to be done; None: nothing is promised of the deadline that it has now."""
+        until_at, record = self._planning.promised.get(job), self._jobs.get(job)
+        return until_at if record is not None and until_at == record.deadline_at else None
 
     @property
     def n_active(self) -> int:
@@ -227,7 +228,7 @@ class Scheduler:
 
     def _show(self, job: JobId) -> JobView:
         record = self._jobs[job]
-        return record.view({} if record.ended else self._ledger.granted(job), self.promised_until_at(job))
+        return record.view({} if record.ended else self._ledger.granted(job), self._planning.promised.get(job))
 
     # Submission and end.
 
@@ -322,8 +323,7 @@ class Scheduler:
     # Answers to commands.
 
     def _job_started(self, event: JobStarted) -> None:
-        job = self._settle(event)
-        if job is None:
+        if (job := self._settle(event)) is None:
             return
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
         if job.is_relaunched:  # it may have been running already, with what an earlier launch gave it
