@@ -50,9 +50,14 @@ class State(LandingState):
     phase_wait_s
         Time that one unit takes beside its CPU time (waiting for the disk), seconds.
     usable_cores
-        What the job was seen to use lately when it held its ceiling, or above that since; None: it has never held it.
-    lasting_cores, most_cores
-        The same over a longer time, and the most that it was; what says nothing lately is forgotten in favour of the latter.
+        What the job can use, as its last seconds at its ceiling showed, or seconds in which it used more than this; None: it
+        has never held its ceiling. Demand and earliest landing rest on it and follow at once what the job does.
+    lasting_cores
+        The same over `_LASTING_DELIVERY_S`. It is what policies are told, so that a few seconds in which neighbours took
+        cores cost no promise.
+    most_cores
+        The highest `usable_cores` so far. Below its ceiling a job does not show what it could use: both others go back to this
+        then, so that what neighbours took is forgotten.
     delivery, lasting_delivery
         Used over granted while the grant held the job back: lately, and over a longer time.
     """
