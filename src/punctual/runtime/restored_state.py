@@ -76,7 +76,7 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
             run.forget_end(job)
             continue
         shift_s = state.time.shift_s
-        event = end_event(job, record, shift_s=shift_s, at_least=last_at)
+        event = _recorded_end(job, record, shift_s=shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
         page = _page_left(record)
@@ -94,7 +94,9 @@ def _is_in_journal(state: HostState, job: JobId) -> bool:
     return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())
 
 
-def end_event(job: JobId, record: dict[str, Any], *, shift_s: float = 0.0, at_least: float) -> JobFinished | JobFailed:
+def _recorded_end(
+    job: JobId, record: dict[str, Any], *, shift_s: float = 0.0, at_least: float
+) -> JobFinished | JobFailed:
     """What a keeper's record of the end means.
 
     Parameters
