@@ -1,15 +1,18 @@
 """What the keeper does by itself, whatever has become of the process that started it."""
 
 import os
+import select
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive, until
+from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
 from punctual.executors.local import keeper
@@ -377,6 +380,19 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
     assert is_alive(pid)
 
 
+def test_bells_of_a_keeper_that_says_no_more_are_closed(address: Path) -> None:
+    bell_fd, ring_fd = os.pipe()
+    with listen_for_takeover(address) as listening:
+        attempt = ThreadPoolExecutor(1).submit(take_over, address)
+        connection, _ = listening.accept()
+        with connection:
+            socket.send_fds(connection, [b"\n"], [ring_fd])
+        assert attempt.result(PATIENCE_S) is None
+    os.close(ring_fd)
+    with os.fdopen(bell_fd, "rb") as bell:
+        assert select.select([bell], [], [], 0.0)[0], "somebody holds the other end"
+
+
 def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, tmp_path: Path) -> None:
     output = Logged(tmp_path / "log")
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
@@ -425,14 +441,14 @@ def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: 
 def test_a_process_that_was_stopped_for_too_long_steers_again(keep: Keep, address: Path, tmp_path: Path) -> None:
     link = keep_with_socket(keep, address, GOES_ON, lease_s=0.2)
     started(link)
-    regained: list[int] = []
+    regained: list[tuple[int, ...]] = []
 
-    def regain() -> None:
-        regained.append(1)
+    def regain(bell_fds: tuple[int, ...]) -> None:
+        regained.append(bell_fds)
         (tmp_path / "go").touch()
 
     last = link.await_end(address, None, regain)
-    assert regained
+    assert set(regained) == {()}  # it has no log
     assert last is not None
     assert last["ended"] == 7
 
@@ -444,7 +460,7 @@ def test_it_does_not_steer_again_what_another_process_has_taken_over(keep: Keep,
     kept = until(lambda: take_over(address))
     assert kept is not None
     with pytest.raises(SteeringLostError):
-        Expired(link).await_end(address, None, lambda: None)
+        Expired(link).await_end(address, None, lambda _: None)
     kept.link.close()
 
 
@@ -454,7 +470,7 @@ def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Pat
     started(link)
     assert link.read() is not None
     until(lambda: not address.exists())
-    last = Expired(link).await_end(address, end_file, lambda: None)
+    last = Expired(link).await_end(address, end_file, lambda _: None)
     assert last is not None
     assert last["ended"] == 7
 

@@ -17,7 +17,16 @@ from tests.waiting import PATIENCE_S
 from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, JobWarned, PhaseReported
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobWarned,
+    PhaseReported,
+    ProgressReported,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
@@ -72,6 +81,42 @@ def test_the_unit_in_flight_is_credited(stage: Stage) -> None:
     seen = stage.look_until(lambda report: report.in_flight_core_s > 0.3)
     assert (seen.steps_done, seen.steps_total) == (0, 1)
     assert seen.in_flight_core_s <= seen.used_core_s
+
+
+@pytest.fixture
+def unshare() -> list[str]:
+    """A command that runs a program in a PID namespace of its own."""
+    command = ["unshare", "--pid", "--fork", "--kill-child"]
+    try:
+        subprocess.run([*command, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no PID namespace can be made here: {error}")
+    return command
+
+
+def test_the_unit_in_flight_is_that_of_a_process_which_has_another_number_for_itself(
+    stage: Stage, unshare: list[str]
+) -> None:
+    """Its own number is that of some other process here, as 1, which has used far more or less."""
+    stage.run("", argv=(*unshare, sys.executable, "-c", trains(1, 60)))
+    seen = stage.look_until(lambda report: report.in_flight_core_s > 0.3)
+    assert seen.in_flight_core_s <= seen.used_core_s
+
+
+def test_a_job_that_cannot_reach_its_page_is_steered_by_what_it_prints(stage: Stage, unshare: list[str]) -> None:
+    code = "import time\nprint('step 3/9', flush=True)\ntime.sleep(60)"
+    argv = (*unshare, "--mount-proc", sys.executable, "-c", code)
+    stage.run("", argv=argv, progress_pattern="auto")
+    stage.look_until(lambda report: (report.steps_done, report.steps_total) == (3, 9))
+
+
+def test_no_job_is_run_where_proc_has_other_numbers(unshare: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from punctual.executors.local.executor import LocalExecutor\n"
+        "LocalExecutor(node='here', runtime_dir=Path(sys.argv[1]), clock=None)"
+    )
+    done = subprocess.run([*unshare, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
+    assert "`/proc` must show the processes of the PID namespace" in done.stderr
 
 
 def test_phases_are_reported_when_they_change(stage: Stage) -> None:
@@ -609,6 +654,37 @@ def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monk
     assert stage.resized(0.25) == 0.25
     stage.stop()
     assert isinstance(stage.ended(), JobFailed)
+
+
+def test_output_is_still_read_once_the_lease_has_run_out(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper takes the job for unsteered again and again, and closes its bell each time; nobody opens more and more."""
+    code = (
+        "import os, time\n"
+        "for step in range(1, 9):\n"
+        "    print(f'step {step}/8', flush=True)\n"
+        "    while not os.path.exists(f'go{step}'): time.sleep(0.01)\n"
+    )
+    regained: list[JobRun] = []
+
+    def note(run: JobRun) -> None:
+        regained.append(run)
+
+    monkeypatch.setattr(JobRun, "_restore_grant", note)
+    stage.run(code, lease_s=0.1, progress_pattern="auto", cwd=str(tmp_path))
+    n_open = []
+    for step in range(1, 9):
+        stage.look_until(partial(_is_at, step))
+        until(lambda: len(regained), partial(int.__lt__, len(regained)))
+        n_open.append(len(list(Path("/proc/self/fd").iterdir())))
+        (tmp_path / f"go{step}").touch()
+    assert isinstance(stage.ended(), JobFinished)
+    assert max(n_open[1:]) < n_open[0] + 5, n_open
+
+
+def _is_at(step: int, report: ProgressReported) -> bool:
+    return report.steps_done == step
 
 
 def test_the_end_of_a_job_is_written_down(stage: Stage, tmp_path: Path) -> None:

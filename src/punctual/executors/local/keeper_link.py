@@ -84,7 +84,9 @@ class KeeperLink:
                     self._keeper_fd = os.pidfd_open(self.pid)
         return line
 
-    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
+    def await_end(
+        self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
+    ) -> dict[str, Any] | None:
         """The keeper's last line, however long the job runs; None: the keeper was killed before it had one.
 
         Parameters
@@ -95,7 +97,8 @@ class KeeperLink:
         end_file
             Where the last line is found if the job has ended meanwhile, or the keeper was killed when it had.
         on_regained
-            Called when the connection has been made again: the keeper has lifted the quota.
+            Called when the connection has been made again, with the new bells, see `Kept`, which are its to close: the
+            keeper has lifted the quota and closed the bells before.
 
         Raises
         ------
@@ -105,29 +108,29 @@ class KeeperLink:
         while (line := self.read()) is not None and "expired" in line:
             if self._is_released:
                 raise SteeringLostError
-            if not self._reconnect(address):
+            bell_fds = self._reconnect(address)
+            if bell_fds is None:
                 last = read_end(end_file)
                 if last is None and address.exists():
                     raise SteeringLostError
                 return last
-            on_regained()
+            on_regained(bell_fds)
         if line is None and self._is_released:
             raise SteeringLostError
         return read_end(end_file) if line is None else line
 
-    def _reconnect(self, address: Path) -> bool:
+    def _reconnect(self, address: Path) -> tuple[int, ...] | None:
+        """Make the connection again; the new bells, or None if that cannot be."""
         kept = take_over(address)
         if kept is None:
-            return False
-        for fd in kept.bell_fds:
-            os.close(fd)
+            return None
         link = kept.link
         self._lines.close()
         self._connection.close()
         self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
         if link._keeper_fd is not None:  # noqa: SLF001
             os.close(link._keeper_fd)  # noqa: SLF001
-        return True
+        return kept.bell_fds
 
     def release(self) -> None:
         """Tell the keeper that nobody steers the job any more; it may be taken over."""
@@ -278,6 +281,8 @@ def _introduced(connection: socket.socket) -> Kept | None:
     link = KeeperLink(connection)
     line = link.read() if hello else None
     if line is None:
+        for fd in fds:
+            os.close(fd)
         return None
     return Kept(
         link=link,

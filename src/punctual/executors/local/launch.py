@@ -258,7 +258,14 @@ class JobProcess:
             Another process has taken the job over.
         """
         assert self._link is not None
-        return self._link.await_end(self._takeover_socket, self._end_file, on_regained)
+        assert self._output is not None
+        output = self._output
+
+        def regained(bell_fds: tuple[int, ...]) -> None:
+            output.hear(bell_fds)
+            on_regained()
+
+        return self._link.await_end(self._takeover_socket, self._end_file, regained)
 
     def renew(self) -> None:
         """Tell the keeper that the job is still steered."""

@@ -73,7 +73,8 @@ class LogFollower:
     path
         The log; may still be missing.
     bell_fd
-        Where a byte comes when there is more, and an end when nothing can come any more; closed here at the end.
+        Where a byte comes when there is more, and an end when nobody rings any more: the job and its keeper have ended, or
+        the keeper has closed it, and `hear` gives another. Closed here at its end.
     receive
         Gets the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
@@ -100,14 +101,26 @@ class LogFollower:
         """Begin to read."""
         self._thread.start()
 
+    def hear(self, bell_fd: int) -> None:
+        """Go on with another bell where the one before has come to its end though the job goes on."""
+        before = self._thread
+        self._thread = threading.Thread(
+            target=self._follow_after, args=(before, bell_fd), name="punctual-output", daemon=True
+        )
+        self._thread.start()
+
     def finish(self, timeout_s: float) -> None:
         """Wait until all has been received, which it has soon after the job and its keeper have ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._close_log()
 
     def stop(self) -> None:
         """Stop reading, though there may be more: somebody else follows the job now."""
         self._stopped.set()
+        if not self._thread.is_alive():
+            self._close_log()
 
     def _follow(self) -> None:
         try:
@@ -116,8 +129,18 @@ class LogFollower:
                 time.sleep(_PAUSE_S)
             self._read()
         finally:
-            _close(self._fd)
             _close(self._bell_fd)
+            if self._stopped.is_set():
+                self._close_log()
+
+    def _follow_after(self, before: threading.Thread, bell_fd: int) -> None:
+        before.join()
+        self._bell_fd = bell_fd
+        self._follow()
+
+    def _close_log(self) -> None:
+        _close(self._fd)
+        self._fd = -1
 
     def _await_bell(self) -> bool:
         """Wait until there may be more; False: nothing can come any more."""
@@ -231,6 +254,11 @@ class JobOutput:
                 os.close(fd)
         for follower in self._followers:
             follower.start()
+
+    def hear(self, bell_fds: Sequence[int]) -> None:
+        """Go on with other bells, one for each log, because the keeper has closed those before."""
+        for follower, bell_fd in zip(self._followers, bell_fds, strict=True):
+            follower.hear(bell_fd)
 
     def finish(self, timeout_s: float) -> None:
         """Wait until all has been received, which it has soon after the job and its keeper have ended."""
