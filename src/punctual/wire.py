@@ -499,6 +499,17 @@ def _fit(name: str, n_bytes: int = _NAME_BYTES) -> bytes:
     return name.encode()[:n_bytes].decode("utf-8", "ignore").encode()
 
 
+def process_number() -> int:
+    """The number that `/proc` has for this process; in a PID namespace whose `/proc` is another's, not that of `getpid`.
+
+    Whoever opens a page of another process by `/proc` is known there by this number.
+    """
+    try:
+        return int(os.readlink("/proc/self"))  # noqa: PTH115 -- pathlib takes long to load
+    except (OSError, ValueError):  # there is none, or this process is not in it
+        return os.getpid()
+
+
 # A training can write anything into its page; what Punctual reads there is of the right type and range in any case.
 
 

@@ -130,6 +130,8 @@ def test_an_unreadable_page_is_one_warning(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert "`PUNCTUAL_PAGE` must name a page of Punctual" in lines[0]
+    assert "in a container" in lines[0]
+    assert "`--progress-regex auto`" in lines[0]
 
 
 def test_importing_it_loads_nothing_heavy() -> None:

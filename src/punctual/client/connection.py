@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from punctual.client.complaint import warn
-from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError
+from punctual.wire import PAGE_VARIABLE, Declaration, Page, PageError, process_number
 
 
 def connect() -> Page | None:
@@ -18,7 +18,8 @@ def connect() -> Page | None:
         return _opened(path)
     except (OSError, PageError) as error:
         warn(f"`{PAGE_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
-             "Training goes on without a deadline; start it with `punctual run`.")  # fmt: skip
+             "Training goes on without a deadline. Start it with `punctual run`; in a container, or with process numbers of "
+             "its own (`unshare --pid`), have its output read (`--progress-regex auto`, with `--steps`).")  # fmt: skip
         return None
 
 
@@ -28,7 +29,7 @@ def _opened(path: str) -> Page | None:
         if _is_alive(page.declaration().pid):
             page.close()
             return None
-        page.declare(Declaration(pid=os.getpid()))
+        page.declare(Declaration(pid=process_number()))
         page.publish_phases([])
         return page
 
@@ -46,12 +47,4 @@ def _locked(path: str) -> Iterator[None]:
 
 def _is_alive(pid: int) -> bool:
     """Whether another process holds this id; a program that replaced itself by `exec` kept its own."""
-    if pid in (0, os.getpid()):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return pid not in (0, process_number()) and os.path.exists(f"/proc/{pid}")  # noqa: PTH110 -- pathlib takes long to load

@@ -12,7 +12,17 @@ from punctual.client.declaration import Phase
 from punctual.client.losses import Losses
 from punctual.client.pacing import Pacer
 from punctual.client.record import Course, Lap, PhaseRecord
-from punctual.wire import EXIT_LEFT, EXIT_STOPPED, N_PHASES_MAX, Declaration, Directives, Fault, Page, State
+from punctual.wire import (
+    EXIT_LEFT,
+    EXIT_STOPPED,
+    N_PHASES_MAX,
+    Declaration,
+    Directives,
+    Fault,
+    Page,
+    State,
+    process_number,
+)
 
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
@@ -46,7 +56,7 @@ class Session:
         self._page = page
         self._pacer = Pacer(page) if page else None
         self._losses = Losses(page)
-        self._declaration = Declaration(pid=os.getpid())
+        self._declaration = Declaration(pid=process_number())
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
         self._lap = Lap()

@@ -32,7 +32,16 @@ from punctual.client.elastic.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.client.elastic.membership import Membership, source_of
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, end_of, hung, is_excused, late, shell_code
 from punctual.client.elastic.worker_spawner import WorkerSpawner
-from punctual.wire import N_DEVICES_MAX, PAGE_VARIABLE, SERVERS_VARIABLE, Declaration, Page, PageError, WorkerTarget
+from punctual.wire import (
+    N_DEVICES_MAX,
+    PAGE_VARIABLE,
+    SERVERS_VARIABLE,
+    Declaration,
+    Page,
+    PageError,
+    WorkerTarget,
+    process_number,
+)
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
@@ -126,7 +135,7 @@ def _leave_page_to_workers(page: Page) -> None:
     """The first worker speaks of steps; the script's top level may have claimed the page for this process."""
     if session._session is not None:  # noqa: SLF001 -- asking for the session would make one, and claim the page
         session._session.mute()  # noqa: SLF001
-    if page.declaration().pid == os.getpid():
+    if page.declaration().pid == process_number():
         page.declare(Declaration())
 
 

@@ -29,7 +29,7 @@ from punctual.executors.local.pacing_only import PacingOnly
 from punctual.executors.local.poller import Poller
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.user_scope import UserScope
-from punctual.wire import WorkerStatus
+from punctual.wire import WorkerStatus, process_number
 
 #: How long a job that was asked to stop may take to the end of its step, and for its checkpoint.
 STOP_GRACE_S = 60.0
@@ -90,7 +90,7 @@ class LocalExecutor:
     Raises
     ------
     InvalidSpec
-        The actuator is unknown, or cannot be used here.
+        The actuator is unknown, or cannot be used here; or `/proc` has other numbers for processes than they have here.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class LocalExecutor:
         may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,
     ) -> None:
+        _check_process_numbers()
         if isinstance(actuator, str):
             actuator = choose(actuator, actuators() if candidates is None else candidates)
         self.chosen = actuator
@@ -262,6 +263,17 @@ class LocalExecutor:
         ended = [job for job, run in self._runs.items() if run.ended]
         for job in ended[:-_N_ENDED_MAX]:
             del self._runs[job]
+
+
+def _check_process_numbers() -> None:
+    """Raise `InvalidSpec` where what `/proc` says of a process number is about another process."""
+    if process_number() != os.getpid():
+        raise InvalidSpec(
+            "`/proc` must show the processes of the PID namespace",
+            f"process {process_number()} there for process {os.getpid()}",
+            "this machine",
+            "Mount it in the namespace (`unshare --pid --fork --mount-proc`).",
+        )
 
 
 def _sample_of(report: ProgressReported) -> ProgressSample:
