@@ -48,7 +48,8 @@ class Interpretation:
     unit_s: float = 1.0
 
     def __str__(self) -> str:
-        return f"t_f of a {self.forward}, limits of a {self.limit}"
+        article = "" if self.limit.startswith("another") else "a "
+        return f"t_f of a {self.forward}, limits of {article}{self.limit}"
 
 
 @dataclass(frozen=True)

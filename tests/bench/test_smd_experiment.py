@@ -121,6 +121,21 @@ def test_smd_is_no_better_than_the_optimum_nor_worse_than_equal_numbers() -> Non
     assert smd._exact(draws, UNIT) >= smd._smd(draws, UNIT)
 
 
+def test_a_unit_of_time_in_which_nothing_is_worth_anything_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smd, "_UNITS_S", (1e-6, 1800.0))
+    assert smd._fitted("async", Interpretation(), 1)[0].unit_s == 1800.0
+
+
+def test_a_reading_is_a_reason_only_where_it_brings_a_figure_near() -> None:
+    def reason(*obtained: float) -> str:
+        rows = [smd.Row(f"sync, reading {i}: a ratio", 2.0, value) for i, value in enumerate(obtained)]
+        return smd._nearest(rows, "a ratio")
+
+    assert reason(3.0, 2.1) == "of 2 readings nearest: reading 1, 2.10 for 2.00"
+    assert reason(3.0, 2.9) == "not known; of 2 readings nearest: reading 1, 2.90 for 2.00"
+    assert reason(2.1, 2.0) == "not known; of 2 readings nearest: reading 1, 2.00 for 2.00"
+
+
 def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smd, "_LIMITS", ("worker",))
     monkeypatch.setattr(smd, "_FORWARDS", ("batch",))
