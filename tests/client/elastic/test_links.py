@@ -25,6 +25,8 @@ NOBODY = 65534
 PIDFD_GETFD = 438
 #: Longer than a slot, and not a multiple of its length.
 LONG = links.SLOT_BYTES // 4 + 1001
+#: Longer than the slots of three workers.
+LONGEST = 3 * LONG
 
 Worker = Callable[[int, Collectives], Any]
 
@@ -98,14 +100,14 @@ def test_everything_else_arrives_too(team: Callable[[int], Team]) -> None:
     sizes_in = [LONG, 0, 3]  # each row of the third has three elements, the second sends nothing
 
     def work(rank: int, member: Collectives) -> tuple[Tensor, Tensor, list[Tensor]]:
-        sent = numbers(rank, LONG, torch.float32)
+        sent = numbers(rank, LONGEST, torch.float32)
         member.send_from(1, sent)
         collected = member.collect(numbers(rank, LONG, torch.float64))
         rows = torch.stack([numbers(10 * rank + i, sizes_in[rank], torch.float32) for i in range(3)])
         return sent, collected, member.exchange(rows, sizes_in)
 
     for rank, (sent, collected, received) in enumerate(team(3).play(work)):
-        assert torch.equal(sent, numbers(1, LONG, torch.float32))
+        assert torch.equal(sent, numbers(1, LONGEST, torch.float32))
         assert torch.equal(collected, torch.stack([numbers(one, LONG, torch.float64) for one in range(3)]))
         for sender, tensor in enumerate(received):
             assert torch.equal(tensor, numbers(10 * sender + rank, sizes_in[sender], torch.float32))

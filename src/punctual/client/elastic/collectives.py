@@ -3,7 +3,7 @@
 Each puts what it has into its slot, waits until all have, and takes from the others' slots what it needs: all sums are
 made in the order of ranks. Tensors longer than a slot go in chunks, and each worker has two slots that take turns: what
 is written for one chunk cannot be what another worker still reads of the chunk before. Once all have come to the next wait,
-all have read that one.
+all have read that one. Where only one worker has something to tell, it has the slots of all.
 """
 
 import mmap
@@ -65,13 +65,13 @@ class Collectives:
 
     def send_from(self, source: int, tensor: Tensor) -> None:
         """Replace `tensor` by that of the worker `source`."""
-        for chunk in _chunks(tensor):
-            slot = self._next_slots(chunk)[source]
+        for chunk in _chunks(tensor, self._n_workers):
+            place = self._next_turn().view(-1).view(chunk.dtype)[: len(chunk)]
             if self._rank == source:
-                slot.copy_(chunk)
+                place.copy_(chunk)
             self.wait()
             if self._rank != source:
-                chunk.copy_(slot)
+                chunk.copy_(place)
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
         """Send each worker its row of `outgoing`; the flat tensors that the workers have sent, of these sizes."""
@@ -127,14 +127,18 @@ class Collectives:
 
     def _next_slots(self, like: Tensor, n_elements: int | None = None) -> Tensor:
         """All workers' slots of this turn, of the type of `like` and its length; shape (workers, elements)."""
+        return self._next_turn().view(like.dtype)[:, : len(like) if n_elements is None else n_elements]
+
+    def _next_turn(self) -> Tensor:
+        """All workers' slots of this turn; shape (workers, bytes)."""
         self._i_turn = (self._i_turn + 1) % N_TURNS
-        return self._slots[self._i_turn].view(like.dtype)[:, : len(like) if n_elements is None else n_elements]
+        return self._slots[self._i_turn]
 
 
-def _chunks(tensor: Tensor) -> Sequence[Tensor]:
-    """Flat parts of a contiguous tensor, none longer than a slot."""
+def _chunks(tensor: Tensor, n_slots: int = 1) -> Sequence[Tensor]:
+    """Flat parts of a contiguous tensor, none longer than so many slots."""
     flat = tensor.view(-1)
-    return flat.split(SLOT_BYTES // flat.element_size()) if len(flat) else ()
+    return flat.split(n_slots * SLOT_BYTES // flat.element_size()) if len(flat) else ()
 
 
 def _add_to_first(slots: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 FAN_OUT = 8
 #: Most files that a worker is handed: memory, and sockets to the one above it and to those below.
 N_FILES_MAX = 2 + FAN_OUT
-#: What a worker puts into memory at once.
-SLOT_BYTES = 1 << 20
+#: What a worker puts into memory at once. Longer, and fewer waits make sums of large models faster; but each page of it is
+#: new in each generation, and a change of a small training slower.
+SLOT_BYTES = 2 << 20
 #: Slots of a worker, used in turns: one is written while others still read the other.
 N_TURNS = 2
 #: Who else had them could read all weights.

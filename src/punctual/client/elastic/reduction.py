@@ -133,7 +133,9 @@ def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
 
 
 class BucketedSum:
-    """Sums in whatever order is fastest, each bucket sent while the rest of backward is still under way.
+    """Sums in whatever order is fastest, each bucket begun while the rest of backward is still under way.
+
+    On CPUs a sum that has begun is made at the end (`Group.begin_sum`).
 
     With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
