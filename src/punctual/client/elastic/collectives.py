@@ -17,8 +17,8 @@ from torch import Tensor
 from punctual.client.elastic.links import N_TURNS, SLOT_BYTES, Links, n_memory_bytes
 from punctual.client.elastic.virtual_ranks import cut
 
-#: Up to this size each worker adds up everything: cheaper than to wait twice for the others.
-_ONE_WAIT_BYTES = 1 << 15
+#: If all workers together have no more than this, each adds up everything: cheaper than to wait twice for the others.
+_ONE_WAIT_BYTES = 1 << 18
 #: How long a worker waits between two looks whether the generation has lost a member.
 _LOOK_S = 0.1
 
@@ -55,7 +55,7 @@ class Collectives:
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
             self.wait()
-            if len(chunk) * chunk.element_size() <= _ONE_WAIT_BYTES:
+            if slots.numel() * slots.element_size() <= _ONE_WAIT_BYTES:
                 chunk.copy_(_add_to_first(slots.clone()))
                 continue
             part = cut(len(chunk), self._n_workers)[self._rank]
