@@ -80,6 +80,8 @@ def main() -> int:
         kept = {}
     cells: dict[str, dict[str, Any]] = kept.get("cells", {})
     outside: dict[str, dict[str, Any]] = kept.get("outside", {})
+    # A bound does not depend on the policies: cells stay those of the revision that made them.
+    options.revision = kept["commit"] if kept and options.bounds else commit()
     begun_s = time.monotonic()
     worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
     names = _QUICK if options.quick else policies()
@@ -104,7 +106,7 @@ def main() -> int:
             ):
                 if policy not in outside.get(name, {}):
                     outside.setdefault(name, {})[policy] = _tried(name, policy)
-    return _report(out, cells, outside, options.jobs, time.monotonic() - begun_s)
+    return _report(out, cells, outside, options, time.monotonic() - begun_s)
 
 
 _QUICK = [OURS, "greedy", "max-min", "shortest-remaining:size=smallest"]
@@ -148,7 +150,7 @@ def _fill(
                 cells.setdefault(key, {})[name] = numbers
             if i % 200 == 0:
                 print(f"{i} of {len(waiting)} cells, {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
-                _write(cells, outside, out, options.jobs)
+                _write(cells, outside, out, options)
 
 
 def _is_there(row: dict[str, Any], name: str) -> bool:
@@ -159,12 +161,13 @@ def _cell_in_time(setting: Setting, policy: str, n_jobs: int, until_s: float) ->
     return cell(setting, policy, n_jobs) if time.monotonic() < until_s else None
 
 
-def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path, n_jobs: int) -> None:
-    write_results(out.stem, {"commit": commit(), "n_jobs": n_jobs, "cells": cells, "outside": outside})
+def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path, options: Any) -> None:
+    found = {"commit": options.revision, "n_jobs": options.jobs, "cells": cells, "outside": outside}
+    write_results(out.stem, found)
 
 
-def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], n_jobs: int, took_s: float) -> int:
-    _write(cells, outside, out, n_jobs)
+def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], options: Any, took_s: float) -> int:
+    _write(cells, outside, out, options)
     verdicts = {}
     for key, row in cells.items():
         bound = row.get("bound", {})
