@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -75,12 +75,10 @@ def environment(**more: str) -> dict[str, str]:
 class Elastic:
     """A training under an agent, resized through its page."""
 
-    def __init__(self, folder: Path, model: str) -> None:
-        path = folder / f"{model}.page"
+    def __init__(self, path: Path, command: Sequence[str]) -> None:
         self._page = Page.create(str(path))
         self._request = 0
         self._send_target(1)
-        command = [sys.executable, PROGRAM, model]
         self._process = subprocess.Popen(command, env=environment(**{PAGE_VARIABLE: str(path)}))
         self._await(lambda status: status.request == 1)
 
@@ -150,7 +148,7 @@ def footprint(pid: int) -> dict[str, float]:
 @contextmanager
 def elastic(model: str) -> Iterator[Elastic]:
     with tempfile.TemporaryDirectory() as folder:
-        training = Elastic(Path(folder), model)
+        training = Elastic(Path(folder) / f"{model}.page", [sys.executable, PROGRAM, model])
         try:
             yield training
         finally:
