@@ -1,13 +1,16 @@
-"""A training with checkpoints that tells its steps, to be finished, or left and gone on with."""
+"""A training with checkpoints that tells its steps, to be finished, or left and gone on with.
+
+Only workers load torch, which takes seconds: the process that looks after them needs none.
+"""
 
 import sys
-
-import torch
 
 import punctual
 
 
 def train(context: "punctual.client.elastic.context.Context") -> None:
+    import torch
+
     torch.set_num_threads(1)
     folder, n_steps, finish_at = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.manual_seed(0)

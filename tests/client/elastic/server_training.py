@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-import punctual
 from punctual.client.elastic.context import Context
 from punctual.client.elastic.run import Run
 
@@ -96,7 +95,3 @@ def after_step(run: Run, options: dict[str, Any], folder: Path) -> None:
         wait_for_test(run, folder)
     if run.is_first and run.step_number == options.get("hurt_at"):
         hurt(options["how"], folder)
-
-
-if __name__ == "__main__":
-    punctual.elastic(train)

@@ -28,7 +28,7 @@ from punctual.client.elastic.sample_order import SampleOrder
 from punctual.client.elastic.served_sum import ServedSum
 from punctual.wire import EXIT_LEFT
 
-SCRIPT = str(Path(__file__).parent / "server_training.py")
+SCRIPT = str(Path(__file__).parent / "server_script.py")
 
 Trained = tuple[list[list[Any]], list[float]]
 

@@ -109,11 +109,15 @@ def serve(train: Callable[..., object]) -> None:
     with ExitStack() as opened:
         opened.callback(page.close)
         _leave_page_to_workers(page)
-        body = partial(import_module("punctual.client.elastic.context").run_worker, train)
-        agent = opened.enter_context(Agent(body, page, hang_s=hang_s))
+        agent = opened.enter_context(Agent(partial(_run_worker, train), page, hang_s=hang_s))
         code = agent.run()
     if code:
         raise SystemExit(code)
+
+
+def _run_worker(train: Callable[..., object], agent: SocketAgentClient) -> None:
+    """Be a worker. Only workers load what trains: the agent is without torch unless the script loads it."""
+    import_module("punctual.client.elastic.context").run_worker(train, agent)
 
 
 def _hang_s(text: str | None) -> float:

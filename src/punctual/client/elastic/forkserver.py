@@ -49,7 +49,7 @@ _PICKLE_BYTES_MAX = 1_048_576
 _EXIT_ORPHAN = 70
 
 #: What a training needs in any case. An optimizer's constructor imports `torch._dynamo`.
-PRELOADED = ("torch", "torch._dynamo", "torch.distributed")
+PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.context")
 
 
 @dataclass(frozen=True)
