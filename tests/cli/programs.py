@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.forked_command import ForkedCommand
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli import main
@@ -56,7 +57,7 @@ PAUSING = (
     + """
 import pathlib, time, punctual
 for i in punctual.track(range(200), total_steps=200):
-    step()
+    step(0.002)
     while i == 20 and not pathlib.Path("go").exists():
         pathlib.Path("begun").touch()
         time.sleep(0.01)
@@ -100,6 +101,9 @@ for i in range(n):
 """
 )
 
+#: The same, for tests that do not ask when it ends.
+PRINTING_SOON = PRINTING.replace("step()", "step(0.002)")
+
 FAILING = "import sys; sys.exit(7)"
 SILENT = SPIN + "step(0.3)"
 ZERO_STEPS = "import punctual\nfor i in punctual.track([], total_steps=0): pass"
@@ -142,8 +146,9 @@ class Terminal:
         return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command; `close` ends it if the test does not."""
-        return self.start_python("-m", "punctual", *arguments)
+        """Start a command, with its modules loaded beforehand; `close` ends it if the test does not."""
+        self._started.append(ForkedCommand(arguments, self.folder, self._environment))
+        return self._started[-1]
 
     def start_python(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a Python program in the same home; `close` ends it if the test does not."""

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.programs import PAUSING, PRINTING, STOPPABLE, Terminal, objects
+from tests.cli.programs import PAUSING, PRINTING_SOON, STOPPABLE, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.runtime.control_socket import ControlFailed, ask
 
 #: Waits like `PAUSING`, and says what came out of the training.
 ELASTIC = """
-import pathlib, sys, time, punctual, torch
+import pathlib, sys, time, punctual
 
 def train(context):
+    import torch  # where it is needed: the process that looks after workers would load it too
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -39,7 +40,7 @@ if __name__ == "__main__":
 #: Waits like `PAUSING`, and only prints.
 PRINTING_PAUSED = (
     "import pathlib, time\n"
-    + PRINTING
+    + PRINTING_SOON
     + """\
     while i == 20 and not pathlib.Path("go").exists():
         pathlib.Path("begun").touch()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import PAUSING, PRINTING, Terminal
+from tests.cli.programs import PAUSING, PRINTING_SOON, Terminal
 from tests.waiting import PATIENCE_S
 
 
@@ -42,7 +42,7 @@ def test_a_run_whose_json_nobody_reads_goes_on_and_ends_with_the_status_of_its_j
 
 
 def test_a_job_whose_output_nobody_reads_goes_on(terminal: Terminal) -> None:
-    run = terminal.start("run", "--progress-regex", "auto", "--name", "unread", "--", *terminal.script(PRINTING))
+    run = terminal.start("run", "--progress-regex", "auto", "--name", "unread", "--", *terminal.script(PRINTING_SOON))
     close(run)
     code, errors = end(run)
     assert (code, "Traceback" in errors) == (0, False), errors

@@ -15,9 +15,10 @@ from punctual.runtime.submission import JobRequest, Submission, checked_submissi
 from punctual.wire import SERVERS_VARIABLE
 
 SERVED = """
-import pathlib, sys, punctual, torch
+import pathlib, sys, punctual
 
 def train(context):
+    import torch  # where it is needed: the process that looks after workers would load it too
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     dataset = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.ones(64, 1))

@@ -27,26 +27,29 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     )  # fmt: skip
 
 
-def test_a_page_needs_no_other_file(result: Result) -> None:
-    text = page(result)
+@pytest.fixture(scope="module")
+def text(result: Result) -> str:
+    return page(result)
+
+
+def test_a_page_needs_no_other_file(text: str) -> None:
     links = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert all(link.startswith(("#", "data:")) for link in links)
     assert "<script" not in text
     assert text.count("<svg") == 3
 
 
-def test_a_page_tells_what_was_decided_and_why(result: Result) -> None:
-    decided = page(result).partition("<h2>Decisions</h2>")[2]
+def test_a_page_tells_what_was_decided_and_why(text: str) -> None:
+    decided = text.partition("<h2>Decisions</h2>")[2]
     assert decided.count("<h3>") == 2
     assert "this policy proves no bound" in decided
     assert "<th>launch</th><td>12</td>" in decided
 
 
-def test_a_page_shows_names_as_text(result: Result) -> None:
-    text = page(result)
+def test_a_page_shows_names_as_text(text: str) -> None:
     assert "<b>other</b>" not in text
     assert "&lt;b&gt;other&lt;/b&gt;" in text
 
 
-def test_the_same_result_makes_the_same_page(result: Result) -> None:
-    assert page(result) == page(result)
+def test_the_same_result_makes_the_same_page(result: Result, text: str) -> None:
+    assert page(result) == text

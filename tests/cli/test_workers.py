@@ -26,13 +26,14 @@ from punctual.runtime.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, W
 from punctual.wire import WorkerStatus
 
 ELASTIC = """
-import pathlib, sys, time, punctual, torch
+import pathlib, sys, time, punctual
 
 @punctual.on_stop
 def save():
     print("saved", flush=True)
 
 def train(context):
+    import torch  # where it is needed: the process that looks after workers would load it too
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     dataset = torch.utils.data.TensorDataset(torch.ones(64, 8), torch.ones(64, 1))

@@ -4,11 +4,15 @@ Only workers load torch, which takes seconds: the process that looks after them 
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 import punctual
 
+if TYPE_CHECKING:
+    from punctual.client.elastic.context import Context
 
-def train(context: "punctual.client.elastic.context.Context") -> None:
+
+def train(context: "Context") -> None:
     import torch
 
     torch.set_num_threads(1)
