@@ -29,8 +29,10 @@ from punctual.core.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    PauseRequested,
     PlanProposed,
     ProgressReported,
+    ResumeRequested,
     SpecChanged,
     SteeringResumed,
     StopRequested,
@@ -252,6 +254,8 @@ class Hostile(RuleBasedStateMachine):
             JobFailed(at=self.now, job=job, cause="unknown", retryable=True),
             StopRequested(at=self.now, job=job, cause="the user asked"),
             SpecChanged(at=self.now, spec=spec),
+            PauseRequested(at=self.now, job=job),
+            ResumeRequested(at=self.now, job=job),
             TimerFired(at=self.now, timer=Timer("tick", job)),
             TimerFired(at=self.now, timer=Timer("retry", job)),
             NodeLost(at=self.now, node=NodeId("nowhere")),
@@ -399,6 +403,21 @@ class Hostile(RuleBasedStateMachine):
         spec = self.scheduler.job(job).spec
         self.tell(SpecChanged(at=self.now, spec=replace(spec, deadline_s=deadline_s)))
 
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def user_pauses(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(sorted(self.live)))
+        self.tell(PauseRequested(at=self.now, job=JobId(job), by="anna"))
+
+    @precondition(lambda self: self.paused())
+    @rule(data=st.data())
+    def user_resumes(self, data: st.DataObject) -> None:
+        self.tell(ResumeRequested(at=self.now, job=data.draw(st.sampled_from(self.paused()))))
+
+    def paused(self) -> list[JobId]:
+        """The jobs that their user has paused."""
+        return [status.id for status in self.board.jobs() if status.pause is not None]
+
     @rule(node=st.sampled_from(["b", "c"]), cores=st.integers(1, 4))
     def node_joins(self, node: str, cores: int) -> None:
         if NodeId(node) not in self.capacity:
@@ -426,7 +445,7 @@ class Hostile(RuleBasedStateMachine):
         if not hasattr(self, "scheduler"):
             return
         snapshot = self.scheduler.snapshot(self.now)
-        assert {job.id for job in snapshot.jobs} == self.live
+        assert {job.id for job in snapshot.jobs} == self.live - set(self.paused())
         for job in snapshot.jobs:
             assert replace(job, accrued_at=0, granted_core_s=0) == replace(
                 self.scheduler.job(job.id), accrued_at=0, granted_core_s=0
@@ -449,6 +468,13 @@ class Hostile(RuleBasedStateMachine):
             assert status.spec == view.spec
 
     @invariant()
+    def nothing_is_to_be_held_by_what_its_user_has_paused(self) -> None:
+        for job in self.paused() if hasattr(self, "board") else ():
+            view = self.scheduler.job(job)
+            assert view.planned == {}
+            assert self.scheduler.promised_until_at(job) is None
+
+    @invariant()
     def capacity_is_never_exceeded(self) -> None:
         for node, capacity in getattr(self, "capacity", {}).items():
             used = total(held.get(node, NOTHING) for held in self.real.values())
@@ -463,6 +489,9 @@ class Hostile(RuleBasedStateMachine):
             self.time_passes(1.0)
         self.settle()
         self.planned_is_in_force()
+        for job in self.paused():
+            assert not self.real.get(job)
+            self.tell(ResumeRequested(at=self.now, job=job))
         for _ in range(200):
             for job in sorted(self.real):
                 if self.scheduler.job(job).status == "running":

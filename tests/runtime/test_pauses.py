@@ -1,19 +1,25 @@
-"""A job that runs is paused for one that is more urgent, keeps its memory, and goes on behind it."""
+"""A job that runs is paused, for one that is more urgent or by its user; it keeps its memory, and goes on afterwards."""
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from tests.runtime.live_jobs import TRAINING, pid_of_waiting
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import ResizeJob
-from punctual.core.events import JobFinished, JobStarted
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFinished, JobStarted, PauseRequested, ResumeRequested
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.runtime.control_client import standings
 from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.restore import resumed_host
+from punctual.runtime.run_folder import run_named
+from punctual.runtime.runs import messages_of
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 
 PATIENT, URGENT = JobId("patient"), JobId("urgent")
@@ -57,3 +63,45 @@ def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: b
     assert False in grants
     assert grants[-1]
     assert [message.job for message in messages if isinstance(message, JobStarted)] == [PATIENT, URGENT]
+
+
+#: A host with a job that its user pauses once it has done all its steps but two.
+HOST = """
+import pathlib, sys
+from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
+from punctual.runtime.local_host import local_host
+go = pathlib.Path(sys.argv[1])
+with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+    job = host.submit(submission("a", awaited=go))
+    host.run(lambda: pid_of_waiting(go) > 0)
+    host.pause(job, "lunch", by="anna")
+    host.run(host.all_ended)
+"""
+
+
+def test_a_job_that_its_user_has_paused_stays_so_under_the_next_host_until_it_is_resumed(tmp_path: Path) -> None:
+    go, job = tmp_path / "go", JobId("a")
+    with subprocess.Popen([sys.executable, "-c", HOST, str(go)]) as first:
+        wait_until(lambda: pid_of_waiting(go))
+        told = wait_until(
+            lambda: standings(run_named("host")), lambda jobs: [told["state"] for told in jobs] == ["paused"]
+        )
+        first.kill()
+    assert told[0]["paused"] == "paused by anna: lunch"
+    go.touch()
+    with resumed_host(run_named("host")) as host:
+        host.run(lambda: host.knows(job) and host.status(job).state == "paused")
+        host.run_for(0.5)
+        assert not host.all_ended(), "it would have ended by now if it went on"
+        host.resume(job, by="bert")
+        host.run(lambda: host.status(job).pause is None)
+        with pytest.raises(InvalidSpec, match="only a job that its user has paused"):
+            host.resume(job)
+        host.run(host.all_ended)
+        assert [status.state for status in host.jobs()] == ["finished"]
+        with pytest.raises(InvalidSpec, match="only while it works: got a job that has landed"):
+            host.pause(job)
+    asked = [
+        message for message in messages_of(run_named("host")) if isinstance(message, PauseRequested | ResumeRequested)
+    ]
+    assert [message.by for message in asked] == ["anna", "bert"]

@@ -179,6 +179,32 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    """A user wants the job to hold nothing until `ResumeRequested`; its deadline goes on counting.
+
+    `cause`: why, as that user says; empty: nothing was said. `by`: who; empty: the owner, at the terminal.
+    """
+
+    at: float
+    job: JobId
+    cause: str = ""
+    by: str = ""
+
+    def told(self) -> str:
+        """In words."""
+        return f"paused by {self.by or 'the user'}{': ' * bool(self.cause)}{self.cause}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """A user wants a job that was paused to go on. `by`: who; empty: the owner, at the terminal."""
+
+    at: float
+    job: JobId
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringResumed:
     """Another process steers from now on; the one before it ended without a word.
 
@@ -232,6 +258,8 @@ Event = (
     | NodeLost
     | SpecChanged
     | StopRequested
+    | PauseRequested
+    | ResumeRequested
     | SteeringResumed
     | PlanProposed
     | TimerFired

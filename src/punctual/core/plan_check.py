@@ -43,9 +43,9 @@ def checked(
 
 
 def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
-    """The jobs that the plan decides on and that have not ended; those that it does not know are left out."""
+    """The jobs that the plan decides on: not those that have ended, that it does not know, or that may have nothing."""
     named = plan.grants if plan.keeps_others else active
-    jobs = [active[job] for job in named if job in active]
+    jobs = [active[job] for job in named if job in active and not active[job].is_withheld]
     return [(job, plan.grants.get(job.spec.id, {})) for job in jobs if job.submitted_revision < plan.revision]
 
 

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
-from punctual.core.events import JobSubmitted, ProgressReported
+from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
 from punctual.core.job import Allocation, JobSpec, JobState, JobView, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
@@ -111,6 +111,8 @@ class ScheduledJob:
         Nothing is asked before this instant.
     stop_cause
         Why it is to stop; None: it is not.
+    pause
+        What keeps it from holding anything until its user resumes it; None: nothing does.
     begun
         Steps done, and CPU seconds used, when its present process first reported a step: before that it started up.
     most_steps
@@ -157,6 +159,7 @@ class ScheduledJob:
     is_relaunched: bool = False
     retry_at: float = 0.0
     stop_cause: str | None = None
+    pause: PauseRequested | None = None
     progress: ProgressReported | None = None
     begun: tuple[float, float] | None = None
     most_steps: float = 0.0
@@ -190,6 +193,11 @@ class ScheduledJob:
     @property
     def ended(self) -> bool:
         return self.status in ("finished", "failed")
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether policies are not to see it: it may hold nothing, whatever they propose."""
+        return self.pause is not None
 
     def tell(self, message: object) -> None:
         """Add to the story of a job that has not ended."""
@@ -253,6 +261,8 @@ class ScheduledJob:
 
     def reason(self) -> Reason:
         """Why the job is to have its target: the controller's reason if it gets what it wants, else the policy's."""
+        if self.pause is not None:
+            return Reason("paused", self.pause.told())
         if self.demand is None:
             return self.target_reason or _QUEUED
         satisfied = self.demand.resources.fits_in(total(self.target.values()))

@@ -18,7 +18,6 @@ from dataclasses import fields, replace
 from math import inf
 from typing import Any
 
-from punctual.core import steering
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.commands import Command, RejectJob, RequestPlan
 from punctual.core.control import Demand
@@ -35,9 +34,11 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    PauseRequested,
     PhaseReported,
     PlanProposed,
     ProgressReported,
+    ResumeRequested,
     SpecChanged,
     SteeringResumed,
     StopRequested,
@@ -45,16 +46,17 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobState, JobView
+from punctual.core.job_table import JobTable
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
-from punctual.core.learning import learn_speed
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size
 from punctual.core.planning import Planning
-from punctual.core.plug_ins import Failure, PlugIns, Source, told_of_failure
+from punctual.core.plug_ins import Failure, PlugIns, Source
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
+from punctual.core.quarantine import Quarantine
 from punctual.core.reconciling import Reconciler
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.retry import fault_of_retry, told_of_retry
@@ -105,20 +107,18 @@ class Scheduler:
         self._seed = seed
         self._periods = periods or Periods()
         self._n_retries = n_retries
-        self._n_ended = n_ended
         self._ledger = Ledger()
-        self._jobs: dict[JobId, ScheduledJob] = {}
-        self._active: dict[JobId, ScheduledJob] = {}
-        #: Ended jobs that are remembered, in the order in which they ended.
-        self._ended: dict[JobId, None] = {}
+        self._jobs = JobTable(n_ended)
+        self._active = self._jobs.active
         #: What the last plan gives, by node.
         self._planned = Bookings()
         self._devices: dict[NodeId, str] = {}
         self._capacity = NOTHING
         #: How many nodes there are of each capacity.
         self._node_sizes: Mapping[Resources, int] = {}
-        self._cache = SnapshotCache(self._planned, self._show)
+        self._cache = SnapshotCache(self._planned, self._show, lambda job: self._jobs[job].is_withheld)
         self._outbox = Outbox()
+        self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
         self._reconciler = Reconciler(self._ledger, self._cache, self._periods, self._outbox)
         self._planning = Planning()
         self._carry: object = None
@@ -139,6 +139,8 @@ class Scheduler:
             NodeLost: self._node_lost,
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
+            PauseRequested: self._pause_requested,
+            ResumeRequested: self._resume_requested,
             SteeringResumed: self._steering_resumed,
             PlanProposed: self._plan_proposed,
             TimerFired: self._timer_fired,
@@ -184,18 +186,17 @@ class Scheduler:
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
         self._ledger.validate()
-        for name, job in self._jobs.items():
-            if job.ended != (name not in self._active):
-                raise InvariantBroken(f"job '{name}' is {job.status} and listed as the opposite", job.so_far())
+        self._jobs.validate()
+        for name, job in self._active.items():
+            if job.is_withheld and job.target:
+                raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
             if job.status == "queued" and self._ledger.granted(name):
                 raise InvariantBroken(f"job '{name}' is queued and holds something", job.so_far())
 
     def dump(self) -> object:
         """The state as plain values, the states of plug-ins among them; serialise it before the next event."""
         return {
-            "jobs": [job.as_plain() for job in self._jobs.values()],
-            "active": list(self._active),
-            "ended": list(self._ended),
+            **self._jobs.dump(),
             "unsettled": self._reconciler.dump(),
             "ledger": self._ledger.dump(),
             "planned": self._planned.dump(),
@@ -211,13 +212,10 @@ class Scheduler:
         Timers are no part of the state: `SteeringResumed` sets them again. A job whose plug-in is not there any more
         goes on without it, and the next event warns of that.
         """
-        for plain in state["jobs"]:
-            job, failures = self._plug_ins.restored(plain)
-            self._jobs[job.spec.id] = job
-            self._untold += [(job, failure) for failure in failures]
-        self._active = {name: self._jobs[name] for name in state["active"]}
-        self._ended = dict.fromkeys(state["ended"])
-        self._reconciler.load(state["unsettled"], self._jobs)
+        restored = [self._plug_ins.restored(plain) for plain in state["jobs"]]
+        self._untold = [(job, failure) for job, failures in restored for failure in failures]
+        self._jobs.load([job for job, _ in restored], state)
+        self._reconciler.load(state["unsettled"], self._active)
         self._ledger.load(state["ledger"])
         self._planned.load(state["planned"])
         self._devices = dict(state["devices"])
@@ -234,24 +232,23 @@ class Scheduler:
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         spec = event.spec
-        if spec.id in self._jobs:
+        if (known := self._jobs.get(spec.id)) is not None:
             text = f"a second job '{spec.id}' was submitted and turned away; choose another name for it"
-            self._outbox.warn(event.at, self._jobs[spec.id], Reason("duplicate-id", text))
+            self._outbox.warn(event.at, known, Reason("duplicate-id", text))
             return
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
-        self._jobs[spec.id] = job
+        self._jobs.add(job)
         failures, invalid = self._plug_ins.equip(job)
         fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._capacity)
         if fault is not None:
-            self._forget_all_but_numbers(job, "failed")
+            self._jobs.end(job, "failed")
             self._outbox.put(RejectJob(at=event.at, job=spec.id, reason=fault), job)
             return
-        self._active[spec.id] = job
         self._ledger.open(spec.id)
         self._cache.admit(spec.id)
         self._planning.is_due = True
         for failure in failures:
-            self._quarantine(job, event.at, failure)
+            self._quarantine.impose(job, event.at, failure)
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
@@ -266,18 +263,8 @@ class Scheduler:
         self._cache.drop(name)
         self._reconciler.drop(name)
         self._planning.promised.pop(name, None)
-        del self._active[name]
-        self._forget_all_but_numbers(job, status)
+        self._jobs.end(job, status)
         self._planning.is_due = True
-
-    def _forget_all_but_numbers(self, job: ScheduledJob, status: JobState) -> None:
-        """The job has ended; only so many of those are remembered."""
-        job.status = status
-        job.forget_all_but_numbers()
-        self._ended[job.spec.id] = None
-        if len(self._ended) > self._n_ended:
-            forgotten = next(iter(self._ended))
-            del self._ended[forgotten], self._jobs[forgotten]
 
     def _job_finished(self, event: JobFinished) -> None:
         if event.job in self._active:
@@ -370,10 +357,7 @@ class Scheduler:
         job = self._active.get(event.job)
         if job is None:
             return
-        try:
-            learn_speed(job, event, self._periods.learn_s)
-        except Exception as error:  # noqa: BLE001 -- rule 4
-            self._quarantine(job, event.at, ("model-failed", error))
+        self._quarantine.learn_speed(job, event)
         job.report(event)
         self._cache.touch(event.job)
 
@@ -382,31 +366,13 @@ class Scheduler:
             job.phases = event.phases
 
     def _loss_reported(self, event: LossReported) -> None:
-        job = self._active.get(event.job)
-        if job is None or job.losses is None:
-            return
-        try:
-            job.losses = job.losses.after(event.losses)
-            job.losses.steps_total(None)
-        except Exception as error:  # noqa: BLE001 -- rule 4
-            self._quarantine(job, event.at, ("model-failed", error))
+        if (job := self._active.get(event.job)) is not None:
+            self._quarantine.learn_losses(job, event)
 
     def _job_warned(self, event: JobWarned) -> None:
         if (job := self._active.get(event.job)) is not None and event.reason.code not in job.told:
             job.told |= {event.reason.code}
             self._outbox.warn(event.at, job, event.reason)
-
-    def _quarantine(self, job: ScheduledJob, at: float, failure: Failure) -> None:
-        """The job does without a plug-in that failed."""
-        reason = told_of_failure(job, failure)
-        if self._strict:
-            raise InvariantBroken(f"job '{job.spec.id}': {reason}", job.so_far()) from failure[1]
-        if reason.code == "controller-failed":
-            job.controller, job.controller_state, job.is_quarantined = None, None, True
-        else:
-            job.curve, job.losses = None, None
-            self._cache.touch(job.spec.id)
-        self._outbox.warn(at, job, reason)
 
     # Nodes, and what the user changes.
 
@@ -465,6 +431,24 @@ class Scheduler:
             job.stop_cause = event.cause
             self._reconciler.unsettle(job)
 
+    def _pause_requested(self, event: PauseRequested) -> None:
+        job = self._active.get(event.job)
+        if job is None or job.stop_cause is not None:
+            return
+        job.pause = event
+        self._aim(job, {})
+        self._cache.withhold(event.job)
+        self._planning.promised.pop(event.job, None)
+        self._reconciler.unsettle(job)
+        self._planning.is_due = True
+
+    def _resume_requested(self, event: ResumeRequested) -> None:
+        job = self._active.get(event.job)
+        if job is not None and job.pause is not None:
+            job.pause = None
+            self._cache.touch(event.job)
+            self._planning.is_due = True
+
     def _steering_resumed(self, event: SteeringResumed) -> None:
         """Commands in flight at the hand-over are lost, and so are timers: ask for every target again, at once."""
         for job in tuple(self._active.values()):
@@ -480,7 +464,7 @@ class Scheduler:
             self._ask_anew(job, event.at)
         self._planning.begin_anew()
         for job, failure in self._untold:
-            self._quarantine(job, event.at, failure)
+            self._quarantine.impose(job, event.at, failure)
         self._untold = []
 
     def _ask_anew(self, job: ScheduledJob, at: float) -> None:
@@ -514,7 +498,7 @@ class Scheduler:
         is_news = any(grant != job.target for job, grant in changes) or bool(plan.declines)
         self._planning.use(plan.revision, at, is_news=is_news)
         self._carry = plan.carry
-        for name in self._planning.promise(plan.promises):
+        for name in self._planning.promise(self._kept_promises(plan)):
             if name in self._active:
                 self._cache.touch(name)
         for job, grant in changes:
@@ -523,13 +507,22 @@ class Scheduler:
                 self._aim(job, grant)
                 self._reconciler.unsettle(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
-            if (declined := self._active.get(name)) is not None and declined.status == "queued":
+            declined = self._active.get(name)
+            if declined is not None and declined.status == "queued" and not declined.is_withheld:
                 self._give_up(declined, at, reason)
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
         if plan.ask_again_at is not None:
             self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
+
+    def _kept_promises(self, plan: Plan) -> dict[JobId, float] | None:
+        """What the plan promises to jobs that may have something; None: it says nothing of promises."""
+        if plan.promises is None:
+            return None
+        return {
+            name: at for name, at in plan.promises.items() if name in self._active and not self._jobs[name].is_withheld
+        }
 
     def _aim(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` what the last plan gives the job."""
@@ -570,7 +563,7 @@ class Scheduler:
         job.accrue(at)
         for warning in warnings_at_tick(job, self._periods):
             self._outbox.warn(at, job, warning)
-        demand = self._next_demand(job, at)
+        demand = self._quarantine.next_demand(job, at, self._node_sizes)
         if job.take(demand):
             self._planning.is_due = True
             self._cache.touch(job.spec.id)
@@ -578,14 +571,6 @@ class Scheduler:
         if (change := change_of_feasibility(job, demand.forecast)) is not None:
             self._outbox.warn(at, job, change)
         self._set_tick(job, at, demand.next_tick_s)
-
-    def _next_demand(self, job: ScheduledJob, at: float) -> Demand:
-        idle_s = self._periods.idle_tick_s
-        try:
-            return steering.next_demand(job, at, idle_s, self._node_sizes)
-        except Exception as error:  # noqa: BLE001 -- rule 4
-            self._quarantine(job, at, ("controller-failed", error))
-            return steering.at_ceiling(job, idle_s)
 
     def _set_tick(self, job: ScheduledJob, at: float, after_s: float) -> None:
         if job.spec.controller is not None:

@@ -22,11 +22,16 @@ class SnapshotCache:
         What the last plan gives, by node; looked at whenever a snapshot is made.
     view
         Makes the view of a job.
+    is_withheld
+        Says whether a job that has not ended is left out.
     """
 
-    def __init__(self, planned: Bookings, view: Callable[[JobId], JobView]) -> None:
+    def __init__(
+        self, planned: Bookings, view: Callable[[JobId], JobView], is_withheld: Callable[[JobId], bool]
+    ) -> None:
         self._planned = planned
         self._view = view
+        self._is_withheld = is_withheld
         self._nodes: tuple[Node, ...] = ()
         self._capacity: dict[NodeId, Resources] = {}
         self._free: dict[NodeId, Resources] = {}
@@ -61,6 +66,10 @@ class SnapshotCache:
         """What a snapshot shows of `job` has changed."""
         self._changed[job] = None
 
+    def withhold(self, job: JobId) -> None:
+        """`job` is left out from now on; it comes back with the first `touch` after it is withheld no more."""
+        self._hide(job)
+
     def drop(self, job: JobId) -> None:
         """`job` has ended."""
         self._changed.pop(job, None)
@@ -70,7 +79,8 @@ class SnapshotCache:
     def snapshot(self, at: float, revision: int, seed: int, carry: object) -> Snapshot:
         """Everything as it is now."""
         for job in self._changed:
-            self._show(self._view(job))
+            if not self._is_withheld(job):
+                self._show(self._view(job))
         self._changed.clear()
         for node in self._changed_nodes:
             if node in self._free:

@@ -17,9 +17,11 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    PauseRequested,
     PhaseReported,
     PlanProposed,
     ProgressReported,
+    ResumeRequested,
     SpecChanged,
     SteeringResumed,
     TimerFired,
@@ -78,6 +80,8 @@ class JobStatus:
         Why it ends or has ended, and the exit status of its process as far as there was one.
     warnings
         What needs attention now: text by code. A warning that is over is not here any more.
+    pause
+        Who has paused it and why, until it is resumed or ends; None: nobody has.
     line_from
         Where the straight line to the deadline begins: (instant, share of the steps done then).
     """
@@ -106,6 +110,7 @@ class JobStatus:
     exit_code: int | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     line_from: tuple[float, float] | None = None
+    pause: PauseRequested | None = None
 
     @property
     def id(self) -> JobId:
@@ -114,6 +119,11 @@ class JobStatus:
     @property
     def ended(self) -> bool:
         return self.state in ("finished", "failed")
+
+    @property
+    def told_state(self) -> JobState:
+        """`state` for people: a job without a process that its user has paused is paused too."""
+        return "paused" if self.pause is not None and self.state in ("queued", "starting") else self.state
 
     @property
     def held(self) -> Resources:
@@ -212,6 +222,8 @@ class StatusBoard:
             PhaseReported: self._phases,
             LossReported: self._losses,
             SpecChanged: self._respecified,
+            PauseRequested: self._paused,
+            ResumeRequested: self._resumed_by_user,
             LaunchJob: self._launched,
             ResizeJob: self._asked,
             StopJob: self._stopping,
@@ -325,6 +337,13 @@ class StatusBoard:
         if entry.status.line_from is not None:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
 
+    def _paused(self, entry: _Entry, event: PauseRequested) -> None:
+        if entry.status.state != "stopping":
+            entry.set(pause=event)
+
+    def _resumed_by_user(self, entry: _Entry, _: ResumeRequested) -> None:
+        entry.set(pause=None)
+
     def _launched(self, entry: _Entry, command: LaunchJob) -> None:
         n_attempts = entry.status.n_attempts + (entry.status.state == "queued")
         entry.set(state="starting", n_attempts=n_attempts)
@@ -355,7 +374,7 @@ class StatusBoard:
 
     def _end(self, entry: _Entry, **changes: Any) -> None:
         entry.measure_anew()
-        entry.set(granted={}, **changes)
+        entry.set(granted={}, pause=None, **changes)
         entry.account = Account()
         self._ended[entry.status.id] = None
         if len(self._ended) > self._n_ended:

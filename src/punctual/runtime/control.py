@@ -65,7 +65,8 @@ class ControlHandler:
         now, deadline_at = self._host.clocks(), status.deadline_at
         return {
             "job": status.id,
-            "state": status.state,
+            "state": status.told_state,
+            "paused": None if status.pause is None else status.pause.told(),
             "elapsed_s": now.at - status.submitted_at,
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,

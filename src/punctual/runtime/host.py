@@ -5,7 +5,14 @@ from dataclasses import replace
 from threading import Lock
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobSubmitted, SpecChanged, StopRequested
+from punctual.core.events import (
+    Event,
+    JobSubmitted,
+    PauseRequested,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
 from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
@@ -81,6 +88,50 @@ class Host(BoardReader):
         """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
         self.post(StopRequested(at=self.now(), job=job, cause=cause))
 
+    def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
+        """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.
+
+        Parameters
+        ----------
+        cause
+            Why, for whoever asks.
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or it works no more.
+        """
+        status = self._working(job, "a job can be paused only while it works")
+        self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
+
+    def resume(self, job: JobId, *, by: str = "") -> None:
+        """Have a job that was paused go on; it gets what the next plan gives it.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or no user has paused it.
+        """
+        status = self.status(job)
+        if status.pause is None:
+            raise InvalidSpec(
+                "only a job that its user has paused can be resumed",
+                f"one that is {status.state}",
+                f"job '{job}'",
+                "See `punctual ps` for how jobs stand; one that the policy has paused goes on when it has its turn.",
+            )
+        self.post(ResumeRequested(at=self.now(), job=job, by=by))
+
+    def _working(self, job: JobId, must: str) -> JobStatus:
+        """How a job stands that works; raises `InvalidSpec` for any other."""
+        status = self.status(job)
+        if status.landed or status.ended or status.state == "stopping":
+            got = "a job that has landed" if status.landed else f"a job that is {status.state}"
+            raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
+        return status
+
     def move_deadline(self, job: JobId, deadline_s: float | None) -> None:
         """Give the job another deadline, in seconds from its submission; None: none.
 
@@ -89,14 +140,7 @@ class Host(BoardReader):
         InvalidSpec
             There is no such job, or it works no more.
         """
-        status = self.status(job)
-        if status.landed or status.ended or status.state == "stopping":
-            raise InvalidSpec(
-                "the deadline can be changed only while the job works",
-                "a job that has landed" if status.landed else f"a job that is {status.state}",
-                f"job '{job}'",
-                "Let it end.",
-            )
+        status = self._working(job, "the deadline can be changed only while the job works")
         self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
 
     def jobs(self) -> tuple[JobStatus, ...]:
