@@ -127,6 +127,10 @@ class PacingLine:
     phase_cost_steps: dict[str, float] = field(default_factory=dict)
 
 
+#: So many standard deviations to either side of what is expected lies the interval that is told: nine of ten.
+INTERVAL_SIGMAS = 1.645
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """When the job is expected to land; seconds since submission.
@@ -145,6 +149,11 @@ class Forecast:
     std_s: float
     earliest_finish_s: float
     feasible: bool
+
+    @property
+    def interval_s(self) -> tuple[float, float]:
+        """An interval that holds the landing in nine of ten cases."""
+        return self.finish_s - INTERVAL_SIGMAS * self.std_s, self.finish_s + INTERVAL_SIGMAS * self.std_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Literal
 
@@ -18,6 +18,10 @@ from punctual.core.utility import Sigmoid
 #: *starting* once its launch was asked for, *running* while its process holds something, *paused* while its process
 #: holds nothing, *stopping* once it was asked to stop, and *finished* or *failed* from its end on.
 JobState = Literal["queued", "starting", "running", "paused", "stopping", "finished", "failed"]
+
+#: What is assumed of work that no controller tells of: its margin, as a share of the deadline, and how well it is known
+#: if the user has said it.
+MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.1
 
 #: Where a job's grant lies: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
@@ -71,6 +75,11 @@ class JobSpec:
     n_retries
         How often in a row the job is launched again after a failure, without a new step between; None: as often as
         the scheduler does it for all jobs.
+    guarantee
+        Whether the job is to run only if its deadline is promised; otherwise it is turned away before it starts.
+    work_core_s
+        Core-seconds that the whole job takes, as far as known beforehand, of a job on a share of cores; None: it shows
+        while it runs.
     """
 
     id: JobId
@@ -93,6 +102,8 @@ class JobSpec:
     profile: tuple[SeenRate, ...] = ()
     margin_frac: float | None = None
     n_retries: int | None = None
+    guarantee: bool = False
+    work_core_s: float | None = None
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -124,6 +135,20 @@ class JobSpec:
             "margin",
         )  # fmt: skip
 
+        self._check(
+            not self.guarantee or self.deadline_s is not None,
+            "`guarantee` needs a deadline",
+            "none",
+            "Give a deadline (`--deadline 90m`), or leave `--guarantee` out.",
+            "guarantee",
+        )
+        self._check(
+            self.work_core_s is None or 0 < self.work_core_s < inf,
+            "`work` must be finite and above zero",
+            f"{self.work_core_s} core-s",
+            "Give the core time of the whole job (`--work 30m`).",
+            "work",
+        )
         self._check_workers()
 
     def _check_workers(self) -> None:
@@ -264,12 +289,48 @@ class JobView:
         left = steps_total - self.done_steps - (self.rate_sps * over_s if over_s > 0 else 0.0)
         return left if left > 0 else 0.0  # not by `max`: policies ask this of all jobs at every plan
 
+    def with_deadline(self, deadline_s: float) -> "JobView":
+        """The job with another deadline, in seconds from its submission, and without a promise.
+
+        The time before the deadline at which its work is due grows with the deadline, and never shrinks: margins are
+        constants or shares of it.
+        """
+        before_s, work = self.spec.deadline_s, self.work
+        if work is not None and before_s is not None:
+            slack_s = work.slack_s * max(1.0, deadline_s / before_s)
+            waits_s = before_s - work.due_s - work.slack_s
+            work = replace(work, due_s=deadline_s - waits_s - slack_s, slack_s=slack_s)
+        spec = replace(self.spec, deadline_s=deadline_s)
+        if work is None:
+            work = declared_work(spec, self.granted_core_s)
+        return replace(self, spec=spec, work=work, promised_until_at=None)
+
     def core_s_left(self, at: float) -> float | None:
         """Core-seconds that it must still be granted from instant `at` on; None if nothing is known of them."""
         if self.work is None:
             return None
         held_cores = total(self.granted.values()).cores
         return max(0.0, self.work.core_s - held_cores * max(0.0, at - self.accrued_at))
+
+
+def awaits_promise(spec: JobSpec, status: JobState, started_at: float | None) -> bool:
+    """Whether a job is to run only if its deadline is promised, and has not run yet; it may have the promise."""
+    return spec.guarantee and status == "queued" and started_at is None
+
+
+def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
+    """What is left of a job on a share of cores that has held so much, as it was declared; None if that says nothing."""
+    if spec.work_core_s is None or spec.deadline_s is None or granted_core_s >= spec.work_core_s:
+        return None
+    margin_frac = MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
+    core_s = spec.work_core_s - granted_core_s
+    return CoreWork(
+        core_s=core_s,
+        std_core_s=DECLARED_STD_FRAC * core_s,
+        usable_cores=spec.ceiling.cores,
+        due_s=spec.deadline_s * (1.0 - margin_frac) - spec.startup_s,
+        slack_s=spec.deadline_s * margin_frac,
+    )
 
 
 def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str]) -> Shape:

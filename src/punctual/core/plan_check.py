@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec
+from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
 from punctual.core.plan import Plan
 from punctual.core.resources import NOTHING, Resources, total
@@ -43,10 +43,21 @@ def checked(
 
 
 def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
-    """The jobs that the plan decides on: not those that have ended, that it does not know, or that may have nothing."""
-    named = plan.grants if plan.keeps_others else active
+    """The jobs that the plan decides on: not those that have ended, that it does not know, or that may have nothing.
+
+    One that is to run only with a promise gets nothing before it has one: also of a policy that stands in for another.
+    """
+    named, promises = plan.grants if plan.keeps_others else active, plan.promises or {}
     jobs = [active[job] for job in named if job in active and not active[job].is_withheld]
-    return [(job, plan.grants.get(job.spec.id, {})) for job in jobs if job.submitted_revision < plan.revision]
+    return [
+        (job, {} if job.spec.id not in promises and _awaits_promise(job) else plan.grants.get(job.spec.id, {}))
+        for job in jobs
+        if job.submitted_revision < plan.revision
+    ]
+
+
+def _awaits_promise(job: ScheduledJob) -> bool:
+    return awaits_promise(job.spec, job.status, job.started_at)
 
 
 def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
-from punctual.core.job import Allocation, JobSpec, JobState, JobView, shape_of
+from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
@@ -324,14 +324,16 @@ class ScheduledJob:
             steps_total_std=steps_total_std,
             phases=self.phases,
             forecast=self.demand.forecast if self.demand else None,
-            work=None if self.demand is None else self._work_left(self.demand),
+            work=self._work_left(),
             promised_until_at=promised_until_at,
         )
 
-    def _work_left(self, demand: Demand) -> CoreWork | None:
-        """What was left at `accrued_at`: as its controller said, less what the job has held since."""
-        work = demand.work
-        if work is None or self.granted_core_s == self.demand_core_s:
+    def _work_left(self) -> CoreWork | None:
+        """What was left at `accrued_at`: as its controller said, or else was declared, less what the job has held since."""
+        work = None if self.demand is None else self.demand.work
+        if work is None:
+            return declared_work(self.spec, self.granted_core_s)
+        if self.granted_core_s == self.demand_core_s:
             return work
         return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))
 

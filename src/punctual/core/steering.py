@@ -6,7 +6,7 @@ from math import hypot, inf, isfinite
 from typing import Any
 
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
-from punctual.core.job import JobSpec
+from punctual.core.job import MARGIN_FRAC, JobSpec
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
@@ -16,8 +16,8 @@ _KINDS: tuple[tuple[str, Any], ...] = (
     ("resources", Resources), ("reason", Reason), ("pacing", PacingLine | None), ("forecast", Forecast | None),
     ("work", CoreWork | None),
 )  # fmt: skip
-#: What is assumed where a controller does not say what is left: how well the mean cost is known, and its margin.
-_COST_STD_FRAC, _MARGIN_FRAC = 0.05, 0.003
+#: What is assumed where a controller does not say what is left: how well the mean cost is known.
+_COST_STD_FRAC = 0.05
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
 _LANDED = Reason("landed", "all declared work is done: the process may leave at full speed")
 _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs at its ceiling")
@@ -106,7 +106,7 @@ def _work_left(job: ScheduledJob, reading: Reading) -> CoreWork | None:
     if n_steps <= 0 or used_core_s <= 0:
         return None
     core_s = used_core_s / n_steps * max(0.0, steps - reading.steps_done)
-    margin_frac = _MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
+    margin_frac = MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
     return CoreWork(
         core_s=core_s,
         std_core_s=core_s * _COST_STD_FRAC,

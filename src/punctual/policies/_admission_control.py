@@ -1,9 +1,9 @@
 """Which deadlines `promises-first` promises in one round, and the reservations that keep them."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, inf, isfinite
-from typing import Any
+from copy import copy
+from dataclasses import dataclass, replace
+from math import ceil, inf
 
 import numpy as np
 
@@ -12,9 +12,11 @@ from punctual.core.job import Allocation
 from punctual.core.story import Reason
 from punctual.optim.timeline import Changes, Share, Timeline
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
+from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
+from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import is_protected, span_text
-from punctual.policies._promised_shares import NOW_S, PromiseRequest, as_carried, shares_carried
+from punctual.policies._promised_shares import NOW_S, PromiseRequest, as_carried, shares_carried, spans_until
 from punctual.policies._reservations import ReservationLedger
 
 #: Newcomers of one round for which everything is planned anew if there is no room beside it.
@@ -23,13 +25,13 @@ _N_NEW_MAX = 3
 _ROUNDING_FRAC = 1e-6
 #: A job may wait this many times as long as it takes at its fastest, and a constant time more.
 _WAIT_FACTOR = 10.0
-#: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
-_N_SPANS_MAX = 96
-#: Spans between deadlines are no longer than this share of the whole time.
-_SPAN_FRAC = 1 / 24
 #: A job that holds less than its promise needs is looked at again after this share of the time it has left.
 _LOOK_FRAC, _LOOK_S = 0.01, 1.0
 _NOBODY: Mapping[Pool, Timeline] = {}
+#: It is first looked for so much later than the work could be done with all that is left.
+_GUESS_FRAC = 1.03
+#: What is tried of the earliest deadline for which a plan leaves room: in a plan of its own spans are others.
+_TRIED_FRACS = (1.0, 1.02, 1.1, 1.3, 2.0, 4.0)
 #: How often promised jobs that find no room are moved to the front.
 _N_ROUNDS = 3
 
@@ -118,16 +120,17 @@ class AdmissionControl:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
+        self._problem, self._offered_frac, self._carry = problem, offered_frac, carry
         self._kinds = problem.builder.hardware.kinds
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
-        self._refused = {JobId(str(id)) for id in _listed(carry.get("refused"))}
-        self._told = {JobId(str(id)) for id in _listed(carry.get("endangered"))}
+        self._refused = {JobId(str(id)) for id in listed(carry.get("refused"))}
+        self._told = {JobId(str(id)) for id in listed(carry.get("endangered"))}
         self._planned = shares_carried(carry.get("shares"), at)
         #: From when until when jobs that were changed lately do not work.
-        self._stalls = _stalls_in(carry.get("stalls"))
+        self._stalls = stalls_in(carry.get("stalls"))
         self._claims: dict[JobId, Claim] = {}
         #: Jobs that are turned away.
-        self.declines: dict[JobId, Reason] = {}
+        self._declines: dict[JobId, Reason] = {}
         #: Jobs whose promises cannot be kept as it looks now, and of those what is new to their users.
         self._endangered: set[JobId] = set()
         self.warnings: dict[JobId, Reason] = {}
@@ -151,6 +154,79 @@ class AdmissionControl:
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
+
+    def declines(self) -> dict[JobId, Reason]:
+        """Jobs that are turned away, and why."""
+        return self._declines | {
+            candidate.id: no_guarantee(candidate.view, self._at, self.earliest_s(candidate))
+            for candidate in self._candidates
+            if waits_for_promise(candidate.view) and not self.is_promised(candidate)
+        }
+
+    def earliest_s(self, candidate: Candidate) -> float | None:
+        """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: none would.
+
+        First in what this plan leaves, which takes little; what comes of that is then tried with a plan of its own.
+        """
+        if candidate.remaining is None or self._admission == "none":
+            return None
+        if self.is_promised(candidate):
+            return self._at_deadline(candidate, None).earliest_s(candidate)
+        soonest_s = min((self._soonest_s(request) for request in self._requests(candidate, inf)), default=inf)
+        guess_s = _GUESS_FRAC * soonest_s + 3.0 * max(candidate.view.spec.startup_s, candidate.view.spec.resize_cost_s)
+        rough_s = earliest(lambda left_s: self._has_room(candidate, left_s), soonest_s, guess_s)
+        for left_s in (rough_s * frac for frac in _TRIED_FRACS) if rough_s is not None else ():
+            tried = self._at_deadline(candidate, rounded_up(left_s))
+            if tried.is_promised(candidate):
+                return rounded_up(left_s)
+        return None
+
+    def _has_room(self, candidate: Candidate, left_s: float) -> bool:
+        """Whether what this plan leaves is enough for a deadline in so many seconds."""
+        claim = self._claim(candidate.due_in(self._at, left_s))
+        for request in () if claim is None else claim.requests:
+            room = request.room(self._left_of(request).split([request.until_s]))
+            if request.cheapest(room, late=self._late, with_reserve=True) is not None:
+                return True
+        return False
+
+    def _soonest_s(self, request: PromiseRequest) -> float:
+        """Seconds in which the work is done by all that this plan leaves, changes left out."""
+        room = request.room(self._left_of(request))
+        columns = np.searchsorted(request.levels.amounts, room.free + NOW_S, side="right") - 1
+        rates, starts_s = request.levels.rates[columns], room.starts_s
+        done = np.cumsum(rates[:-1] * np.diff(starts_s))
+        t = int(np.searchsorted(done, request.work))
+        rate = float(rates[t])
+        before = float(done[t - 1]) if t else 0.0
+        return float(starts_s[t]) + (request.work - before) / rate if rate > 0 else inf
+
+    def _left_of(self, request: PromiseRequest) -> Timeline:
+        ledger = self._ledgers.get(request.pool)
+        return Timeline.of(self._offered.get(request.pool, 0)) if ledger is None else ledger.free
+
+    def _at_deadline(self, candidate: Candidate, left_s: float | None) -> "AdmissionControl":
+        """The next round if the job had a deadline in so many seconds, None: none, and what is promised were kept."""
+        problem, promises = copy(self._problem), self.promises()
+        problem.candidates = [
+            replace(each, view=replace(each.view, promised_until_at=promises.get(each.id)))
+            if each.id != candidate.id
+            else candidate.due_in(self._at, left_s)
+            for each in self._candidates
+        ]
+        carry = self.handed_on({each.id for each in self._candidates} - {candidate.id})
+        return AdmissionControl(
+            self._at,
+            {**self._carry, **carry},
+            problem,
+            admission=self._admission,
+            late=self._late,
+            offered_frac=self._offered_frac,
+            risk_sigmas=self._risk_sigmas,
+            max_wait_s=self._max_wait_s,
+            prior_s=self._prior_s,
+            taken=self._taken,
+        )
 
     def reservation(self, candidate: Candidate) -> Reservation | None:
         """What its promise reserves; None without a promise."""
@@ -248,7 +324,7 @@ class AdmissionControl:
         last_s = max(dues_s, default=0.0)
         changes_s = [float(start) for taken in self._taken.values() for start in taken.starts_s if start < last_s]
         changes_s += [start_s for start_s in self._starting_s.values() if start_s < last_s]
-        return _grid([*dues_s, *changes_s])
+        return spans_until([*dues_s, *changes_s])
 
     def _keep(self, claims: Sequence[Claim]) -> None:
         """Plan for those that are promised, earliest deadline first; what fails moves to the front.
@@ -430,7 +506,7 @@ class AdmissionControl:
         self._refused.add(candidate.id)
         if self._admission == "decline" and candidate.view.status == "queued":
             text = f"its deadline in {span_text(candidate.left_s)} cannot be promised beside what is promised already"
-            self.declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
+            self._declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
 
     def _claim(self, candidate: Candidate) -> Claim | None:
         """What the job would need for its promise; None if there is none to be had."""
@@ -440,11 +516,15 @@ class AdmissionControl:
         until_s = due_s * (1 - _ROUNDING_FRAC)
         if not 0 < due_s < inf or (candidate.remaining is None and not overdue):
             return None
-        kept, risk_sigmas = promised or (overdue and candidate.id in self._overdue), self._risk_sigmas
-        work_steps = self._work_steps(candidate)
-        if not kept and work_steps > candidate.options.surely_fastest(risk_sigmas) * until_s:
+        kept = promised or (overdue and candidate.id in self._overdue)
+        if not kept and self._work_steps(candidate) > candidate.options.surely_fastest(self._risk_sigmas) * until_s:
             return None
-        requests = [
+        return Claim(self._requests(candidate, until_s), self._at + due_s, promised=kept, overdue=overdue)
+
+    def _requests(self, candidate: Candidate, until_s: float) -> list[PromiseRequest]:
+        """For its work to be done in so many seconds, by pool."""
+        work_steps, risk_sigmas = self._work_steps(candidate), self._risk_sigmas
+        return [
             PromiseRequest(
                 id=candidate.id,
                 submitted_at=candidate.view.submitted_at,
@@ -457,7 +537,6 @@ class AdmissionControl:
             )
             for pool in candidate.pools
         ]
-        return Claim(requests, self._at + due_s, promised=kept, overdue=overdue)
 
     def _starts_in_s(self, candidate: Candidate) -> float:
         """Seconds until a job that is starting has started; a little longer if it should have by now."""
@@ -516,46 +595,3 @@ class AdmissionControl:
                     min(candidate.n, candidate.options.least_on(candidate.kind)) * candidate.options.per_worker
                 )
         return {pool: max(0, n) for pool, n in left.items()}
-
-
-def amounts_in(value: object) -> dict[Any, float]:
-    """A table of amounts that a round has handed on, without what means nothing."""
-    if not isinstance(value, dict):
-        return {}
-    return {
-        key: float(candidate)
-        for key, candidate in value.items()
-        if isinstance(candidate, int | float) and isfinite(candidate) and candidate >= 0
-    }
-
-
-def _stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
-    """Spans of time that a round has handed on, without what means nothing."""
-    named = value.items() if isinstance(value, dict) else ()
-    return {
-        JobId(str(id)): (float(span[0]), float(span[1]))
-        for id, span in named
-        if isinstance(span, list)
-        and len(span) == 2
-        and all(isinstance(at, int | float) and isfinite(at) for at in span)
-    }
-
-
-def _listed(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _grid(ends_s: Sequence[float]) -> list[float]:
-    """Ends of spans: the deadlines, and points between those that are far apart."""
-    ends = sorted({end for end in ends_s if end > NOW_S})
-    if not ends:
-        return []
-    if len(ends) > _N_SPANS_MAX:
-        chosen = np.unique(np.linspace(0, len(ends) - 1, _N_SPANS_MAX).astype(int))
-        ends = [ends[i] for i in chosen]
-    step, grid, last = ends[-1] * _SPAN_FRAC, [], 0.0
-    for end in ends:
-        n_parts = max(1, min(4, int((end - last) / step)))
-        grid += [last + (end - last) * i / n_parts for i in range(1, n_parts)] + [end]
-        last = end
-    return grid

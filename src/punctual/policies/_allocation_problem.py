@@ -71,6 +71,14 @@ class Candidate:
         options = self.options
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
+    def due_in(self, at: float, left_s: float | None) -> "Candidate":
+        """The job with a deadline so long after `at`, None: without one; and without a promise."""
+        view = self.view
+        if left_s is None:
+            spec = replace(view.spec, deadline_s=None, guarantee=False)
+            return replace(self, view=replace(view, spec=spec, promised_until_at=None), left_s=inf)
+        return replace(self, view=view.with_deadline(at + left_s - view.submitted_at), left_s=left_s)
+
 
 @dataclass(slots=True)
 class AllocationProblem:

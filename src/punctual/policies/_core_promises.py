@@ -1,6 +1,6 @@
 """Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -14,6 +14,7 @@ from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, fits
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
+from punctual.policies._earliest import earliest, no_guarantee, waits_for_promise
 from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
@@ -25,6 +26,11 @@ _SOON_S = 0.25
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
+#: How exactly the share of their margins is found that promised jobs are counted with.
+_N_HALVINGS = 5
+#: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
+#: deadline is told to it.
+_NAMED_FRAC = 0.1
 #: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
 #: that is nearer or is promised.
 _GUESSED_FRAC, _GUESSED_S = 0.5, 20.0
@@ -143,6 +149,8 @@ class CorePromises:
         keep it until they say how much work is left.
     told
         What is new to jobs without a promise.
+    declines
+        Jobs that are to run only with a promise, and cannot have one.
     solution
         The choice of promises: its value is the weight of the promised jobs. None: no deadline is known.
     """
@@ -159,6 +167,7 @@ class CorePromises:
     likely: list[SharingJob] = field(init=False)
     pending: list[SharingJob] = field(init=False)
     told: dict[JobId, Reason] = field(init=False, default_factory=dict)
+    declines: dict[JobId, Reason] = field(init=False, default_factory=dict)
     solution: Solution | None = field(init=False, default=None)
     #: Whether a job that came lately has still to say how much work it has.
     _waits: bool = field(init=False, default=False)
@@ -183,6 +192,12 @@ class CorePromises:
                 self.refused.discard(member.id)
             elif not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
+        refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
+        self.declines = {
+            member.id: no_guarantee(member.view, self.at, self.earliest_s(member.view, member.base))
+            for member in refused
+            if member.id not in kept and waits_for_promise(member.view)
+        }
 
     def share(self, spare_cores: float = 0.0) -> None:
         """Decide what each member gets now.
@@ -262,6 +277,65 @@ class CorePromises:
         due_s = member.due_s if member.due_s < inf else deadline_at - self.at
         return due_s + member.latest_s() > 0
 
+    def earliest_s(self, view: JobView, base: Resources) -> float | None:
+        """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: there is none.
+
+        Parameters
+        ----------
+        view
+            One of `members`, or one that would be on this node.
+        base
+            What it holds in any case.
+        """
+        others = [member for member in self.kept if member.id != view.id]
+        if not self.promises:
+            return None
+        jobs = self._with_margins(others, {view.id})
+
+        def fits(left_s: float) -> bool:
+            member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+            if member.due_s == inf or member.due_s <= 0 or member.unmeasured:
+                return False
+            members = [*others, member]
+            return level([*jobs, member.job(self.risk_sigmas)], self._offered(members)).fits
+
+        known = self._due_in(view, 1.0)
+        left_core_s = known.core_s_left(self.at)
+        if known.work is None or left_core_s is None:
+            return None
+        work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
+        room = float(self._offered(others).free.min()) + base.cores
+        least_s = work_core_s / max(known.work.usable_cores, 1e-9)
+        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
+            min(room, known.work.usable_cores), 1e-9
+        )
+        return earliest(fits, least_s, last_s)
+
+    def _due_in(self, view: JobView, left_s: float) -> JobView:
+        return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))
+
+    def _with_margins(
+        self, kept: Sequence[SharingJob], beside: Collection[JobId], less_frac: float = 0.0
+    ) -> list[CoreJob]:
+        """The work of promised jobs, with margins, as far as there is room for these if jobs `beside` have their bases.
+
+        Margins are smaller by `less_frac` than that, as shares of what is risked at most.
+
+        What a job loses of its margin while it runs is no reason to promise nothing to others that take nothing from it.
+        """
+        room = self._offered(kept, beside)
+
+        def counted(frac: float) -> list[CoreJob]:
+            return [member.job(frac * self.risk_sigmas) for member in kept]
+
+        if not self.risk_sigmas or level(counted(1.0), room).fits:
+            return counted(1.0 - less_frac)
+        least, most = 0.0, 1.0
+        for _ in range(_N_HALVINGS):
+            middle = (least + most) / 2
+            least, most = (middle, most) if level(counted(middle), room).fits else (least, middle)
+        return counted(max(0.0, least - less_frac))
+
     def _is_possible(self, member: SharingJob) -> bool:
         """Whether its deadline could be promised if it had the node alone."""
         job = member.job(self.risk_sigmas)
@@ -283,7 +357,11 @@ class CorePromises:
         candidates = [*self.kept, *(member for member in hopeful if not (self._waits and self._is_new(member)))]
         if not candidates:
             return
-        jobs = [member.job(self.risk_sigmas) for member in candidates]
+        new = candidates[len(self.kept) :]
+        # What was named to a job that was refused is accepted, also if a little has happened since.
+        less_frac = _NAMED_FRAC if any(waits_for_promise(member.view) for member in new) else 0.0
+        jobs = self._with_margins(self.kept, {member.id for member in new}, less_frac)
+        jobs += [member.job(self.risk_sigmas) for member in new]
         if level(jobs, self._offered(candidates)).fits:
             self.solution = _all_of(jobs)
         elif hopeful and not self._waits:
@@ -342,18 +420,24 @@ class CorePromises:
 
     # Amounts.
 
-    def _room(self, members: Sequence[SharingJob]) -> Timeline:
-        """What there is if these jobs are done when they are due, and their bases are free from then on."""
+    def _room(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
+        """What there is if these jobs are done when they are due, and their bases are free from then on.
+
+        Others that are to run only with a promise have no base without it, but those `beside` have theirs.
+        """
+        ids = {*beside, *(member.id for member in members)}
+        waiting = [member for member in self.members if member.id not in ids and waits_for_promise(member.view)]
+        cores = self.cores.plus(sum(member.base.cores for member in waiting))
         if not members:
-            return self.cores
+            return cores
         ends_s = [max(member.due_s + member.slack_s, _SOON_S) for member in members]
         starts_s, i_ends = np.unique(ends_s, return_inverse=True)
         freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
-        return self.cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
+        return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
 
-    def _offered(self, members: Sequence[SharingJob]) -> Timeline:
+    def _offered(self, members: Sequence[SharingJob], beside: Collection[JobId] = ()) -> Timeline:
         """Of that, what may be promised."""
-        return self._room(members).less(self._background_cores())
+        return self._room(members, beside).less(self._background_cores())
 
     def _background_cores(self) -> float:
         """What is not promised, as long as there are jobs that nothing can be promised."""

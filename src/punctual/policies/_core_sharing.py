@@ -45,6 +45,8 @@ class CoreSharing:
     ----------
     warnings
         What is new to jobs without a promise.
+    declines
+        Jobs that are to run only with a promise, and cannot have one.
     """
 
     def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
@@ -53,6 +55,7 @@ class CoreSharing:
         cores = carry.get("cores") if isinstance(carry, dict) else None
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
         self.warnings: dict[JobId, Reason] = {}
+        self.declines: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
         #: What jobs made of workers that wait, and for which there is room, need at least, by kind of node.
         self._awaited_cores: dict[str, float] = {}
@@ -103,6 +106,14 @@ class CoreSharing:
             more = _growth(promises)
             growth[pool] = growth[pool].added(more) if pool in growth else more
         return growth
+
+    def earliest_s(self, job: JobId) -> float | None:
+        """Seconds until the earliest deadline of a job on shares that would be promised; None: there is none."""
+        for promises in self._nodes.values():
+            for member in promises.members:
+                if member.id == job:
+                    return promises.earliest_s(member.view, member.base)
+        return None
 
     # Where they lie.
 
@@ -172,6 +183,7 @@ class CoreSharing:
         promises.share(awaited_cores)
         self._nodes[node] = promises
         self.warnings |= promises.told
+        self.declines |= promises.declines
         for member in members:
             self._give(node, member)
 

@@ -22,6 +22,10 @@ _LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
 _ROOM_TOLERANCE = 1e-6
 #: What is due within this time is due now: rounding.
 NOW_S = 1e-6
+#: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
+_N_SPANS_MAX = 96
+#: Spans between deadlines are no longer than this share of the whole time.
+_SPAN_FRAC = 1 / 24
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -169,3 +173,19 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
 
 def _is_step(step: object) -> bool:
     return isinstance(step, list) and len(step) == 2 and all(isinstance(x, int | float) and isfinite(x) for x in step)
+
+
+def spans_until(ends_s: Sequence[float]) -> list[float]:
+    """Ends of spans: the deadlines, and points between those that are far apart."""
+    ends = sorted({end for end in ends_s if end > NOW_S})
+    if not ends:
+        return []
+    if len(ends) > _N_SPANS_MAX:
+        chosen = np.unique(np.linspace(0, len(ends) - 1, _N_SPANS_MAX).astype(int))
+        ends = [ends[i] for i in chosen]
+    step, grid, last = ends[-1] * _SPAN_FRAC, [], 0.0
+    for end in ends:
+        n_parts = max(1, min(4, int((end - last) / step)))
+        grid += [last + (end - last) * i / n_parts for i in range(1, n_parts)] + [end]
+        last = end
+    return grid

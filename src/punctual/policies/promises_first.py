@@ -14,9 +14,10 @@ from punctual.core.plan import Plan
 from punctual.core.resources import total
 from punctual.core.story import Reason
 from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution
-from punctual.policies._admission_control import AdmissionControl, Reservation, amounts_in
+from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
+from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
 from punctual.policies._jobs import is_protected, n_workers, seconds_for, seniority, span_text
@@ -163,6 +164,12 @@ class PromisesFirst(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         return _Round(self, self._builder(snapshot)).plan()
 
+    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
+        """The plan, and the earliest instant that could be promised to `job` as its deadline; None: none could."""
+        round = _Round(self, self._builder(snapshot))
+        earliest_s = round.earliest_s(job)  # before nodes are given out
+        return round.plan(), None if earliest_s is None else snapshot.at + earliest_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobFeatures:
@@ -304,6 +311,13 @@ class _Round:
         }
         return self._finished(solution, held, n_paused=packing.n_paused)
 
+    def earliest_s(self, job: JobId) -> float | None:
+        """Seconds until the earliest deadline of `job` that could be promised; None: none could."""
+        for candidate in self._candidates:
+            if candidate.id == job:
+                return self._admission.earliest_s(candidate)
+        return self._cores.earliest_s(job)
+
     # The knapsack.
 
     def _shared(self) -> Solution | None:
@@ -441,7 +455,7 @@ class _Round:
         solution = solution or self._cores.solution
         return replace(
             plan,
-            declines=self._admission.declines,
+            declines={**self._admission.declines(), **self._cores.declines},
             promises={**self._admission.promises(), **self._cores.promises()},
             warnings={**self._admission.warnings, **self._cores.warnings},
             bound=solution.bound if solution is not None else None,

@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Protocol, Self
+from threading import Lock, Thread
+from typing import Any, Protocol, Self, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -19,8 +21,11 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
+from punctual.core.quoting import Quote, QuoteRequest, quote_told, refusing_guarantees
 from punctual.runtime.policy_worker import BadFrameError, Channel
 from punctual.store.codec import decode
+
+T = TypeVar("T")
 
 #: A worker process may take this long to start, in seconds; plans are the fallback's meanwhile.
 _START_S_MAX = 60.0
@@ -37,16 +42,42 @@ class Planner(Protocol):
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None: ...
 
+    def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
+        """The policy's answer, to a thread that waits for it; plans are made first.
+
+        Raises
+        ------
+        QuoteFailed
+            There is none within `limit_s` seconds.
+        """
+        ...
+
+
+class QuoteFailed(Exception):
+    """There is no quote; says why."""
+
 
 class InlinePlanner:
     """Runs the policy at once, in the engine's thread; right for policies that take microseconds."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
+        #: A policy object is asked by one thread at a time.
+        self._lock = Lock()
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
-        plan, cause = _allocate(self._policy, snapshot)
+        with self._lock:
+            plan, cause = _allocate(self._policy, snapshot)
+        plan = None if plan is None else refusing_guarantees(plan, snapshot)
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
+
+    def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
+        del limit_s  # it takes microseconds
+        try:
+            with self._lock:
+                return request.answer(self._policy)
+        except Exception as error:
+            raise QuoteFailed(f"the policy failed: {type(error).__name__}: {error}") from error
 
 
 class SharingPlanner:
@@ -67,6 +98,8 @@ class SharingPlanner:
         self._policy, self._alone_name = policy, alone
         self._alone: Policy = registry.load("policies", alone)()
         self._together: ProcessPlanner | None = None
+        #: A worker may be begun by the engine's thread, and by one that asks for a quote.
+        self._lock = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -80,17 +113,31 @@ class SharingPlanner:
             self._together.close()
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
-        if len(snapshot.holding) + len(snapshot.waiting) <= 1:
+        if len(snapshot.holding) + len(snapshot.waiting) <= 1 and not any(_asks_for_promise(snapshot)):
             self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
         else:
-            self._together = ProcessPlanner(self._policy, fallback=self._alone_name)
+            self._begun()
             self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+
+    def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
+        return self._begun().quote(request, limit_s)
+
+    def _begun(self) -> "ProcessPlanner":
+        with self._lock:
+            if self._together is None:
+                self._together = ProcessPlanner(self._policy, fallback=self._alone_name)
+            return self._together
 
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
         plan, cause = _stand_in_plan(self._alone, snapshot)
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
+
+
+def _asks_for_promise(snapshot: Snapshot) -> Iterator[bool]:
+    """Of each job, whether it is there only with a promise, which the policy for a single job does not give."""
+    return (view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
 
 
 def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
@@ -144,7 +191,7 @@ class ProcessPlanner:
         self._limit_s = limit_s
         self._fallback_name = fallback
         self._fallback: Policy = registry.load("policies", fallback)()
-        self._requests: SimpleQueue[tuple[Snapshot, Sink] | None] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Snapshot, Sink] | _Question | None] = SimpleQueue()
         self._worker: _Worker | None = None
         #: Why there is no worker, and until when there will be none.
         self._loss, self._replace_at, self._pause_s = "", 0.0, _PAUSE_S_MIN
@@ -167,28 +214,65 @@ class ProcessPlanner:
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         self._requests.put((snapshot, sink))
 
+    def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
+        question = _Question(request, time.monotonic() + limit_s)
+        self._requests.put(question)
+        try:
+            return question.answer.result(limit_s)
+        except TimeoutError:
+            raise QuoteFailed(f"the policy '{self._policy}' had no answer within {limit_s:.3g} s") from None
+
     # In the planner's thread, with which the worker ends.
 
     def _run(self) -> None:
+        questions: deque[_Question] = deque()
         try:
             self._worker = _Worker(self._policy, self._parameters)
-            while (request := self._newest_request()) is not None:
-                snapshot, sink = request
-                sink(self._proposal(snapshot))
+            while True:
+                newest, is_closing = self._newest_request(questions)
+                if is_closing:
+                    return
+                if newest is not None:
+                    snapshot, sink = newest
+                    sink(self._proposal(snapshot))
+                elif questions:
+                    self._answer(questions)
         finally:
             self._lose("")
 
-    def _newest_request(self) -> tuple[Snapshot, Sink] | None:
-        """Wait for a request. The scheduler asks again only when it has given up what it asked before."""
-        request = self._requests.get()
-        while request is not None and not self._requests.empty():
+    def _newest_request(self, questions: "deque[_Question]") -> tuple[tuple[Snapshot, Sink] | None, bool]:
+        """What is asked for, plans first; waits if there is nothing. And whether the planner is to end.
+
+        The scheduler asks for a plan again only when it has given up what it asked before.
+        """
+        newest = None
+        while not (questions or newest) or not self._requests.empty():
             request = self._requests.get()
-        return request
+            if request is None:
+                return None, True
+            if isinstance(request, _Question):
+                questions.append(request)
+            else:
+                newest = request
+        return newest, False
+
+    def _answer(self, questions: "deque[_Question]") -> None:
+        """Answer the first question; one for which the worker has to start first is asked again until its time is over."""
+        question = questions.popleft()
+        try:
+            until_at = min(question.until_at, time.monotonic() + self._limit_s)
+            question.answer.set_result(self._ask(lambda worker: worker.quote(question.request, until_at)))
+        except _StartingError:
+            if time.monotonic() < question.until_at:
+                questions.append(question)
+        except _NoPlanError as failure:
+            question.answer.set_exception(QuoteFailed(f"the policy '{self._policy}' {failure}"))
 
     def _proposal(self, snapshot: Snapshot) -> Event:
         plan: Plan | None
         try:
-            plan, cause = self._ask(snapshot, time.monotonic() + self._limit_s), ""
+            until_at = time.monotonic() + self._limit_s
+            plan, cause = self._ask(lambda worker: worker.plan(snapshot, until_at)), ""
         except _StartingError:
             plan, cause = _stand_in_plan(self._fallback, snapshot)
             event = PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
@@ -200,15 +284,15 @@ class ProcessPlanner:
                 cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
         return PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
 
-    def _ask(self, snapshot: Snapshot, until_at: float) -> Plan:
+    def _ask(self, question: "Callable[[_Worker], T]") -> T:
         worker = self._present_worker()
         try:
-            plan = worker.plan(snapshot, until_at)
+            answer = question(worker)
         except _LostError as loss:
             self._lose(str(loss))
             raise
         self._pause_s = _PAUSE_S_MIN
-        return plan
+        return answer
 
     def _present_worker(self) -> "_Worker":
         if self._worker is None:
@@ -224,6 +308,15 @@ class ProcessPlanner:
         self._worker, self._loss = None, loss
         self._replace_at = time.monotonic() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _PAUSE_S_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A quote that a thread waits for until an instant."""
+
+    request: QuoteRequest
+    until_at: float
+    answer: "Future[Quote]" = field(default_factory=Future)
 
 
 class _NoPlanError(Exception):
@@ -273,9 +366,20 @@ class _Worker:
 
     def plan(self, snapshot: Snapshot, until_at: float) -> Plan:
         """The policy's plan, by instant `until_at`; raises `_NoPlanError`."""
+        return _plan_in(self._asked(snapshot, until_at), snapshot.revision)
+
+    def quote(self, request: QuoteRequest, until_at: float) -> Quote:
+        """The policy's quote, by instant `until_at`; raises `_NoPlanError`."""
+        answer = self._asked(request, until_at)
+        try:
+            return quote_told(answer["quote"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
+
+    def _asked(self, question: object, until_at: float) -> dict[str, Any]:
         limit_s = until_at - time.monotonic()
         try:
-            answer = self._answer(_pickled(snapshot), until_at)
+            answer = self._answer(_pickled(question), until_at)
         except TimeoutError:
             if self._is_starting and time.monotonic() < self._give_up_at:
                 raise _StartingError("has not started yet") from None
@@ -286,7 +390,7 @@ class _Worker:
             raise _LostError(f"gave a wrong answer: {error}") from error
         if "failure" in answer:
             raise _NoPlanError(f"failed: {answer['failure']}")
-        return _plan_in(answer, snapshot.revision)
+        return answer
 
     def _answer(self, request: bytes, until_at: float) -> dict[str, Any]:
         if self._is_awaited:
@@ -325,9 +429,9 @@ class _Worker:
         self._channel.close()
 
 
-def _pickled(snapshot: Snapshot) -> bytes:
+def _pickled(question: object) -> bytes:
     try:
-        return pickle.dumps(snapshot, protocol=5)
+        return pickle.dumps(question, protocol=5)
     except Exception as error:
         raise _NoPlanError(f"cannot be told what there is: {type(error).__name__}: {error}") from error
 

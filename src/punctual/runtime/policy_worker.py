@@ -1,7 +1,8 @@
 """The process that runs a policy for `punctual.runtime.planner.ProcessPlanner`: ``-m punctual.runtime.policy_worker``.
 
 It ends with the process that started it, however that ends. Requests and answers are frames on a socket: a length of
-eight bytes and the content. A request is a pickled snapshot; an answer is JSON, because whoever asks does not trust it.
+eight bytes and the content. A request is a pickled snapshot, for a plan, or a pickled request for a quote; an answer is
+JSON, because whoever asks does not trust it.
 """
 
 import ctypes
@@ -12,12 +13,14 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from dataclasses import asdict
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.events import PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
+from punctual.core.quoting import QuoteRequest, refusing_guarantees
 from punctual.store.codec import encode
 
 _PR_SET_PDEATHSIG = 1
@@ -96,10 +99,14 @@ def main(descriptor: str, parent: str, policy: str, parameters: str) -> None:
 
 def _answer(policy: Policy, request: bytes) -> bytes:
     try:
-        snapshot: Snapshot = pickle.loads(request)  # noqa: S301 -- from the process that started this one
+        question = pickle.loads(request)  # noqa: S301 -- from the process that started this one
+        if isinstance(question, QuoteRequest):
+            return json.dumps({"quote": asdict(question.answer(policy))}).encode()
+        snapshot: Snapshot = question
         plan: object = policy.allocate(snapshot)
         if not isinstance(plan, Plan):
             return _said("failure", f"it returned {type(plan).__name__}, not a plan")
+        plan = refusing_guarantees(plan, snapshot)
         return json.dumps(
             {"plan": encode(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision))}
         ).encode()

@@ -1,0 +1,332 @@
+"""What a deadline would take, said before anything is changed: a pure function of a snapshot and a policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot, inf, isfinite
+from typing import Any, Protocol
+
+from punctual.core.cluster import Snapshot
+from punctual.core.control import INTERVAL_SIGMAS
+from punctual.core.ids import JobId
+from punctual.core.job import Allocation, JobView, awaits_promise, shape_of
+from punctual.core.plan import Plan
+from punctual.core.protocols import Policy
+from punctual.core.resources import Resources, total
+from punctual.core.story import Reason
+
+#: A job that has no promise is hurt if it would hold less by more than this share.
+_LESS_FRAC = 0.05
+#: Warnings of a plan by which a promise is lost.
+_LOST = ("promise-lost", "promise-in-danger")
+#: Shares of the ceiling at which the finish is told where no amounts are asked for.
+_SHARES = (0.25, 0.5, 0.75, 1.0)
+#: So many numbers of workers at most.
+_N_COUNTS = 8
+
+
+class PromisingPolicy(Policy, Protocol):
+    """A policy that promises deadlines and can say which it would promise; others promise nothing."""
+
+    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
+        """What `allocate` answers, and the earliest deadline that could be promised to `job`; None: none could."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """When a job would land with an amount from now on; instants on the scheduler's clock.
+
+    Attributes
+    ----------
+    cores, n_workers
+        The amount; 0 workers for a job that is not made of them.
+    finish_at, low_at, high_at
+        Expected, and an interval that holds nine of ten.
+    """
+
+    cores: float
+    n_workers: int
+    finish_at: float
+    low_at: float
+    high_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HurtJob:
+    """A job that would have less.
+
+    Attributes
+    ----------
+    promised_until_at
+        The promise that it would lose; None: it loses none.
+    cores_before, cores_after
+        What it holds, and what it would hold at once.
+    later_s
+        How much later it would land if that lasted; None: not known, or it loses a promise.
+    """
+
+    job: JobId
+    promised_until_at: float | None = None
+    cores_before: float = 0.0
+    cores_after: float = 0.0
+    later_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """The answer; instants on the scheduler's clock.
+
+    Attributes
+    ----------
+    promises
+        Whether the policy promises deadlines at all.
+    deadline_at
+        The deadline asked about; None: none was.
+    can_be_promised
+        Whether it can be promised beside what is promised; None: no deadline was asked about.
+    earliest_at
+        The earliest deadline that can be promised; None: none can, or nothing is known of the job's work.
+    expected
+        With what the policy would give it now; None: nothing, or nothing is known of its work.
+    finishes
+        At given amounts, ascending; empty: nothing is known of its work.
+    hurt
+        With the deadline promised, jobs without a promise that would have less. If it cannot be, jobs whose promises
+        would have to be broken for it.
+    """
+
+    job: JobId
+    at: float
+    promises: bool
+    deadline_at: float | None
+    can_be_promised: bool | None
+    earliest_at: float | None
+    expected: Finish | None
+    finishes: tuple[Finish, ...]
+    hurt: tuple[HurtJob, ...]
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuoteRequest:
+    """A question for a quote, as it is handed to whoever has the policy; see `quote`."""
+
+    snapshot: Snapshot
+    view: JobView
+    amounts: tuple[Resources, ...] = ()
+
+    def answer(self, policy: Policy) -> Quote:
+        return quote(policy, self.snapshot, self.view, self.amounts)
+
+
+def quote_told(told: Mapping[str, Any]) -> Quote:
+    """The quote of which `dataclasses.asdict` made `told`; raises `KeyError` or `TypeError` if it is none."""
+    expected = told["expected"]
+    parts = {
+        "expected": None if expected is None else Finish(**expected),
+        "finishes": tuple(Finish(**finish) for finish in told["finishes"]),
+        "hurt": tuple(HurtJob(**job) for job in told["hurt"]),
+        "reason": Reason(**told["reason"]),
+    }
+    return Quote(**{**told, **parts})
+
+
+def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
+    """`plan`; if its policy promises nothing, with jobs turned away that are to run only with a promise."""
+    if plan.promises is not None:
+        return plan
+    text = "the policy promises no deadlines, and the job is to run only if its own is promised"
+    waiting = [view.id for view in snapshot.waiting if awaits_promise(view.spec, view.status, view.started_at)]
+    return replace(plan, declines={**plan.declines, **dict.fromkeys(waiting, Reason("declined", text))})
+
+
+def with_job(snapshot: Snapshot, view: JobView) -> Snapshot:
+    """The snapshot with `view` in the place of the job of that name, or among the waiting ones if there is none."""
+    view = replace(view, promised_until_at=None)
+    if any(other.id == view.id for other in snapshot.holding):
+        return replace(snapshot, holding=_replaced(snapshot.holding, view))
+    others = tuple(other for other in snapshot.waiting if other.id != view.id)
+    return replace(snapshot, waiting=(*others, view))
+
+
+def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[Resources] = ()) -> Quote:
+    """What the deadline of `view` would take.
+
+    Parameters
+    ----------
+    view
+        A new job, or one of the snapshot with another deadline.
+    amounts
+        At which the finish is told; empty: some up to the job's ceiling.
+
+    Notes
+    -----
+    *Properties.* Changes nothing. Costs one decision of the policy and what it takes to find the earliest deadline, and
+    another decision if the deadline cannot be promised.
+    """
+    asked = with_job(snapshot, view)
+    view = _of(asked, view.id)
+    quoted = getattr(policy, "quoted", None)
+    plan, earliest_at = (policy.allocate(asked), None) if quoted is None else quoted(asked, view.id)
+    promises = quoted is not None and plan.promises is not None
+    deadline_at = view.deadline_at
+    can_be_promised = None if deadline_at is None else promises and view.id in (plan.promises or {})
+    if promises and can_be_promised is False and deadline_at is not None and earliest_at is not None:
+        hurt = _broken(policy, asked, view)
+    else:
+        hurt = _with_less(asked, plan, view.id)
+    held = _amount(plan, view)
+    return Quote(
+        job=view.id,
+        at=snapshot.at,
+        promises=promises,
+        deadline_at=deadline_at,
+        can_be_promised=can_be_promised,
+        earliest_at=earliest_at,
+        expected=_finish(snapshot, view, held),
+        finishes=tuple(finish for amount in amounts or _usual(view) if (finish := _finish(snapshot, view, amount))),
+        hurt=hurt,
+        reason=_reason(view, promises, can_be_promised, earliest_at, hurt),
+    )
+
+
+def _reason(
+    view: JobView, promises: bool, can_be_promised: bool | None, earliest_at: float | None, hurt: Sequence[HurtJob]
+) -> Reason:
+    if not promises:
+        return Reason("no-promises", "the policy promises no deadlines: forecasts are all there is")
+    if earliest_at is None:
+        if view.work is None and view.curve is None:
+            return Reason("unknown-work", "it is not known how much work the job has, so nothing can be promised")
+        return Reason("nothing-left", "no deadline can be promised to it beside what is promised")
+    if can_be_promised is None:
+        return Reason("earliest", "no deadline was asked about: this is the earliest that can be promised")
+    if can_be_promised:
+        return Reason("can-be-promised", "the deadline can be promised, and every promise is kept")
+    if hurt:
+        return Reason("breaks-promises", "for that deadline promises to other jobs would have to be broken")
+    return Reason("too-early", "the deadline is too early, also if no margins of other jobs were kept")
+
+
+def _replaced(views: Sequence[JobView], view: JobView) -> tuple[JobView, ...]:
+    return tuple(view if other.id == view.id else other for other in views)
+
+
+def _of(snapshot: Snapshot, job: JobId) -> JobView:
+    return next(view for view in (*snapshot.holding, *snapshot.waiting) if view.id == job)
+
+
+# Who would be hurt.
+
+
+def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob, ...]:
+    """Jobs whose promises would be lost if the job had a promise that counts for more than all of theirs."""
+    others = [other for other in (*snapshot.holding, *snapshot.waiting) if other.id != view.id]
+    weight = 10.0 * sum((other.spec.weight for other in others), view.spec.weight)
+    spec = replace(view.spec, weight=weight, guarantee=False)
+    forced = replace(view, spec=spec, promised_until_at=view.deadline_at)
+    if any(other.id == view.id for other in snapshot.holding):
+        snapshot = replace(snapshot, holding=_replaced(snapshot.holding, forced))
+    else:
+        snapshot = replace(snapshot, waiting=_replaced(snapshot.waiting, forced))
+    plan = policy.allocate(snapshot)
+    kept = plan.promises or {}
+    if view.id not in kept:
+        return ()  # it could not be kept either way
+    lost = {id for id, reason in plan.warnings.items() if reason.code in _LOST}
+    return tuple(
+        HurtJob(
+            job=other.id,
+            promised_until_at=other.promised_until_at,
+            cores_before=total(other.planned.values()).cores,
+            cores_after=_amount(plan, other).cores,
+        )
+        for other in others
+        if other.promised_until_at is not None and (other.id not in kept or other.id in lost)
+    )
+
+
+def _with_less(snapshot: Snapshot, plan: Plan, job: JobId) -> tuple[HurtJob, ...]:
+    """Running jobs that the plan promises nothing, and gives less than they have."""
+    hurt = []
+    for other in snapshot.holding:
+        if other.id == job or other.id in (plan.promises or {}):
+            continue
+        before, after = total(other.planned.values()), _amount(plan, other)
+        if not _has_less(before, after):
+            continue
+        finish_before, finish_after = _finish(snapshot, other, before), _finish(snapshot, other, after)
+        later_s = None
+        if finish_before is not None and finish_after is not None:
+            later_s = max(0.0, finish_after.finish_at - finish_before.finish_at)
+        hurt.append(HurtJob(job=other.id, cores_before=before.cores, cores_after=after.cores, later_s=later_s))
+    return tuple(hurt)
+
+
+def _has_less(before: Resources, after: Resources) -> bool:
+    kept_frac = 1.0 - _LESS_FRAC
+    return after.cores < kept_frac * before.cores or after.gpus < kept_frac * before.gpus
+
+
+def _amount(plan: Plan, view: JobView) -> Resources:
+    """What the plan gives the job."""
+    kept: Allocation = view.planned if plan.keeps_others else {}
+    return total(plan.grants.get(view.id, kept).values())
+
+
+# When it would land.
+
+
+def _usual(view: JobView) -> list[Resources]:
+    """Amounts that a user may want to know about."""
+    spec, unit = view.spec, view.spec.unit
+    if unit is None:
+        return [replace(spec.ceiling, cores=frac * spec.ceiling.cores) for frac in _SHARES]
+    counts = spec.worker_counts()
+    step = max(1, -(-len(counts) // _N_COUNTS))
+    return [unit * n for n in counts[::-1][::step][::-1]]
+
+
+def _finish(snapshot: Snapshot, view: JobView, amount: Resources) -> Finish | None:
+    """When the job would land with `amount` from now on; None if nothing is known of that."""
+    lasts = _of_workers(snapshot, view, amount) if view.spec.worker is not None else _on_cores(snapshot, view, amount)
+    if lasts is None:
+        return None
+    lasts_s, std_s = lasts
+    at = snapshot.at if view.granted or not view.spec.startup_s else snapshot.at + view.spec.startup_s
+    parts = view.spec.parts_of(amount)
+    return Finish(
+        cores=amount.cores,
+        n_workers=0 if parts is None else parts[0],
+        finish_at=at + lasts_s,
+        low_at=at + max(0.0, lasts_s - INTERVAL_SIGMAS * std_s),
+        high_at=at + lasts_s + INTERVAL_SIGMAS * std_s,
+    )
+
+
+def _on_cores(snapshot: Snapshot, view: JobView, amount: Resources) -> tuple[float, float] | None:
+    left_core_s, work = view.core_s_left(snapshot.at), view.work
+    if left_core_s is None and view.spec.work_core_s is not None:
+        left_core_s = max(0.0, view.spec.work_core_s - view.granted_core_s)
+    usable_cores = view.spec.ceiling.cores if work is None else work.usable_cores
+    cores = min(amount.cores, usable_cores)
+    if left_core_s is None or cores <= 0:
+        return None
+    std_core_s = 0.1 * left_core_s if work is None else work.std_core_s
+    return left_core_s / cores, std_core_s / cores
+
+
+def _of_workers(snapshot: Snapshot, view: JobView, amount: Resources) -> tuple[float, float] | None:
+    steps = view.remaining_steps(snapshot.at)
+    nodes = snapshot.nodes
+    if steps is None or view.curve is None or not amount or not nodes:
+        return None
+    devices: Any = {node.id: node.device for node in nodes}
+    node = next(iter(view.planned), nodes[0].id)
+    shape = shape_of(view.spec, {node: amount}, devices)
+    rate_sps, std_sps = view.curve.rate_sps(shape), view.curve.std_sps(shape)
+    if not (0 < rate_sps < inf):
+        return None
+    lasts_s = steps / rate_sps
+    std_frac = hypot(std_sps / rate_sps if isfinite(std_sps) else 1.0, view.steps_total_std / max(steps, 1.0))
+    return lasts_s, lasts_s * std_frac

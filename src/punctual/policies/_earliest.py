@@ -1,0 +1,77 @@
+"""The earliest deadline that can be promised, and what a job is told that cannot have its own."""
+
+from collections.abc import Callable
+from math import ceil, floor, isfinite, log10
+
+from punctual.core.job import JobView, awaits_promise
+from punctual.core.story import Reason
+from punctual.policies._jobs import span_text
+
+#: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
+_EXACT_FRAC, _N_LATER = 0.01, 6
+#: It is told with so many digits: what is said can be written down, and given again a little later.
+_N_DIGITS = 3
+
+
+def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
+    """Seconds until about the earliest deadline that can be promised, with three digits, rounded up; None: none was found.
+
+    What is returned was tried.
+
+    Parameters
+    ----------
+    can_be_promised
+        Whether a deadline in so many seconds can be; the later one is, the sooner it can.
+    least_s
+        No earlier one can.
+    guess_s
+        The first that is tried, if it is later.
+    """
+    low_s, high_s = max(least_s, 0.0), max(rounded_up(least_s), rounded_up(guess_s))
+    if not isfinite(high_s):
+        return None
+    for _ in range(_N_LATER):
+        if can_be_promised(high_s):
+            break
+        low_s, high_s = high_s, rounded_up(2.0 * high_s)
+    else:
+        return None
+    while high_s - low_s > _EXACT_FRAC * high_s:
+        middle_s = rounded_up((low_s + high_s) / 2)
+        if middle_s >= high_s:
+            break
+        low_s, high_s = (low_s, middle_s) if can_be_promised(middle_s) else (middle_s, high_s)
+    return high_s
+
+
+def rounded_up(seconds: float) -> float:
+    """The next number of seconds of three digits."""
+    if not isfinite(seconds) or seconds <= 0:
+        return max(seconds, 0.001)
+    digit_s = 10.0 ** (floor(log10(seconds)) - _N_DIGITS + 1)
+    return float(round(ceil(seconds / digit_s - 1e-9) * digit_s, 6))
+
+
+def waits_for_promise(view: JobView) -> bool:
+    """Whether the job is to run only with a promise, and has none."""
+    return view.promised_until_at is None and awaits_promise(view.spec, view.status, view.started_at)
+
+
+def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
+    """Why the job is turned away; names the earliest deadline that would have been accepted.
+
+    Parameters
+    ----------
+    earliest_s
+        Seconds from instant `at` until then; None: no deadline can be promised.
+    """
+    left_s = (view.deadline_at or at) - at
+    text = f"its deadline in {span_text(max(0.0, left_s))} cannot be guaranteed beside what is promised"
+    if earliest_s is not None:
+        from_submission_s = rounded_up(at - view.submitted_at + earliest_s)
+        facts = {"left_s": left_s, "earliest_deadline_s": from_submission_s}
+        return Reason("declined", f"{text}; the earliest that could be is {from_submission_s:g} s", facts)
+    if view.work is None and view.curve is None:
+        text = "no deadline can be guaranteed to a job of which it is not known how much work it has"
+        return Reason("declined", f"{text}; say it (`--work 30m` of core time)", {"left_s": left_s})
+    return Reason("declined", f"{text}, and no other can be now", {"left_s": left_s})

@@ -1,0 +1,112 @@
+"""Quotes: what they answer under a policy that promises deadlines and under one that does not."""
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.policies.pictures import Table, after, decide, fraction, job, picture
+from tests.policies.test_core_sharing import SURE, background, steered
+
+from punctual.core.job import JobView
+from punctual.core.quoting import Quote, quote, with_job
+from punctual.core.resources import Resources
+from punctual.policies.promises_first import PromisesFirst
+from punctual.policies.proportional import Proportional
+
+TWO: dict[str, Any] = {"a": Resources(2.0)}
+ONE_NODE: dict[str, Any] = {"a": 4}
+SURE_OF_WORKERS = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
+
+
+def new(name: str, work_core_s: float | None, deadline_s: float | None = None, *, most: float = 2.0) -> JobView:
+    """A job on cores that does not run."""
+    view = fraction(name, most, ceiling=most, work_core_s=work_core_s, deadline_s=deadline_s, controller="two-level")
+    return view if deadline_s is None else view.with_deadline(deadline_s)
+
+
+def promised_jobs(*jobs: JobView) -> list[JobView]:
+    return after(decide(SURE, jobs, TWO), jobs)
+
+
+def asked(view: JobView, *jobs: JobView) -> Quote:
+    return quote(SURE, picture(promised_jobs(*jobs), TWO), view)
+
+
+def test_the_earliest_deadline_of_a_job_that_is_alone_is_its_work_over_all_cores() -> None:
+    answer = asked(new("new", 100.0))
+    assert answer.earliest_at == pytest.approx(50.0, rel=0.02)
+    assert (answer.can_be_promised, answer.hurt) == (None, ())
+    assert [finish.finish_at for finish in answer.finishes] == pytest.approx([200.0, 100.0, 100 / 1.5, 50.0])
+
+
+def test_a_promised_job_leaves_a_later_deadline() -> None:
+    """It needs 99 of the 200 core-s until 100 s: 101 are left by then."""
+    other = steered("other", 99.0, 100.0)
+    answer = asked(new("new", 120.0, 90.0), other)
+    assert answer.can_be_promised is False
+    assert answer.earliest_at == pytest.approx(109.5, rel=0.02)
+    assert [(hurt.job, hurt.promised_until_at) for hurt in answer.hurt] == [("other", 100.0)]
+    assert answer.reason.code == "breaks-promises"
+
+
+def test_what_can_be_promised_hurts_only_jobs_without_a_promise() -> None:
+    lazy = background("lazy")
+    holding = replace(lazy, planned={**lazy.planned, next(iter(lazy.planned)): Resources(2.0)})
+    answer = asked(new("new", 100.0, 55.0), holding)
+    assert answer.can_be_promised
+    assert [hurt.job for hurt in answer.hurt] == ["lazy"]
+    assert answer.hurt[0].cores_after < 0.5
+    assert answer.hurt[0].promised_until_at is None
+
+
+def test_the_deadline_that_is_quoted_can_be_promised_and_an_earlier_one_cannot() -> None:
+    others = (steered("near", 60.0, 50.0), steered("far", 150.0, 160.0))
+    earliest_at = asked(new("new", 120.0), *others).earliest_at
+    assert earliest_at is not None
+    assert asked(new("new", 120.0, earliest_at), *others).can_be_promised
+    assert asked(new("new", 120.0, 0.95 * earliest_at), *others).can_be_promised is False
+
+
+def test_a_running_job_is_asked_about_as_if_its_own_promise_were_free() -> None:
+    own, other = steered("own", 99.0, 100.0), steered("other", 90.0, 100.0)
+    jobs = promised_jobs(own, other)
+    answer = quote(SURE, picture(jobs, TWO), jobs[0].with_deadline(80.0))
+    assert answer.can_be_promised
+    assert answer.earliest_at == pytest.approx(50.0, rel=0.03)
+
+
+def test_jobs_of_workers_are_quoted_by_their_speeds() -> None:
+    bending = Table(((1, 1.0), (2, 1.6), (4, 2.4)))
+    other = job("other", (1, 2, 4), steps=100.0, speed=bending, preemptible=True, deadline_s=100.0)
+    jobs = after(decide(SURE_OF_WORKERS, [other], ONE_NODE), [other])
+    view = job("new", (1, 2, 4), steps=120.0, speed=bending, preemptible=True, deadline_s=52.0)
+    answer = quote(SURE_OF_WORKERS, picture(jobs, ONE_NODE), view)
+    assert answer.earliest_at is not None
+    assert 50.0 <= answer.earliest_at < 100.0
+    assert [(finish.n_workers, finish.finish_at) for finish in answer.finishes] == [(1, 120.0), (2, 75.0), (4, 50.0)]
+    again = quote(SURE_OF_WORKERS, picture(jobs, ONE_NODE), view.with_deadline(answer.earliest_at))
+    assert again.can_be_promised
+
+
+def test_of_unknown_work_nothing_is_promised() -> None:
+    answer = asked(new("new", None, 100.0))
+    assert (answer.earliest_at, answer.finishes, answer.reason.code) == (None, (), "unknown-work")
+
+
+def test_a_policy_that_promises_nothing_says_so_and_forecasts() -> None:
+    answer = quote(Proportional(), picture([steered("other", 99.0, 100.0)], TWO), new("new", 100.0, 60.0))
+    assert (answer.promises, answer.can_be_promised, answer.earliest_at) == (False, False, None)
+    assert answer.reason.code == "no-promises"
+    assert answer.expected is not None
+    assert len(answer.finishes) == 4
+
+
+def test_a_quote_changes_nothing() -> None:
+    jobs = promised_jobs(steered("near", 60.0, 50.0), steered("far", 150.0, 160.0))
+    snapshot = picture(jobs, TWO)
+    before = pickle.dumps(snapshot)
+    quote(SURE, snapshot, new("new", 120.0, 30.0))
+    assert pickle.dumps(snapshot) == before
+    assert with_job(snapshot, new("new", 1.0)).waiting[-1].id == "new"
+    assert not snapshot.waiting
