@@ -19,6 +19,7 @@ COMMANDS = {
     "attach": "attach",
     "ps": "ps",
     "deadline": "deadline",
+    "quote": "quote",
     "why": "why",
     "stop": "stop",
     "report": "report",

@@ -12,7 +12,7 @@ from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
-from punctual.core.units import check_length, parse_cores, parse_cores_range
+from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.when import Now, deadline_s
 
@@ -54,6 +54,8 @@ class JobOptions:
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secret_env: tuple[str, ...] = ()
+    guarantee: bool = False
+    work: str | None = None
 
     def submission(self, started_at: float, capacity: Resources) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
@@ -108,6 +110,8 @@ class JobOptions:
             weight=self.weight,
             preemptible=self.preemptible,
             name=self.name,
+            guarantee=self.guarantee,
+            work_core_s=checks.read("work", parse_duration_s, self.work, None),
         )
 
 

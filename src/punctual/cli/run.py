@@ -86,6 +86,15 @@ Preemptible = Annotated[
         show_default=False,
     ),
 ]
+Guarantee = Annotated[
+    bool, typer.Option("--guarantee", help="Run only if the deadline is promised; else say which could be, and leave.")
+]
+Work = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
+    ),
+]
 PolicyName = Annotated[
     str, typer.Option(help="How jobs share the machine, see `punctual policies`; for the first of them to choose.")
 ]
@@ -135,6 +144,8 @@ def run(
     strict: Strict = False,
     report: ReportFile = None,
     quiet: Quiet = False,
+    guarantee: Guarantee = False,
+    work: Work = None,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     job = JobOptions(
@@ -156,6 +167,8 @@ def run(
         preemptible=preemptible,
         secret_env=tuple(secret_env or ()),
         name=name,
+        guarantee=guarantee,
+        work=work,
     )
     submissions = _checked(job, jobs)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)

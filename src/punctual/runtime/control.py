@@ -5,9 +5,11 @@ from typing import Any
 
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
+from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.executors.local.output import Streams
 from punctual.runtime.host import Host
+from punctual.runtime.quotes import told
 from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import moved_deadline_s
 from punctual.store.codec import decode, encode
@@ -23,6 +25,9 @@ class ControlHandler:
     `deadline`   `job`, `when`       `job`, `deadline_s`, `deadline_wall`, `left_s`
     `stop`       `job`, `cause`      `job`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
+    `quote`      `job` or            see `punctual.runtime.quotes.told`
+                 `submission`;
+                 `when`, `cores`
     ============ =================== ==========================================================
 
     Parameters
@@ -59,7 +64,27 @@ class ControlHandler:
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}
+            case {"verb": "quote"}:
+                return self._quote(request)
         raise ValueError(f"no such request: {request}")
+
+    def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a deadline would take, of a job that is here or of one that is not submitted; changes nothing."""
+        amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
+        now = self._host.clocks()
+        if (told_job := request.get("submission")) is not None:
+            return told(self._host.quote(told_submission(told_job).spec, amounts=amounts), now)
+        status = self._host.status(JobId(str(request["job"])))
+        deadline_s = None
+        if request.get("when") is not None:
+            deadline_s = moved_deadline_s(
+                str(request["when"]),
+                started_at=status.submitted_at,
+                present_s=status.spec.deadline_s,
+                job=status.id,
+                now=now,
+            )
+        return told(self._host.quote(status.id, deadline_s, amounts), now)
 
     def _standing(self, status: JobStatus) -> dict[str, Any]:
         now, deadline_at = self._host.clocks(), status.deadline_at

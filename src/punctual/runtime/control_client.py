@@ -21,6 +21,8 @@ STARTING, SILENT = "starting", "silent"
 
 #: How long a host may take for what is submitted, in seconds.
 _SUBMIT_S_MAX = 20.0
+#: And for a quote, for which it may have to load the policy.
+_QUOTE_S_MAX = 30.0
 
 
 def standings(run: Run) -> list[dict[str, Any]]:
@@ -82,6 +84,24 @@ def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> Non
     ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
 
 
+def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
+    """Ask the job's host what a deadline would take; raises `InvalidSpec` where nobody answers."""
+    if job.steering != "steered":
+        raise InvalidSpec(
+            "a quote can be had only while the job is steered",
+            f"a job that is {job.steering}",
+            f"job '{job.title}'",
+            f"Take it over first (`punctual attach {job.title}`).",
+        )
+    return _asked(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
+
+
+def quote_new(run: Run, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
+    """Ask the host of a run what a new job would take; raises `ControlFailed` where nobody answers."""
+    request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
+    return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+
+
 def stop(job: KnownJob) -> str:
     """Have the job end, by whoever can do it; in words, what was done."""
     if job.steering == "interrupted":
@@ -102,9 +122,9 @@ def _stopped_by_keeper(job: KnownJob) -> str:
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 
-def _asked(job: KnownJob, request: dict[str, Any]) -> dict[str, Any]:
+def _asked(job: KnownJob, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
     try:
-        return ask(job.run.socket, request)
+        return ask(job.run.socket, request, timeout_s)
     except ControlFailed as error:
         raise _unanswered(job, str(error)) from error
 

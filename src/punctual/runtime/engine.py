@@ -30,6 +30,12 @@ class Due(NamedTuple):
     timers: Sequence[Timer]
 
 
+class Question(NamedTuple):
+    """Something to be asked between two events, in the thread of the engine; it changes nothing and is in no journal."""
+
+    ask: Callable[[], None]
+
+
 class TimeSource(Protocol):
     """Where time and events come from: the one thing, with the executor, in which live and simulated runs differ."""
 
@@ -45,7 +51,7 @@ class TimeSource(Protocol):
         """Make `timer` due at `fire_at`; replaces the instant that was set for it before."""
         ...
 
-    def next(self) -> Event | Due | None:
+    def next(self) -> Event | Due | Question | None:
         """Whatever comes next, after waiting for it; None: nothing can come any more."""
         ...
 
@@ -113,6 +119,8 @@ class Engine:
                 return
             if isinstance(coming, Due):
                 self._fire(coming)
+            elif isinstance(coming, Question):
+                coming.ask()
             else:
                 self._deliver(coming)
 

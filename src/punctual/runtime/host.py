@@ -1,9 +1,12 @@
 """Jobs on one scheduler, one engine and one journal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from threading import Lock
+from typing import TypeVar
 
+from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
@@ -14,14 +17,25 @@ from punctual.core.events import (
     StopRequested,
 )
 from punctual.core.ids import JobId
+from punctual.core.job import JobSpec, JobView
 from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.quoting import Quote, QuoteRequest
+from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.board_reader import BoardReader
-from punctual.runtime.engine import Listener, TimeSource
+from punctual.runtime.engine import Listener, Question
 from punctual.runtime.live import LiveEngine
-from punctual.runtime.planner import Planner
+from punctual.runtime.mailbox import Mailbox
+from punctual.runtime.planner import QuotingPlanner
+from punctual.runtime.quotes import new_view
 from punctual.runtime.submission import Submission
+
+T = TypeVar("T")
+
+#: How long the thread that steers may take to come to a question, and a quote with it, in seconds: a policy may have to be
+#: loaded first.
+ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
 
 
 class Host(BoardReader):
@@ -32,7 +46,7 @@ class Host(BoardReader):
     scheduler, board
         Of the same history: new, or restored from a journal.
     time
-        Where events and time come from; its `post` must be safe from any thread.
+        Where events and time come from; safe from any thread.
     afterwards
         Gets each message once scheduler, board and listeners have all that was written together with it.
     """
@@ -42,14 +56,14 @@ class Host(BoardReader):
         scheduler: Scheduler,
         board: StatusBoard,
         executor: Executor,
-        planner: Planner,
+        planner: QuotingPlanner,
         journal: Journal,
-        time: TimeSource,
+        time: Mailbox,
         *,
         afterwards: Listener = lambda _: None,
     ) -> None:
         super().__init__(board)
-        self._time = time
+        self._time, self._scheduler, self._planner = time, scheduler, planner
         self._engine = LiveEngine(
             scheduler, executor, planner, journal, listeners=[self._listen, afterwards], time=time
         )
@@ -142,6 +156,66 @@ class Host(BoardReader):
         """
         status = self._working(job, "the deadline can be changed only while the job works")
         self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
+
+    def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
+        """What `question` answers, called with the scheduler between two events in the thread of `run`.
+
+        It must change nothing, and be quick: nothing is steered meanwhile. Not to be called by that thread itself. What
+        it raises is raised here; `TimeoutError` if the thread has not come to it in `limit_s` seconds.
+        """
+        answer: Future[T] = Future()
+
+        def asked() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(question(self._scheduler))
+                except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
+                    answer.set_exception(error)
+
+        self._time.ask(Question(asked))
+        try:
+            return answer.result(limit_s)
+        finally:
+            answer.cancel()
+
+    def quote(
+        self,
+        job: JobId | JobSpec,
+        deadline_s: float | None = None,
+        amounts: Sequence[Resources] = (),
+        *,
+        limit_s: float = QUOTE_S_MAX,
+    ) -> Quote:
+        """What a deadline would take; changes nothing, and holds up no tick. Not to be called by the thread of `run`.
+
+        Parameters
+        ----------
+        job
+            One that is here, or what a new one would be.
+        deadline_s
+            Seconds from the job's submission, which for a new one is now; None: the one that it has, if any.
+        amounts
+            At which the finish is told; empty: some up to the ceiling.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such job, or it works no more.
+        QuoteFailed
+            There is no answer within `limit_s` seconds.
+        """
+        known = job if isinstance(job, str) else job.id
+        if isinstance(job, str):
+            self._working(JobId(known), "only a job that works can be quoted")
+
+        def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
+            at = self.now()
+            view = scheduler.job(JobId(known)) if isinstance(job, str) else new_view(job, at)
+            return scheduler.snapshot(at), view
+
+        snapshot, view = self.ask(pictured)
+        view = view if deadline_s is None else view.with_deadline(deadline_s)
+        return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
 
     def jobs(self) -> tuple[JobStatus, ...]:
         """All jobs, those that have ended lately included, in order of submission."""

@@ -10,8 +10,9 @@ from punctual.core.commands import JobCommand
 from punctual.core.events import Event
 from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Sink
+from punctual.core.quoting import Quote, QuoteRequest
 from punctual.runtime.mailbox import Mailbox
-from punctual.runtime.planner import Planner
+from punctual.runtime.planner import QuotingPlanner
 
 M = TypeVar("M")
 
@@ -36,7 +37,7 @@ class JournalTime(Mailbox):
         """Have `beat` called every second or so as long as events are waited for or handled."""
         self._pulse, self._pulse_at = beat, -inf
 
-    def stamped(self, planner: Planner) -> Planner:
+    def stamped(self, planner: QuotingPlanner) -> QuotingPlanner:
         """`planner`, which knows the monotonic clock only, as one of the journal's time."""
         return _Stamped(planner, self) if self.shift_s else planner
 
@@ -73,12 +74,15 @@ class _Shifted:
 class _Stamped:
     """Stamps plans when they come."""
 
-    def __init__(self, planner: Planner, time: Mailbox) -> None:
+    def __init__(self, planner: QuotingPlanner, time: Mailbox) -> None:
         self._planner = planner
         self._time = time
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         self._planner.request(snapshot, lambda plan: sink(replace(plan, at=self._time.now())))
+
+    def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
+        return self._planner.quote(request, limit_s)  # its instants are those of the snapshot
 
 
 def moved(message: M, by_s: float) -> M:

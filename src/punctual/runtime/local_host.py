@@ -29,7 +29,7 @@ from punctual.runtime.host import Host, submitted
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.paths import refused_if_unwritable
-from punctual.runtime.planner import InlinePlanner, Planner, SharingPlanner
+from punctual.runtime.planner import InlinePlanner, QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
@@ -125,7 +125,7 @@ class LocalHost(Host):
         What can be asked about processes: actuator, workers, faults.
     """
 
-    def __init__(self, state: HostState, executor: LocalExecutor, planner: Planner) -> None:
+    def __init__(self, state: HostState, executor: LocalExecutor, planner: QuotingPlanner) -> None:
         self._journal = state.journal
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(
@@ -143,7 +143,6 @@ class LocalHost(Host):
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         self.subscribe(self._record)
-        self._scheduler = state.scheduler
         self._is_leaving = False
         self._policy = state.run.facts().get("options", {}).get("policy")
         self.run_folder.record_facts(
@@ -438,7 +437,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
 
 
 @contextmanager
-def _planner(policy: str, time: JournalTime) -> Iterator[Planner]:
+def _planner(policy: str, time: JournalTime) -> Iterator[QuotingPlanner]:
     """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
     if policy == INLINE_POLICY:
         yield InlinePlanner(registry.load("policies", policy)())

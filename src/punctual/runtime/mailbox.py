@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 
 from punctual.core.events import Event
 from punctual.core.timer import Timer
-from punctual.runtime.engine import Due
+from punctual.runtime.engine import Due, Question
 from punctual.runtime.timers import Timers
 
 #: Longest wait in one go, in seconds: the operating system refuses very long ones.
@@ -38,16 +38,20 @@ class Mailbox(MonotonicClock):
         self._pulse, self._pulse_s = pulse, pulse_s
         self._pulse_at = -inf if pulse is not None else inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
-        self._events: SimpleQueue[Event] = SimpleQueue()
+        self._events: SimpleQueue[Event | Question] = SimpleQueue()
 
     def post(self, event: Event) -> None:
         """Enter an event; from any thread, also from a signal's code."""
         self._events.put(event)
 
+    def ask(self, question: Question) -> None:
+        """Enter a question, in the order of events; from any thread."""
+        self._events.put(question)
+
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
 
-    def next(self) -> Event | Due:
+    def next(self) -> Event | Due | Question:
         while True:
             now = self.now()
             if self._pulse is not None and now >= self._pulse_at:

@@ -42,6 +42,10 @@ class Planner(Protocol):
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None: ...
 
+
+class QuotingPlanner(Planner, Protocol):
+    """One that answers questions too."""
+
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         """The policy's answer, to a thread that waits for it; plans are made first.
 

@@ -14,6 +14,7 @@ from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal
 from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.core.speed import SeenRate, Shape
 from punctual.executors.local.progress_text import ProgressText
 from punctual.runtime.capacity import FLOOR_CORES, LEAST_CORES
 from punctual.runtime.redaction import redacted
@@ -98,6 +99,10 @@ class JobRequest:
         Whether the job may be paused for others; None: if it uses no GPU.
     name
         None: made from the program's.
+    guarantee
+        Whether the job is to run only if its deadline is promised.
+    work_core_s
+        Core-seconds that the whole job takes, as far as known; None: not known.
     """
 
     argv: tuple[str, ...]
@@ -120,6 +125,8 @@ class JobRequest:
     weight: float = 1.0
     preemptible: bool | None = None
     name: str | None = None
+    guarantee: bool = False
+    work_core_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +304,31 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
         n_retries=_n_retries(request),
         weight=request.weight,
         preemptible=_preemptible(request, worker.gpus),
+        guarantee=request.guarantee,
+        profile=_profile(request, worker),
     )
+
+
+def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
+    """The speed of one worker that does the work that was declared; the model tells what more of them do.
+
+    Raises
+    ------
+    InvalidSpec
+        The work is declared, and not of how many steps it is.
+    """
+    if request.work_core_s is None:
+        return ()
+    if request.n_steps is None or not worker.cores:
+        raise InvalidSpec(
+            "`--work` of a job made of workers needs the number of its steps",
+            "none" if worker.cores else "workers without cores",
+            "the job",
+            "Give it (`--steps 3000`).",
+            option="steps",
+        )
+    rate_sps = request.n_steps * worker.cores / request.work_core_s
+    return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
 def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
@@ -324,6 +355,8 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
         n_retries=_n_retries(request),
         weight=request.weight,
         preemptible=_preemptible(request, request.gpu_frac),
+        guarantee=request.guarantee,
+        work_core_s=request.work_core_s,
     )
 
 

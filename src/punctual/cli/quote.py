@@ -1,0 +1,127 @@
+"""`punctual quote`: ask what a deadline would take, before anything is changed."""
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._job_options import JobOptions
+from punctual.cli._words import clock, cores, holding, short
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import parse_cores
+from punctual.runtime.control_client import quote_job, quote_new
+from punctual.runtime.control_socket import ControlFailed
+from punctual.runtime.earlier_runs import work_of_earlier_run
+from punctual.runtime.local_host import SHARING_POLICY, capacity_here
+from punctual.runtime.quotes import quote_alone, told
+from punctual.runtime.runs import find_job, known_jobs, open_jobs
+from punctual.runtime.sharing import host_lock, shared_run
+from punctual.runtime.submission import Submission
+from punctual.runtime.when import Now
+
+#: How long others may take to begin or leave the shared host.
+_LOCK_S_MAX = 20.0
+
+
+def quote(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOB | -- PROGRAM [ARGS]...]", help="A job that runs, or what would be run."),
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="As for `punctual deadline`, or for a program as for `run`.")
+    ] = None,
+    at_cores: Annotated[
+        list[str] | None,
+        typer.Option("--at", metavar="CORES", help="Tell the finish with so many cores; again for more."),
+    ] = None,
+    work: Annotated[str | None, typer.Option(metavar="TIME", help="Core time of the whole program, 30m.")] = None,
+    like: Annotated[
+        str | None, typer.Option(metavar="JOB", help="Take it from this earlier job. [default: of the same program]")
+    ] = None,
+    allowed: Annotated[str | None, typer.Option("--cores", help="Of a program, as for `punctual run`.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="A..B", help="Of a program, as for `punctual run`.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Of a program, as for `punctual run`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Ask what a deadline would take: whether it can be promised, from when on it could, and who would be hurt."""
+    amounts = [parse_cores(text) for text in at_cores or ()]
+    words = words or []
+    job = _named(words)
+    if job is not None:
+        answer = quote_job(job, deadline, amounts)
+    else:
+        options = JobOptions(
+            program=tuple(words), deadline=deadline, cores=allowed, workers=workers, steps=steps, work=work
+        )
+        answer = _of_program(options, like, amounts)
+    typer.echo(json.dumps(answer) if as_json else "\n".join(sentences(answer)))
+
+
+def _named(words: list[str]) -> Any:
+    """The open job that is meant; None: the words are a program."""
+    if len(words) > 1:
+        return None
+    jobs = open_jobs()
+    if not words or any(job.title.startswith(words[0]) for job in jobs):
+        return find_job(words[0] if words else None, jobs)
+    return None
+
+
+def _of_program(options: JobOptions, like: str | None, amounts: list[float]) -> dict[str, Any]:
+    now, capacity = Now.read(), capacity_here()
+    submission = options.submission(now.at, capacity)
+    if submission.spec.work_core_s is None and submission.spec.worker is None:
+        earlier = None if like is None else find_job(like, known_jobs())
+        submission = work_of_earlier_run(submission, earlier)
+    answer = _of_host(submission, amounts)
+    return told(quote_alone(submission.spec, SHARING_POLICY, capacity, now), now) if answer is None else answer
+
+
+def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | None:
+    """What the host says that the job would join; None: there is none."""
+    with host_lock(_LOCK_S_MAX) as has_lock:
+        run = shared_run() if has_lock else None
+    if run is None or not run.is_live():
+        return None
+    try:
+        return quote_new(run, submission, amounts)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the host of this machine's jobs must answer", str(error), f"the host of '{run.name}'",
+            "See `punctual ps`, and try again.",
+        ) from error  # fmt: skip
+
+
+def sentences(answer: dict[str, Any]) -> list[str]:
+    """The answer for people."""
+    lines = [_verdict(answer)]
+    for hurt in answer["hurt"]:
+        if hurt["loses_promise"]:
+            lines.append(f"`{hurt['job']}` would lose its promise of {_clock(hurt['promised_until_wall'])}")
+        else:
+            change = f"{cores(hurt['cores_before'])} -> {cores(hurt['cores_after'])}"
+            later = "" if not hurt["later_s"] else f", {short(hurt['later_s'])} later if that lasts"
+            lines.append(f"`{hurt['job']}` would have less at once: {change}{later}")
+    lines += [
+        f"with {holding(finish['cores'], finish['n_workers'] or 0)}: done {_clock(finish['finish_wall'])}, "
+        f"{_clock(finish['low_wall'])} to {_clock(finish['high_wall'])}"
+        for finish in answer["finishes"]
+    ]
+    return lines
+
+
+def _verdict(answer: dict[str, Any]) -> str:
+    earliest = answer["earliest_wall"]
+    if answer["can_be_promised"]:
+        return f"{_clock(answer['deadline_wall'])} can be promised; the earliest that can be is {_clock(earliest)}"
+    if earliest is None:
+        return str(answer["text"])
+    if answer["can_be_promised"] is None:
+        return f"the earliest deadline that can be promised is {_clock(earliest)}"
+    return f"{_clock(answer['deadline_wall'])} cannot be promised; {_clock(earliest)} can"
+
+
+def _clock(wall: str) -> str:
+    return clock(datetime.fromisoformat(wall))

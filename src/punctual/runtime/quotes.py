@@ -1,0 +1,80 @@
+"""Quotes as they are asked for and told: of new jobs, of a machine on which nothing runs, in plain fields."""
+
+from typing import Any
+
+from punctual import registry
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobSubmitted
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec, JobView
+from punctual.core.plug_ins import PlugIns
+from punctual.core.quoting import Finish, Quote, quote
+from punctual.core.resources import Resources
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.runtime.when import Now
+
+
+def new_view(spec: JobSpec, at: float) -> JobView:
+    """A job as a policy would see it if it were submitted at `at`; raises `InvalidSpec` if a plug-in refuses it."""
+    job = ScheduledJob.of(JobSubmitted(at=at, spec=spec), revision=0, n_retries=0)
+    plug_ins = PlugIns(_maker("controllers"), _maker("models"), _maker("convergence"))
+    _, invalid = plug_ins.equip(job)
+    if invalid:
+        raise InvalidSpec(
+            "the job must be one that can run", invalid, f"job '{spec.id}'", "See `punctual controllers`."
+        )
+    return job.view({}, None)
+
+
+def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now) -> Quote:
+    """The quote of a job on hardware with `capacity` on which no other one runs."""
+    nodes = [Node(NodeId("local"), capacity)]
+    snapshot = Snapshot.of(now.at, nodes, [])
+    return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at))
+
+
+def told(quote: Quote, now: Now) -> dict[str, Any]:
+    """The quote in plain fields: each instant `_s` from now and on the wall clock, `_wall`."""
+    return {
+        "job": quote.job,
+        "promises": quote.promises,
+        **_instant("deadline", quote.deadline_at, now),
+        "can_be_promised": quote.can_be_promised,
+        **_instant("earliest", quote.earliest_at, now),
+        "expected": None if quote.expected is None else _finish(quote.expected, now),
+        "finishes": [_finish(finish, now) for finish in quote.finishes],
+        "hurt": [
+            {
+                "job": hurt.job,
+                "loses_promise": hurt.promised_until_at is not None,
+                **_instant("promised_until", hurt.promised_until_at, now),
+                "cores_before": hurt.cores_before,
+                "cores_after": hurt.cores_after,
+                "later_s": hurt.later_s,
+            }
+            for hurt in quote.hurt
+        ],
+        "reason": quote.reason.code,
+        "text": quote.reason.text,
+    }
+
+
+def _finish(finish: Finish, now: Now) -> dict[str, Any]:
+    return {
+        "cores": finish.cores,
+        "n_workers": finish.n_workers or None,
+        **_instant("finish", finish.finish_at, now),
+        **_instant("low", finish.low_at, now),
+        **_instant("high", finish.high_at, now),
+    }
+
+
+def _instant(name: str, at: float | None, now: Now) -> dict[str, Any]:
+    if at is None:
+        return {f"{name}_s": None, f"{name}_wall": None}
+    return {f"{name}_s": at - now.at, f"{name}_wall": now.wall_of(at).isoformat()}
+
+
+def _maker(family: str) -> Any:
+    return lambda name: registry.load(family, name)()
