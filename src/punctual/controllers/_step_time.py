@@ -75,6 +75,11 @@ class StepTime:
         """Standard deviation of the mean level over the next `horizon_s` seconds."""
         return sqrt(self.spread**2 * min(1.0, 2.0 * REVERSION_S / max(horizon_s, 1e-6)) + self.variance)
 
+    def mean_risk_frac(self) -> float:
+        """Standard deviation of the slow mean, which rests on what was seen for so long."""
+        seen_s = max(min(self.seen_s, MEAN_S), 1e-6)
+        return self.spread * sqrt(min(1.0, 2.0 * REVERSION_S / seen_s))
+
     def forecast(self, horizon_s: float) -> float:
         """Mean level over that time: a deviation from the slow mean is expected to decay with `REVERSION_S`."""
         ratio = max(horizon_s, 1e-6) / REVERSION_S

@@ -12,7 +12,7 @@ from punctual.controllers._base import (
 from punctual.controllers._cost import Cost
 from punctual.controllers._landing import LEAD_FRAC, LandingController, LandingState, is_kept, judged, line_to
 from punctual.controllers._work import blend, largest_unit_steps, units_done, work
-from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
 
@@ -37,6 +37,11 @@ _LONG_STEP_CORE_S = 0.5
 #: What waits for a disk differs from time to time: the last unit of a phase has as much time again as it is expected to
 #: take, but no more than this share of the time left. It waits for the line if it does not need it.
 _SPARE_FRAC = 0.02
+
+
+#: How exactly a job lands that only its quota holds: a standard deviation as a share of its largest unit. Measured:
+#: bench/forecasts.py.
+_LANDED_UNIT_FRAC = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class _Outlook:
     wait_s: float
     aim_s: float
     time_s: float
+    margin_s: float
     risk_frac: float
     usable_cores: float
     unit_core_s: float
@@ -156,7 +162,7 @@ class RemainingCost(LandingController):
         state = replace(state, front_loading=self._front_loading(state, outlook), deadline_s=reading.deadline_s)
         state = replace(state, line=self._line(state, reading, outlook))
         cores, reason = self._cores(spec, state, reading, outlook)
-        forecast = _forecast(state, reading, outlook, cores)
+        forecast = self._forecast(spec, state, reading, outlook, cores)
         demand = Demand(
             resources=wanted(spec, reading, cores),
             next_tick_s=self._period_s(outlook),
@@ -189,12 +195,14 @@ class RemainingCost(LandingController):
         work_total, work_done = work(state.phase_steps, reading)
         wait_s = _waiting_left_s(state, reading)
         time_s = aim_s - reading.elapsed_s - wait_s
-        step_s = cost.forecast_s(time_s)
+        work_left = max(0.0, work_total - work_done)
+        usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
+        # A job that is late works longer than until its deadline.
+        horizon_s = max(time_s, work_left * cost.mean_s / usable_cores)
+        step_s = cost.forecast_s(horizon_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say).
         unit_core_s = step_s * largest_unit_steps(state.phase_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
-        work_left = max(0.0, work_total - work_done)
-        usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
         return _Outlook(
             work_left=work_left,
@@ -203,7 +211,8 @@ class RemainingCost(LandingController):
             wait_s=wait_s,
             aim_s=aim_s,
             time_s=time_s,
-            risk_frac=cost.risk_frac(time_s),
+            margin_s=reading.deadline_s - aim_s,
+            risk_frac=cost.risk_frac(horizon_s),
             usable_cores=usable_cores,
             unit_core_s=unit_core_s,
             unit_wall_s=unit_core_s / granted_cores,
@@ -282,6 +291,29 @@ class RemainingCost(LandingController):
             return reading.ceiling.cores
         return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
 
+    def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
+        earliest_s = _earliest_s(reading, outlook)
+        at_ceiling = cores >= _NEARLY_ALL_FRAC * outlook.usable_cores
+        if at_ceiling and not state.front_loading:
+            finish_s, std_s = earliest_s, outlook.risk_frac * (earliest_s - reading.elapsed_s)
+        else:
+            # While there is room the loop corrects what the cost does; where a line lands it, with the margin it will learn.
+            margin_s = outlook.margin_s
+            if reading.can_pace and spec.margin_frac is None and state.margin.margin_s is None:
+                margin_s = min(margin_s, self.margin_least_s)
+            finish_s = max(reading.deadline_s - margin_s, earliest_s)
+            std_s = _LANDED_UNIT_FRAC * outlook.unit_wall_s
+            if reading.can_pace:
+                std_s = self.landed_std_s
+            if at_ceiling:
+                std_s = max(std_s, outlook.risk_frac * (earliest_s - reading.elapsed_s) * (earliest_s >= finish_s))
+        return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
+
+    @property
+    def landed_std_s(self) -> float:
+        """How exactly a line lands a job: its margin is the least, or still the first where little has been learned."""
+        return (self.margin_first_s - self.margin_least_s) / INTERVAL_SIGMAS
+
     def _period_s(self, outlook: _Outlook) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
 
@@ -324,15 +356,6 @@ def _waiting_left_s(state: State, reading: Reading) -> float:
         state.phase_wait_s.get(phase.name, 0.0) * max(phase.units_planned - phase.units_done, 0.0)
         for phase in reading.phases
     )
-
-
-def _forecast(state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
-    earliest_s = _earliest_s(reading, outlook)
-    at_ceiling = cores >= _NEARLY_ALL_FRAC * outlook.usable_cores
-    finish_s = earliest_s if at_ceiling and not state.front_loading else max(outlook.aim_s, earliest_s)
-    # While there is room the loop corrects what the cost does, and a unit is the finest it can land on.
-    std_s = outlook.risk_frac * max(outlook.time_s, 0.0) if at_ceiling else outlook.unit_wall_s
-    return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
 
 def _earliest_s(reading: Reading, outlook: _Outlook) -> float:

@@ -1,7 +1,7 @@
 """Whole workers: at most two numbers of them, one after the other, and pacing for the landing."""
 
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import hypot, isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
@@ -41,6 +41,10 @@ _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 _AHEAD_FRAC = 0.1
 #: Nearer to the end than this many stops nothing is changed for a doubt.
 _LAST_STOPS = 8.0
+
+
+#: How exactly a job lands that is held by control: a standard deviation as a share of a step. Measured: bench/forecasts.py.
+_LANDED_UNIT_FRAC = 0.38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +210,10 @@ class TwoLevel(LandingController):
     ) -> Outlook:
         time_s = self._aim_s(spec, state, reading) - reading.elapsed_s
         held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
-        speeds = _step_time.speeds(times, counts, time_s, model)
         total, done = work(state.phase_steps, reading)
+        # A job that is late works longer than until its deadline.
+        horizon_s = max(time_s, (total - done) * times.now_s(state.held))
+        speeds = _step_time.speeds(times, counts, horizon_s, model)
         credit = (reading.elapsed_s - reading.unit_at_s) / speeds[held].step_s
         steps = max(0.0, total - done - min(max(credit, 0.0), largest_unit_steps(state.phase_steps)))
         stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
@@ -291,7 +297,10 @@ class TwoLevel(LandingController):
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
         finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
         # While there is room the plan corrects what the times do, and a unit is the finest it can land on.
-        std_s = speed.step_s if state.feasible else speed.std_frac * max(outlook.time_s, 0.0)
+        std_s = _LANDED_UNIT_FRAC * speed.step_s
+        if earliest_s >= finish_s:  # nothing corrects what the times do
+            mean_frac = 0.0 if state.times is None else state.times.mean_risk_frac()
+            std_s = max(std_s, hypot(speed.std_frac, mean_frac) * (earliest_s - reading.elapsed_s))
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
     def _period_s(self, state: State, outlook: Outlook, plan: Plan | None) -> float:
