@@ -28,6 +28,7 @@ class ControlHandler:
     `quote`      `job` or            see `punctual.runtime.quotes.told`
                  `submission`;
                  `when`, `cores`
+    `leave`                          nothing; the host then leaves its jobs to another process
     ============ =================== ==========================================================
 
     Parameters
@@ -36,6 +37,8 @@ class ControlHandler:
         What does not change while a job runs.
     submit
         Has jobs run, all or none.
+    leave
+        Has the host leave its jobs to another process; returns at once.
     """
 
     def __init__(
@@ -43,10 +46,12 @@ class ControlHandler:
         host: Host,
         facts: Callable[[JobId], Mapping[str, Any]],
         submit: Callable[[Sequence[Submission], Streams], None],
+        leave: Callable[[], None],
     ) -> None:
         self._host = host
         self._facts = facts
         self._submit = submit
+        self._leave = leave
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
@@ -66,6 +71,9 @@ class ControlHandler:
                 return {}
             case {"verb": "quote"}:
                 return self._quote(request)
+            case {"verb": "leave"}:
+                self._leave()
+                return {}
         raise ValueError(f"no such request: {request}")
 
     def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:

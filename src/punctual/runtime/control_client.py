@@ -51,11 +51,16 @@ def _state_untold(job: KnownJob, listens: bool) -> str:
 
 def is_silent(run: Run) -> bool:
     """Whether the host of a run is there and does not answer, as one does that was stopped or hangs."""
+    return not is_answering(run) and run.is_live() and run.socket.exists()
+
+
+def is_answering(run: Run) -> bool:
+    """Whether the host of a run answers."""
     try:
-        ask(run.socket, {"verb": "status"})
+        ask(run.socket, {"verb": "status", "jobs": []})
     except ControlFailed:
-        return run.is_live() and run.socket.exists()
-    return False
+        return False
+    return True
 
 
 def move_deadline(job: KnownJob, when: str) -> dict[str, Any]:
@@ -100,6 +105,25 @@ def quote_new(run: Run, submission: Submission, cores: Sequence[float]) -> dict[
     """Ask the host of a run what a new job would take; raises `ControlFailed` where nobody answers."""
     request = {"verb": "quote", "submission": as_told(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+
+
+def leave(run: Run) -> None:
+    """Have the host of a run leave its jobs as they are; returns at once. Raises `InvalidSpec` if nobody answers."""
+    try:
+        ask(run.socket, {"verb": "leave"})
+    except ControlFailed as error:
+        pid = run.record().get("pid")
+        raise InvalidSpec(
+            "the service must answer",
+            str(error),
+            f"process {pid}",
+            f"It is stopped, hangs, or is just ending. End it with `kill {pid}`: its jobs go on.",
+        ) from error
+
+
+def pause(job: KnownJob) -> None:
+    """Have the job stand still until it is resumed; raises `InvalidSpec` when it is refused or nobody answers."""
+    _asked(job, {"verb": "pause", "job": job.job})
 
 
 def stop(job: KnownJob) -> str:

@@ -109,7 +109,7 @@ class JoinedHost:
                 self._begin(submissions, options, facts)
                 return True
             self._follow(run)
-            _check_options(options, run)
+            check_options(options, run)
             with suppress(ControlFailed):
                 if self._ask_to_run(run, submissions):
                     return True
@@ -222,13 +222,18 @@ class JoinedHost:
             tail.finish(_END_S_MAX)
 
     def _steer(self, local: LocalHost) -> None:
+        taken: JournalTaken | None = None
         try:
-            local.run(self._have_ended)
-        except JournalTaken as taken:  # this process was stopped, and another one is the host now
-            self._follow(local.run_folder)
-            self._local = None
-            self._hosting.__exit__(type(taken), taken, taken.__traceback__)
-            self._follower.tell_from(local.n_written + 1)
+            local.run(lambda: local.is_asked_to_leave or self._have_ended())
+            if self._have_ended():
+                return
+            local.hand_over()  # to a service, which has asked for it
+        except JournalTaken as error:  # this process was stopped, and another one is the host now
+            taken = error
+        self._follow(local.run_folder)
+        self._local = None
+        self._hosting.__exit__(type(taken) if taken else None, taken, taken.__traceback__ if taken else None)
+        self._follower.tell_from(local.n_written + 1)
 
     def _wait(self) -> None:
         followed = self._follower
@@ -334,13 +339,17 @@ class JoinedHost:
         try:
             while True:
                 with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
-                    if has_lock or error or time.monotonic() > give_up_at:
+                    if has_lock or error or self._asker_has_lock(local) or time.monotonic() > give_up_at:
                         if not self._hand_over(local):
                             self._hosting.__exit__(kind, error, trace)
                         return
                 local.run_for(_LOOK_S)  # whoever has the lock may be waiting for this host's answer
         except JournalTaken as taken:  # there is nothing left to hand over
             self._hosting.__exit__(type(taken), taken, taken.__traceback__)
+
+    def _asker_has_lock(self, local: LocalHost) -> bool:
+        """Whether a process waits for the place of this one and has the lock: a service that starts."""
+        return local.is_asked_to_leave
 
     def _hand_over(self, local: LocalHost) -> bool:
         """Leave the jobs of other commands to these; False: there are none."""
@@ -363,18 +372,18 @@ def ignore_output(_: bytes) -> None:
     """The command that waits for the job follows its log."""
 
 
-def _check_options(options: HostOptions, run: Run) -> None:
-    """Raise `InvalidSpec` if `options` ask for another host than that of `run`."""
+def check_options(options: HostOptions, run: Run, or_else: str = "run the job beside the others (`--alone`)") -> None:
+    """Raise `InvalidSpec` if `options` ask for another host than that of `run`; `or_else`: what else its user can do."""
     facts = run.facts()
     begun = {**facts.get("options", {}), "actuator": facts.get("actuator")}
     for name in ("actuator", "policy"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
             raise InvalidSpec(
-                f"`--{name}` must be that of the host which the job joins",
+                f"`--{name}` must be that of the host that there is",
                 f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
                 "the shared host of this machine",
-                f"Leave `--{name}` out, or run the job beside the others (`--alone`).",
+                f"Leave `--{name}` out, or {or_else}.",
             )
 
 

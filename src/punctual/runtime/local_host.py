@@ -144,6 +144,8 @@ class LocalHost(Host):
         self._record_lock = Lock()
         self.subscribe(self._record)
         self._is_leaving = False
+        #: Whether another process has asked for this one's place.
+        self.is_asked_to_leave = False
         self._policy = state.run.facts().get("options", {}).get("policy")
         self.run_folder.record_facts(
             actuator=executor.chosen.actuator.name,
@@ -242,6 +244,11 @@ class LocalHost(Host):
         give_up_at = self.now() + most_s
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
         self.run(lambda: until() or self.now() >= give_up_at)
+
+    def ask_to_leave(self) -> None:
+        """Have whoever runs this host leave it, with its jobs as they are; from any thread, also from a signal's code."""
+        self.is_asked_to_leave = True
+        self._timers.wake()
 
     def hand_over(self) -> None:
         """Leave the jobs that have not ended to another process.
@@ -423,7 +430,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
     with _planner(policy, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
-            handler = ControlHandler(host, host.told_facts, host.submit_told)
+            handler = ControlHandler(host, host.told_facts, host.submit_told, host.ask_to_leave)
             with ControlSocket(state.run.socket, handler.answer, take=take):
                 yield host
             if not host.is_handed_over:

@@ -48,7 +48,9 @@ _CLEARING_S_MAX = 5.0
 
 
 @contextmanager
-def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool = False) -> Iterator[LocalHost]:
+def resumed_host(
+    run: Run, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
+) -> Iterator[LocalHost]:
     """A host that goes on with the jobs of `run`: steers those that run, and starts the others from their checkpoints.
 
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
@@ -58,6 +60,8 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
     ----------
     take
         Take the jobs also from a process that is still there: one that is stopped or hangs.
+    is_service
+        Whether the host is to stay when its jobs have ended.
 
     Raises
     ------
@@ -90,7 +94,7 @@ def resumed_host(run: Run, *, output_of: OutputOf = lambda _: None, take: bool =
             run.socket.unlink(missing_ok=True)
             kept = _claimed(run, jobs, claims)
             end_orphans()
-            run.record_steering()
+            run.record_steering(is_service=is_service)
             executor = local_executor(run, journal, _actuator(kept, options), output_of)
             granted = _adopted(state, executor, kept)
             claims.pop_all()  # they are the executor's now

@@ -20,6 +20,8 @@ from punctual.runtime.paths import refused_if_unwritable, remove_tree, runtime_r
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
 
 _RECORD = "run.json"
+#: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
+SERVICE = "is_service"
 _ENDED: tuple[JobState, ...] = ("finished", "failed")
 
 
@@ -205,11 +207,26 @@ class Run:
 
     # Its process.
 
-    def record_steering(self) -> None:
-        """Write down that this process steers the run from now on, in place of the one that has died."""
+    def record_steering(self, *, is_service: bool = False) -> None:
+        """Write down that this process steers the run from now on, in place of the one that has died or left.
+
+        `is_service`: it stays when the jobs have ended.
+        """
         with refused_if_unwritable(self.runtime_dir.parent):
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
-            _write_json(self.runtime_dir / _RECORD, {**self.record(), **process_record(os.getpid())})
+            process = {**process_record(os.getpid()), SERVICE: is_service}
+            _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
+            if is_service:
+                self.record_facts(**{SERVICE: True})
+
+    def has_service(self) -> bool:
+        """Whether a service steers this run."""
+        record = _read_json(self.runtime_dir / _RECORD)
+        return is_alive(record) and bool(record.get(SERVICE))
+
+    def is_of_service(self) -> bool:
+        """Whether a service steers this run, or did: its jobs have no command that waits for them."""
+        return bool(self.facts().get(SERVICE))
 
     def record_facts(self, **facts: Any) -> None:
         """Write down what other processes may know of the host (JSON values)."""

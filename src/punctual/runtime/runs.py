@@ -64,7 +64,9 @@ def jobs_of(run: Run) -> list[KnownJob]:
     numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
     suffix = numbered[1] if numbered else ""
     still_open = set(run.open_jobs())
-    jobs = list(run.jobs()) or [JobId(run.name)]  # a run without a record of its jobs had one, of its name
+    jobs = list(run.jobs())
+    if not jobs and not run.is_of_service():
+        jobs = [JobId(run.name)]  # a run without a record of its jobs had one, of its name
     return [
         KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, job in still_open))
         for job in jobs

@@ -5,11 +5,12 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.paths import refused_if_unwritable, runtime_root
 from punctual.runtime.run_folder import Run
-from punctual.runtime.runs import live_folders
+from punctual.runtime.runs import known_runs, live_folders
 
 _LOOK_S = 0.05
 
@@ -42,15 +43,28 @@ def _locked(file: int, give_up_at: float) -> bool:
 
 
 def shared_run() -> Run | None:
-    """The run that a new job joins: its host is there, or commands that will take the place of their host.
+    """The run that a new job joins: it has a host, or commands that will take the host's place, or a service had it.
 
-    The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs that nobody waits for are left alone until `punctual attach`.
+    The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs of other runs that
+    nobody waits for are left alone until `punctual attach` or `punctual up`.
     """
-    return next((run for run in live_folders() if _is_joinable(run)), None)
+    attended = (run for run in live_folders() if _is_shared(run) and (run.is_live() or run.is_followed()))
+    left = (run for run in known_runs() if run.is_of_service() and run.open_jobs() and _is_shared(run))
+    return next(chain(attended, left), None)
 
 
-def _is_joinable(run: Run) -> bool:
+def service_run() -> Run | None:
+    """The run of the service that a new job joins; None: there is none."""
+    return next((run for run in live_folders() if _is_shared(run) and run.has_service()), None)
+
+
+def unsteered_run() -> Run | None:
+    """A run with jobs that run on though their commands were killed, and that a service may take over; None: there is none."""
+    return next((run for run in live_folders() if _is_shared(run) and not run.is_live() and run.kept_jobs()), None)
+
+
+def _is_shared(run: Run) -> bool:
     facts = run.facts()
     # What was started on certain processors or GPUs is to stay there: its host has the same.
     is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
-    return is_shared and run.machine() is None and (run.is_live() or run.is_followed())
+    return is_shared and run.machine() is None
