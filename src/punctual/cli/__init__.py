@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 #: Commands that jobs must not hold up.
-_PROMPT = {"run", "attach", "ps", "deadline", "stop"}
+_PROMPT = {"run", "attach", "up", "down", "submit", "ps", "show", "top", "logs", "deadline", "stop"}
 
 
 def main() -> None:

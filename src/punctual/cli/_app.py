@@ -17,6 +17,8 @@ from punctual.core.errors import InvalidSpec
 COMMANDS = {
     "run": "run",
     "attach": "attach",
+    "up": "up",
+    "down": "down",
     "ps": "ps",
     "deadline": "deadline",
     "quote": "quote",

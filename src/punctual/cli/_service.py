@@ -1,0 +1,80 @@
+"""Starting a service, as `punctual up --detach` and `punctual submit` do."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from punctual.cli._errors import EXIT_USER_ERROR
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_client import is_answering
+from punctual.runtime.local_host import HostOptions
+from punctual.runtime.paths import refused_if_unwritable, state_root
+from punctual.runtime.run_folder import Run
+from punctual.runtime.sharing import service_run
+
+_LOOK_S = 0.1
+#: How long a service may take to answer, on a machine whose cores are all in use.
+_START_S_MAX = 90.0
+#: What is shown of the log of a service that did not start, in bytes.
+_TOLD_BYTES = 4000
+
+
+def log_file() -> Path:
+    """What services that were started in the background have written."""
+    return state_root().parent / "service.log"
+
+
+def started_service(options: HostOptions) -> Run:
+    """Start a service that outlives this command; its run, once it answers.
+
+    Raises
+    ------
+    InvalidSpec
+        It has ended at once, and why; or it does not answer.
+    """
+    command = up_command(options)
+    # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
+    log = log_file()
+    with refused_if_unwritable(log.parent), log.open("ab") as output:
+        begun_at = output.tell()
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True
+        )
+    give_up_at = time.monotonic() + _START_S_MAX
+    while time.monotonic() < give_up_at:
+        has_ended = process.poll() is not None
+        run = service_run()
+        if run is not None and is_answering(run):
+            return run  # also one that another command has started meanwhile
+        if has_ended:
+            raise _not_started(process.returncode, _written_since(log, begun_at))
+        time.sleep(_LOOK_S)
+    raise InvalidSpec(
+        "a service that was started must answer",
+        f"no answer of process {process.pid} within {_START_S_MAX:g} s",
+        "`punctual up`",
+        f"See what it has written: {log}.",
+    )
+
+
+def up_command(options: HostOptions) -> Sequence[str]:
+    """The command line of a service, in whichever folder it is started."""
+    return [sys.executable, "-P", "-m", "punctual", "up", "--policy", options.policy, "--actuator", options.actuator]
+
+
+def _written_since(log: Path, begun_at: int) -> str:
+    with log.open("rb") as file:
+        file.seek(max(begun_at, os.fstat(file.fileno()).st_size - _TOLD_BYTES))
+        return file.read().decode("utf-8", "replace").strip()
+
+
+def _not_started(exit_code: int, written: str) -> InvalidSpec:
+    got = f"one that ended at once with status {exit_code}"
+    if exit_code == EXIT_USER_ERROR and written:
+        got += ", and said:\n" + "\n".join(f"    {line}" for line in written.splitlines())
+    return InvalidSpec(
+        "a service that was started must go on", got, "`punctual up`", f"See what it has written: {log_file()}."
+    )

@@ -1,0 +1,125 @@
+"""`punctual down`: end the service, and say what becomes of its jobs."""
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobState
+from punctual.runtime.control_client import leave, pause, standings, stop
+from punctual.runtime.process_record import is_alive
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import KnownJob, jobs_of
+from punctual.runtime.sharing import service_run
+
+#: Between two looks at what the service does.
+_LOOK_S = 0.1
+#: How long the service may take to end once its jobs stand as they should.
+_END_S_MAX = 60.0
+
+
+class JobsThen(StrEnum):
+    """What becomes of the jobs of a service that ends."""
+
+    CONTINUE = "continue"
+    PAUSE = "pause"
+    STOP = "stop"
+
+
+#: How each job has to stand, if it has not ended, before the service may leave it.
+_STATES: Mapping[JobsThen, Collection[JobState]] = {JobsThen.PAUSE: ("paused", "queued"), JobsThen.STOP: ()}
+_ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {JobsThen.PAUSE: pause, JobsThen.STOP: stop}
+
+
+def down(
+    jobs: Annotated[
+        JobsThen,
+        typer.Option(
+            help="What becomes of its jobs: they go on at full speed until somebody steers them again; they stand still until "
+            "the next `punctual up`; or they end, after a checkpoint if they can make one.",
+        ),
+    ] = JobsThen.CONTINUE,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
+) -> None:
+    """End the service; returns when it has ended."""
+    run = service_run()
+    if run is None:
+        raise InvalidSpec("a service must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
+    process, before = run.record(), _open_jobs(run)
+    if jobs in _ASK:
+        _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
+    states = {str(standing["job"]): str(standing["state"]) for standing in standings(run)}
+    leave(run)
+    _await(lambda: not is_alive(process), process)
+    for job in {**before, **_open_jobs(run)}.values():
+        told = _told(job, states.get(job.title, "queued"))
+        typer.echo(json.dumps(told) if as_json else f"{told['job']}: {told['text']}")
+    typer.echo(f"the service, process {process['pid']}, has ended", err=True)
+
+
+def _open_jobs(run: Run) -> dict[JobId, KnownJob]:
+    return {job.job: job for job in jobs_of(run) if job.steering != "ended"}
+
+
+def _ask_all(
+    run: Run,
+    jobs: Mapping[JobId, KnownJob],
+    process: Mapping[str, Any],
+    ask_for: Callable[[KnownJob], object],
+    states: Collection[JobState],
+) -> None:
+    """Ask for something of each job, and wait until all are in one of `states`, or have ended."""
+    for job in jobs.values():
+        try:
+            ask_for(job)
+        except InvalidSpec:
+            if job.job in _open_jobs(run):  # else it has just ended
+                raise
+    names = {job.title for job in jobs.values()}
+    while any(told["job"] in names and told["state"] not in states for told in standings(run)):
+        if not is_alive(process):
+            raise InvalidSpec(
+                "the service must go on until its jobs stand as they should",
+                "a service that has ended",
+                f"process {process['pid']}",
+                "See `punctual ps` for what runs.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
+    give_up_at = time.monotonic() + _END_S_MAX
+    while not holds():
+        if time.monotonic() > give_up_at:
+            raise InvalidSpec(
+                "a service that was asked to end must do so",
+                f"one that has not within {_END_S_MAX:g} s",
+                f"process {process['pid']}",
+                "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _told(job: KnownJob, state: str) -> dict[str, Any]:
+    """What has become of a job; `state`: how it stood when the service left it."""
+    now = next((known for known in jobs_of(job.run) if known.job == job.job), job)
+    if now.steering == "ended":
+        facts = now.run.end_facts(job.job)
+        became, text = now.run.jobs().get(job.job, "ended"), str(facts.get("cause") or "it has finished")
+    elif state == "paused":
+        became, text = "paused", "paused until the next `punctual up`, and then until it is resumed"
+    elif now.run.is_followed() or now.steering == "steered":
+        became, text = "steered", "goes on, steered by a command that waits for one of these jobs"
+    elif now.steering == "unsteered":
+        became, text = (
+            "unsteered",
+            f"goes on at full speed until somebody steers it: punctual up, or punctual attach {job.title}",
+        )
+    else:
+        became, text = "queued", "has no process; the next `punctual up` starts it"
+    return {"job": job.title, "became": became, "text": text}

@@ -1,0 +1,208 @@
+"""`punctual up`: a service, which trains whatever it is given."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from punctual.cli._outcome import EXIT_BROKEN
+from punctual.cli._service import log_file, started_service, up_command
+from punctual.cli._streams import write_error, write_out
+from punctual.cli.run import ACTUATORS
+from punctual.core.errors import InvalidSpec
+from punctual.core.status import JobStatus
+from punctual.runtime.local_host import SHARING_POLICY, HostOptions
+from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.retention import prune
+from punctual.runtime.runs import open_jobs
+from punctual.runtime.service_host import Listen, ServiceHost, service_host
+from punctual.runtime.sharing import service_run
+from punctual.runtime.sweeping import sweep
+from punctual.store.sqlite import JournalTaken
+
+#: What the command leaves with when another process has taken its place.
+EXIT_REPLACED = 1
+
+_UNIT = """\
+[Unit]
+Description=Punctual: trainings on their deadlines
+
+[Service]
+Type=notify
+ExecStart={command}
+{environment}Restart=on-failure
+# Jobs survive the service, which takes them over when it is started again.
+KillMode=process
+
+[Install]
+WantedBy=default.target
+"""
+_UNIT_FILE = "~/.config/systemd/user/punctual.service"
+
+
+def up(
+    policy: Annotated[str, typer.Option(help="How jobs share the machine, see `punctual policies`.")] = SHARING_POLICY,
+    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
+    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
+) -> None:
+    """Train whatever `punctual submit` and `punctual run` bring, and stay when that has ended."""
+    options = HostOptions(actuator=actuator, policy=policy, shared=True)
+    if systemd:
+        typer.echo(unit(options), nl=False)
+        typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now punctual", err=True)
+        return
+    if detach:
+        _check_no_service()
+        run = started_service(options)
+        _tell(run.record()["pid"], [str(run.socket)], [], as_json=as_json)
+        typer.echo(f"punctual: what it says is in {log_file()}", err=True)
+        return
+    raise typer.Exit(_serve(options, as_json=as_json))
+
+
+def unit(options: HostOptions) -> str:
+    """What systemd is to know, for a service of this user that is started at login."""
+    home = os.environ.get(HOME_VARIABLE)
+    environment = "" if not home else f"Environment={shlex.quote(f'{HOME_VARIABLE}={Path(home).absolute()}')}\n"
+    return _UNIT.format(command=shlex.join(up_command(options)), environment=environment)
+
+
+def _check_no_service() -> None:
+    run = service_run()
+    if run is not None:
+        raise InvalidSpec(
+            "one service at a time must run for a user on these processors",
+            f"another one, process {run.record()['pid']}",
+            "`punctual up`",
+            "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
+        )
+
+
+def _serve(options: HostOptions, *, as_json: bool) -> int:
+    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+    sweep()
+    prune()
+    leaving = _Leaving()
+    try:
+        with leaving.caught(), service_host(options, facts, listen()) as (host, addresses):
+            _tell(os.getpid(), [str(host.run_folder.socket), *addresses], host.taken_over, as_json=as_json)
+            _tell_of_others(host)
+            _notify_systemd("READY=1")
+            leaving.pass_on_to(host)
+            _steer(host)
+            _notify_systemd("STOPPING=1")
+            jobs = [status for status in host.local.jobs() if not status.ended]
+    except JournalTaken:
+        write_error(
+            "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up\n"
+        )
+        return EXIT_REPLACED
+    why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
+    write_error(f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone))}\n")
+    return 0
+
+
+def listen() -> Listen:
+    """What makes the service known to other programs, beside its control socket: nothing so far."""
+    return lambda _: nullcontext(())
+
+
+def _steer(host: ServiceHost) -> None:
+    try:
+        host.run()
+    except JournalTaken:
+        raise
+    except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
+        # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
+        traceback.print_exception(error)
+        write_error(
+            f"error: Punctual itself has failed ({error}); all jobs go on at full speed and nobody steers them. "
+            "Take them over: `punctual up`.\n"
+        )
+        os._exit(EXIT_BROKEN)
+
+
+def _left(jobs: Sequence[JobStatus], *, is_alone: bool) -> str:
+    """What becomes of the jobs that have not ended."""
+    if not jobs:
+        return "No job was left."
+    n_paused = sum(status.state == "paused" for status in jobs)
+    paused = f" ({n_paused} paused)" if n_paused else ""
+    how = (
+        "at full speed, and nobody steers them until `punctual up`"
+        if is_alone
+        else "steered by a command that waits for one"
+    )
+    return f"{len(jobs)} job{'s' * (len(jobs) != 1)}{paused} left as with `punctual down --jobs continue`: they go on, {how}."
+
+
+def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: bool) -> None:
+    if as_json:
+        told = {"type": "service", "pid": pid, "addresses": list(addresses), "taken_over": list(jobs)}
+        write_out(json.dumps(told) + "\n")
+        return
+    lines = [
+        f"the service runs, process {pid}, and listens at {', '.join(addresses)}",
+        "submit a job: punctual submit --deadline 1h -- python train.py",
+        *([f"took over {', '.join(jobs)}"] if jobs else []),
+    ]
+    write_error("".join(f"punctual: {line}\n" for line in lines))
+
+
+def _tell_of_others(host: ServiceHost) -> None:
+    """Say which jobs are still not steered: those of a run that is not this one."""
+    for job in open_jobs():
+        if job.run != host.run_folder and job.steering == "unsteered":
+            write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}\n")
+
+
+def _notify_systemd(state: str) -> None:
+    """Tell systemd how the service stands, if it has started this process."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+class _Leaving:
+    """SIGINT and SIGTERM have the service leave its jobs as they are; also one that comes before there is a host."""
+
+    def __init__(self) -> None:
+        self._host: ServiceHost | None = None
+        self.received: int | None = None
+
+    def pass_on_to(self, host: ServiceHost) -> None:
+        """Have `host` leave when a signal comes, or because one has come already."""
+        self._host = host
+        if self.received is not None:
+            host.leave()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or number
+        if self._host is not None:
+            self._host.leave()
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
+        # A terminal that is closed takes what is printed with it, not the service.
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+        try:
+            yield
+        finally:
+            for number, previous in before.items():
+                signal.signal(number, previous)

@@ -1,0 +1,226 @@
+"""The service: it stays when jobs have ended, takes over what runs, and leaves jobs as it is told to."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import objects
+from tests.cli.test_sharing import SharedMachine, finished
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.cli.up import unit
+from punctual.core.events import JobSubmitted, SteeringResumed
+from punctual.runtime.local_host import HostOptions
+
+RUN = "service"
+
+
+class Service(SharedMachine):
+    """A machine with a service."""
+
+    def up(self, *options: str) -> "subprocess.Popen[str]":
+        """A service that has told that it runs."""
+        service = self.start("up", "--actuator", "pacing", "--json", *options)
+        assert service.stdout is not None
+        line = service.stdout.readline()
+        assert line, service.communicate()
+        assert json.loads(line)["pid"] == service.pid
+        return service
+
+    def kill(self, service: "subprocess.Popen[str]") -> None:
+        service.kill()
+        service.wait()
+
+    def states(self) -> dict[str, str]:
+        return {job["job"]: job["state"] for job in self.jobs()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.let("a", "b", "c")
+    made.close()
+    wait_until(lambda: made.jobs() == [])
+    assert made.left_behind() == []
+
+
+def left(service: "subprocess.Popen[str]") -> str:
+    """What a service says that has ended as it should."""
+    _, errors = service.communicate(timeout=PATIENCE_S)
+    assert service.returncode == 0, errors
+    return errors
+
+
+def test_a_service_has_the_jobs_of_other_commands_and_stays_when_they_have_ended(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    assert machine.host_pid() == service.pid
+    machine.let("a")
+    assert finished(a)[0] == "trained a\n"
+    b = machine.begin_job("b")
+    machine.let("b")
+    finished(b)
+    ended = machine.punctual("down")
+    assert ended.returncode == 0, ended.stderr
+    assert "No job was left" in left(service)
+    assert machine.runs() == [RUN]
+    submitted = [message.spec.id for message in machine.messages(RUN) if isinstance(message, JobSubmitted)]
+    assert submitted == ["a", "b"]
+
+
+def test_of_two_services_the_second_is_refused(machine: Service) -> None:
+    service = machine.up()
+    for command in (["up"], ["up", "--detach"]):
+        refused = machine.punctual(*command)
+        assert refused.returncode == 2
+        assert "one service at a time" in refused.stderr
+        assert f"process {service.pid}" in refused.stderr
+        assert "punctual down" in refused.stderr
+    service.send_signal(signal.SIGINT)
+    assert "(SIGINT)" in left(service)
+
+
+def test_a_service_that_has_had_no_job_leaves_nothing(machine: Service) -> None:
+    service = machine.up()
+    service.terminate()
+    left(service)
+    assert machine.runs() == []
+    assert machine.jobs() == []
+
+
+def test_a_service_takes_the_place_of_a_command_which_then_follows(machine: Service) -> None:
+    a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
+    service = machine.up()
+    assert machine.host_pid() == service.pid
+    assert machine.states() == {"a": "running", "b": "running"}
+    machine.let("a", "b")
+    output, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 0, errors
+    assert objects(output)[-1]["steps_done"] == 60
+    assert [line["type"] for line in objects(output)].count("resumed") == 1
+    finished(b)
+    service.terminate()
+    left(service)
+    assert [machine.n_starts(name) for name in "ab"] == [1, 1]
+    assert machine.runs() == ["a"]
+
+
+def test_no_job_is_lost_or_run_twice_when_the_service_is_killed(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    machine.kill(service)
+    assert machine.states() == {"a": "unsteered"}
+    again = machine.up()
+    assert machine.host_pid() == again.pid
+    wait_until(lambda: machine.states() == {"a": "running"})
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    again.terminate()
+    left(again)
+    resumed = [message for message in machine.messages(RUN) if isinstance(message, SteeringResumed)]
+    assert [set(message.granted) for message in resumed] == [{"a"}]
+    assert machine.n_starts("a") == 1
+
+
+def test_the_next_command_takes_the_jobs_of_a_service_that_was_killed(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    machine.kill(service)
+    b = machine.begin_job("b")
+    assert machine.host_pid() == b.pid
+    assert machine.states() == {"a": "running", "b": "running"}
+    again = machine.up()
+    assert machine.host_pid() == again.pid
+    machine.let("a", "b")
+    finished(b)
+    wait_until(lambda: machine.jobs() == [])
+    again.terminate()
+    left(again)
+    assert [machine.n_starts(name) for name in "ab"] == [1, 1]
+
+
+def test_a_service_takes_over_a_job_whose_command_was_killed(machine: Service) -> None:
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    service = machine.up()
+    wait_until(lambda: machine.states() == {"a": "running"})
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    service.terminate()
+    left(service)
+    assert machine.n_starts("a") == 1
+
+
+def test_jobs_go_on_when_the_service_ends(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    ended = machine.punctual("down", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "unsteered")]
+    assert "punctual up" in objects(ended.stdout)[0]["text"]
+    assert "1 job left" in left(service)
+    assert machine.states() == {"a": "unsteered"}
+    machine.let("a")
+
+
+def test_a_command_that_waits_for_its_job_steers_it_when_the_service_has_ended(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    assert machine.punctual("down").returncode == 0
+    left(service)
+    wait_until(lambda: machine.host_pid() == a.pid)
+    machine.let("a")
+    assert finished(a)[0] == "trained a\n"
+
+
+def test_jobs_are_stopped_with_the_service_if_that_is_asked(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    ended = machine.punctual("down", "--jobs", "stop", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "failed")]
+    left(service)
+    a.communicate(timeout=PATIENCE_S)
+    assert a.returncode != 0
+    assert machine.jobs() == []
+
+
+def test_without_a_service_there_is_none_to_end(machine: Service) -> None:
+    refused = machine.tell("down")
+    assert refused.returncode == 2
+    assert "a service must run" in refused.stderr
+
+
+def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine: Service) -> None:
+    started = machine.punctual("up", "--detach", "--actuator", "pacing", "--json")
+    assert started.returncode == 0, started.stderr
+    pid = json.loads(started.stdout)["pid"]
+    assert machine.host_pid() == pid
+    assert machine.punctual("down").returncode == 0
+    assert "the service has ended" in (machine.home / "state" / "service.log").read_text()
+
+
+def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service) -> None:
+    refused = machine.punctual("up", "--detach", "--policy", "no-such-policy")
+    assert refused.returncode == 2
+    assert "no-such-policy" in refused.stderr
+
+
+def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
+    lines = unit(HostOptions(policy="fifo")).splitlines()
+    command = next(line for line in lines if line.startswith("ExecStart="))
+    assert command.endswith("-m punctual up --policy fifo --actuator auto")
+    assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
+    assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines
