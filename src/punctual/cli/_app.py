@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "run",
     "attach": "attach",
     "up": "up",
+    "submit": "submit",
     "down": "down",
     "ps": "ps",
     "deadline": "deadline",

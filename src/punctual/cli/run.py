@@ -170,7 +170,7 @@ def run(
         guarantee=guarantee,
         work=work,
     )
-    submissions = _checked(job, jobs)
+    submissions = checked_jobs(job, jobs)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
     options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
     raise typer.Exit(drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output))
@@ -189,7 +189,7 @@ def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost
     return opened
 
 
-def _checked(job: JobOptions, jobs: Path | None) -> list[Submission]:
+def checked_jobs(job: JobOptions, jobs: Path | None) -> list[Submission]:
     """The jobs that the options, or the file `jobs`, ask for."""
     started_at, capacity = process_started_at(), capacity_here()
     if jobs is None:
@@ -198,7 +198,7 @@ def _checked(job: JobOptions, jobs: Path | None) -> list[Submission]:
         raise InvalidSpec(
             "options of a job must be in the file with `--jobs`",
             "a program" if job.program else "an option of a job",
-            "`punctual run`",
+            "the command line",
             "Leave it out, or write it into the job's table `[[job]]`.",
         )
     return read_jobs(jobs, started_at, capacity)

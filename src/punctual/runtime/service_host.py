@@ -8,13 +8,16 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.runtime.control_client import is_silent
+from punctual.executors.local.output import Streams
+from punctual.runtime.control_client import is_silent, submit
 from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.job_names import names_in
 from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output
 from punctual.runtime.local_host import HostOptions, LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import SERVICE, Run, run_named
 from punctual.runtime.sharing import host_lock, service_run, shared_run, unsteered_run
+from punctual.runtime.submission import Submission
 
 #: Makes a host known to other programs as long as it is entered; gives the addresses at which it listens.
 Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
@@ -24,7 +27,7 @@ _NAME = "service"
 _LOOK_S = 0.1
 #: How long one may take to leave the host, and to find out that it does not.
 _LEAVE_S_MAX = 10.0
-_LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
+_LOCK_S_MAX, _START_S_MAX, _SUBMIT_S_MAX = 20.0, 60.0, 60.0
 
 
 class ServiceHost(JoinedHost):
@@ -132,6 +135,37 @@ def _has_left(run: Run) -> bool:
     while run.is_live() and time.monotonic() < give_up_at:
         time.sleep(_LOOK_S)
     return not run.is_live()
+
+
+def submit_jobs(submissions: Sequence[Submission], options: HostOptions) -> tuple[Run, list[JobId]]:
+    """Have the service run jobs, all or none: where it runs, and their names there; returns once its journal has them.
+
+    What they write is in their logs alone.
+
+    Raises
+    ------
+    InvalidSpec
+        A job is refused, the service has other options, or it does not answer.
+    """
+    named: tuple[Run, list[Submission]] | None = None
+    give_up_at = time.monotonic() + _SUBMIT_S_MAX
+    while time.monotonic() < give_up_at:
+        with host_lock(_LOCK_S_MAX) as has_lock:
+            run = service_run() if has_lock else None
+            if run is not None:
+                check_options(options, run, "end the service first (`punctual down`)")
+                if named is None or named[0] != run:  # said again under the same names, if it may have been heard
+                    named = run, names_in(run, submissions)
+                with suppress(ControlFailed):
+                    submit(run, named[1], Streams())
+                    return run, [submission.spec.id for submission in named[1]]
+        time.sleep(_LOOK_S)
+    raise InvalidSpec(
+        "the service must answer",
+        "no answer" if service_run() is not None else "a service that has ended",
+        "`punctual submit`",
+        "See whether the job is there all the same (`punctual ps`), and which process is the service (`punctual doctor`).",
+    )
 
 
 def _free_name() -> str:

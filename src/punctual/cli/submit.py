@@ -1,0 +1,99 @@
+"""`punctual submit`: give a service a program and its deadline, or the jobs of a file."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli import run as running
+from punctual.cli._drive import OutputOptions, drive
+from punctual.cli._job_options import JobOptions
+from punctual.cli._service import started_service
+from punctual.cli._streams import write_error
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.runtime.local_host import HostOptions
+from punctual.runtime.run_folder import Run
+from punctual.runtime.service_host import submit_jobs
+from punctual.runtime.sharing import service_run
+from punctual.runtime.submission import Submission
+
+SETTINGS = running.SETTINGS
+
+Wait = Annotated[bool, typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does.")]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start a service where none runs: end with an error.")]
+
+#: Options of `punctual run` that only tell of something where the command follows its jobs.
+_ONLY_WAITING = ("strict", "report", "quiet")
+
+
+def _with_options_of_run(command: Callable[..., None]) -> Callable[..., None]:
+    """`command`, which takes any options, as one that takes those of `punctual run`, `--wait` and `--no-start`."""
+    shared = [option for option in inspect.signature(running.run).parameters.values() if option.name != "alone"]
+    own = [
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=annotation)
+        for name, annotation in (("wait", Wait), ("no_start", NoStart))
+    ]
+    options = [*shared, *own]
+    command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+    command.__annotations__ = {option.name: option.annotation for option in options}
+    return command
+
+
+@_with_options_of_run
+def submit(**given: Any) -> None:
+    """Give the service jobs, and return; a service is started if none runs."""
+    told = {name for name in _ONLY_WAITING if given[name]}
+    if told and not given["wait"]:
+        name = min(told)
+        raise InvalidSpec(
+            f"`--{name}` must go with `--wait`",
+            f"`--{name}` alone",
+            "`punctual submit`",
+            "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
+            option=name,
+        )
+    submissions = running.checked_jobs(_job_in(given), given["jobs"])
+    options = HostOptions(actuator=given["actuator"], policy=given["policy"], shared=True)
+    _start_if_missing(options, no_start=given["no_start"])
+    if given["wait"]:
+        output = OutputOptions(
+            as_json=given["as_json"], strict=given["strict"], report=given["report"], quiet=given["quiet"]
+        )
+        names = [submission.spec.id for submission in submissions]
+        raise typer.Exit(drive(running.host_of(submissions, options), names, output))
+    run, names = submit_jobs(submissions, options)
+    _tell(run, submissions, names, as_json=given["as_json"])
+
+
+def _job_in(given: Mapping[str, Any]) -> JobOptions:
+    """The options that concern a job, as they were given."""
+    told: dict[str, Any] = {option.name: given.get(option.name) for option in fields(JobOptions)}
+    told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return JobOptions(**{name: value for name, value in told.items() if value is not None})
+
+
+def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
+    if service_run() is not None:
+        return
+    if no_start:
+        raise InvalidSpec(
+            "a service must run",
+            "none",
+            "`punctual submit --no-start`",
+            "Start one (`punctual up`), or leave `--no-start` out.",
+        )
+    run = started_service(options)
+    write_error(f"punctual: no service ran: started one, process {run.record()['pid']}; `punctual down` ends it\n")
+
+
+def _tell(run: Run, submissions: Sequence[Submission], names: Sequence[JobId], *, as_json: bool) -> None:
+    for submission, name in zip(submissions, names, strict=True):
+        if name != submission.spec.id:
+            write_error(f"punctual: the name '{submission.spec.id}' was taken: this job is {name}\n")
+        typer.echo(json.dumps({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
+    if not as_json:
+        write_error(f"punctual: see punctual ps; what it writes: punctual logs {names[0]} --follow\n")

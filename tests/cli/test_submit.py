@@ -1,0 +1,103 @@
+"""`punctual submit`: jobs for a service, which is started if there is none."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import objects
+from tests.cli.test_service import Service, left
+from tests.cli.test_sharing import NAMED
+from tests.waiting import wait_until
+
+from punctual.core.ids import JobId
+
+#: Says where it runs and with what, and goes on when it may.
+TELLING = """
+import os, pathlib, sys, time
+print(os.getcwd(), os.environ["FLAVOUR"], sys.argv[1], flush=True)
+print("to standard error", file=sys.stderr, flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+PACED = ("--actuator", "pacing")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("FLAVOUR", "vanilla")
+    made = Service(tmp_path)
+    yield made
+    made.go_on()
+    made.let("a", "b")
+    wait_until(lambda: made.jobs() == [])
+    made.punctual("down")
+    made.close()
+    assert made.left_behind() == []
+
+
+def test_a_job_for_which_no_service_runs_starts_one(machine: Service) -> None:
+    machine.script(TELLING, "tell.py")
+    told = machine.punctual("submit", *PACED, "--name", "a", "--", machine.script("")[0], "tell.py", "first")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == "a\n"
+    assert "no service ran: started one, process" in told.stderr
+    log = machine.run_folder("service").log(JobId("a"))
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
+    assert set(log.read_text().splitlines()) == {f"{machine.folder} vanilla first", "to standard error"}
+    again = machine.punctual("submit", "--json", "--name", "b", "--", machine.script("")[0], "tell.py", "second")
+    assert again.stderr == ""
+    assert json.loads(again.stdout)["job"] == "b"
+    assert machine.runs() == ["service"]
+
+
+def test_without_a_service_a_job_is_refused_if_none_may_be_started(machine: Service) -> None:
+    refused = machine.tell("submit", "--no-start", "--", "true")
+    assert refused.returncode == 2
+    assert "a service must run" in refused.stderr
+    assert "punctual up" in refused.stderr
+    assert machine.jobs() == []
+
+
+def test_what_only_a_command_that_waits_can_tell_is_refused(machine: Service) -> None:
+    refused = machine.tell("submit", "--strict", "--no-start", "--", "true")
+    assert refused.returncode == 2
+    assert "`--strict` must go with `--wait`" in refused.stderr
+
+
+def test_a_command_that_waits_shows_its_job_and_leaves_with_its_status(machine: Service) -> None:
+    service = machine.up()
+    script = machine.script("import sys; print('begun', flush=True); sys.exit(7)", "fail.py")
+    told = machine.punctual("submit", "--wait", "--name", "a", "--", *script)
+    assert told.returncode == 7, told.stderr
+    assert told.stdout == "begun\n"
+    assert machine.host_pid() == service.pid
+    service.terminate()
+    left(service)
+
+
+def test_the_jobs_of_a_file_are_given_to_the_service(machine: Service) -> None:
+    service = machine.up()
+    script = machine.script(NAMED, "named.py")
+    jobs = "".join(
+        f'[[job]]\nname = "{name}"\nprogram = {json.dumps([*script, name])}\ndeadline = "1h"\n' for name in "ab"
+    )
+    (machine.folder / "jobs.toml").write_text(jobs)
+    told = machine.punctual("submit", "--jobs", "jobs.toml", "--json")
+    assert told.returncode == 0, told.stderr
+    assert [job["job"] for job in objects(told.stdout)] == ["a", "b"]
+    wait_until(lambda: machine.n_starts("a") and machine.n_starts("b"))
+    machine.let("a", "b")
+    wait_until(lambda: machine.jobs() == [])
+    service.terminate()
+    left(service)
+
+
+def test_the_name_of_a_job_that_has_ended_gets_a_number(machine: Service) -> None:
+    service = machine.up()
+    for expected in ("a", "a-2"):
+        told = machine.punctual("submit", "--name", "a", "--", "true")
+        assert told.stdout == f"{expected}\n"
+        wait_until(lambda: machine.jobs() == [])
+    service.terminate()
+    left(service)
