@@ -27,15 +27,15 @@ USES = {
     "wire": set(),
     "traces": {"core", "registry"},
     "sim": {"core", "metrics", "registry", "runtime", "traces"},
-    "runtime": {"core", "executors", "registry", "store", "wire"},
+    "runtime": {"core", "executors", "metrics", "registry", "store", "wire"},
     "executors": {"core", "wire"},
     "store": {"core"},
-    "service": {"core", "runtime", "store", "wire", "metrics"},
+    "service": {"core", "registry", "runtime", "store"},
     "client": {"wire"},
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},
-    "": {"client", "sim"},
+    "": {"client", "service", "sim"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.

@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 from tests.cli.pieces import HERE, JOB, board_of, folded, granted, progressed, started, submitted
 
-from punctual.cli._chain import chain
 from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
@@ -20,6 +19,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
+from punctual.runtime.chain import chain
 from punctual.runtime.when import Now
 
 

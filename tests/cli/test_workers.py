@@ -13,16 +13,17 @@ from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
-from punctual.cli._chain import chain
 from punctual.cli._lines import Lines
-from punctual.cli._workers import gpu_frac, told_of, worker_fields, worker_range
+from punctual.cli._workers import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.keeper import descendants
+from punctual.runtime.chain import chain
 from punctual.runtime.submission import DEFAULT_WORKER_CONTROLLER, JobRequest, WorkerRange, checked_submission
+from punctual.runtime.worker_options import gpu_frac, worker_range
 from punctual.wire import WorkerStatus
 
 ELASTIC = """

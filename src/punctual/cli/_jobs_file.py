@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from punctual.cli._job_options import JobOptions
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.resources import Resources
+from punctual.runtime.job_options import JobOptions
 from punctual.runtime.submission import Submission
 
 _KEYS = tuple(option.name for option in fields(JobOptions))

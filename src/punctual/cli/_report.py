@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli import _plot
-from punctual.cli._chain import chain
 from punctual.cli._words import cores, short, steps
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.metrics.run import Point, RunSummary, series, summarize
 from punctual.metrics.shortfall import Shortfall
+from punctual.runtime.chain import chain
 from punctual.runtime.run_folder import Run
 
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.

@@ -1,8 +1,10 @@
-"""Amounts and moments as people read them."""
+"""Amounts and moments as people read them: those of `punctual.runtime.words`, and more."""
 
 from datetime import datetime
 
-from punctual.core.units import format_duration
+from punctual.runtime.words import cores, holding, proven, short, steps
+
+__all__ = ["against_deadline", "clock", "cores", "holding", "proven", "short", "steps"]
 
 
 def clock(wall: datetime) -> str:
@@ -11,40 +13,7 @@ def clock(wall: datetime) -> str:
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
-def cores(amount: float) -> str:
-    """`0.62 cores`, `1 core`."""
-    return f"{amount:.2f} cores" if f"{amount:.2f}" != "1.00" else "1 core"
-
-
-def holding(amount_cores: float, n_workers: int) -> str:
-    """`0.62 cores`; `2 workers of 0.50 cores` for a job made of workers (`n_workers` above 0)."""
-    if not n_workers:
-        return cores(amount_cores)
-    return f"{n_workers} worker{'s' * (n_workers != 1)} of {cores(amount_cores / n_workers)}"
-
-
 def against_deadline(deviation_s: float) -> str:
     """`67 ms before the deadline`, `2.1s after the deadline`."""
     side = "after" if deviation_s > 0 else "before"
     return f"{short(abs(deviation_s))} {side} the deadline"
-
-
-def short(seconds: float) -> str:
-    """A duration of any size, milliseconds written as such."""
-    if seconds < 1.0:
-        return f"{seconds * 1000:.0f} ms"
-    return format_duration(seconds)
-
-
-def steps(count: float, total_steps: float | None, expected: float | None = None) -> str:
-    """`step 1,240 of 3,000`; `of about` where the total is expected and not declared."""
-    if expected:
-        return f"step {count:,.0f} of about {expected:,.0f}"
-    return f"step {count:,.0f} of {total_steps:,.0f}" if total_steps else f"step {count:,.0f}"
-
-
-def proven(gap_frac: float | None) -> str:
-    """How good the plan behind a decision is known to be; empty if nothing is proven of it."""
-    if gap_frac is None:
-        return ""
-    return f", by a plan at most {100 * gap_frac:.2g} % below the best" if gap_frac else ", by a plan proven best"

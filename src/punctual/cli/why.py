@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._chain import chain
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.chain import chain
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
 _JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from punctual.cli._workers import gpu_frac, worker_range
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
 from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.when import Now, deadline_s
+from punctual.runtime.worker_options import gpu_frac, worker_range
 
 #: A job's margin lies below this share of its deadline.
 _MARGIN_BOUND = 0.5

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from punctual.cli._words import cores, holding, proven, short, steps
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
@@ -25,6 +24,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
 from punctual.metrics.decisions import gap_frac
+from punctual.runtime.words import cores, holding, proven, short, steps
 
 
 @dataclass(slots=True)
