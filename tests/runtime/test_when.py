@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -26,6 +26,13 @@ def test_a_time_of_day_is_the_next_such_time() -> None:
 
 def test_a_date_is_taken_as_it_stands() -> None:
     assert deadline_s("2026-11-21 12:01", started_at=1000.0, now=NOON) == pytest.approx(60)
+
+
+def test_a_time_with_an_offset_is_the_same_moment_wherever_it_is_read() -> None:
+    deadline = NOON.wall + timedelta(minutes=90)
+    for hours in (-11, 0, 5.5, 14):
+        elsewhere = deadline.astimezone(timezone(timedelta(hours=hours)))
+        assert deadline_s(elsewhere.isoformat(), started_at=1000.0, now=NOON) == pytest.approx(5400)
 
 
 def test_a_date_in_the_past_is_refused_and_said_how_long_ago_it_was() -> None:

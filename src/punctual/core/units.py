@@ -6,7 +6,7 @@ A bare number is refused: one scheduler reads it as minutes, the next as seconds
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
@@ -20,6 +20,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})\s*(ms|min|[dhms])\s*")
 _COLONS = re.compile(r"(?:(?:([0-9]+)-)?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
 _DAY_AND_TIME = re.compile(r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+_UTC_OFFSET = re.compile(r"(?<=:[0-9]{2})(?:\.[0-9]{1,9})?(?:([Zz])|([+-])([0-9]{2}):?([0-9]{2}))")
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 
 _TEXT_LENGTH_MAX = 64
@@ -45,7 +46,10 @@ class Extend:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell."""
+    """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell.
+
+    With `utc_offset_s`, how far its clocks are ahead of UTC, it has a date and is a time of another place.
+    """
 
     year: int | None
     month: int | None
@@ -53,6 +57,7 @@ class Clock:
     hour: int
     minute: int
     second: int = 0
+    utc_offset_s: int | None = None
 
 
 When = After | Extend | Clock
@@ -99,10 +104,15 @@ def parse_when(text: str) -> When:
     >>> parse_when("90s"), parse_when("-30s")
     (After(seconds=90.0), Extend(seconds=-30.0))
     >>> parse_when("18:00")
-    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0)
+    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None)
+    >>> parse_when("2026-12-01T18:00:00+01:00").utc_offset_s
+    3600
     """
     check_length(text, "a deadline", _WHEN_REMEDY)
     stripped = text.strip()
+    told_offset = _UTC_OFFSET.search(stripped)
+    if told_offset is not None and told_offset.end() == len(stripped):
+        return _clock_elsewhere(text, stripped[: told_offset.start()], told_offset)
     found = _DAY_AND_TIME.fullmatch(stripped)
     if found:
         return _clock(text, *(int(part) if part else None for part in found.groups()))
@@ -215,6 +225,19 @@ def _clock(text: str, year: int | None, month: int | None, day: int | None, *tim
     if year is not None and not 1 <= (day or 0) <= _days_in_month(year, month or 0):
         raise _invalid_when(text, "a date must be one of the calendar")
     return Clock(year, month, day, hour, minute, second)
+
+
+def _clock_elsewhere(text: str, local: str, told_offset: re.Match[str]) -> Clock:
+    """A time as ISO 8601 has it: `local` with an offset from UTC behind it."""
+    date_and_time = _DAY_AND_TIME.fullmatch(local)
+    if date_and_time is None or date_and_time[1] is None:
+        raise _invalid_when(text, "a time with an offset from UTC must have a date")
+    hours, minutes = int(told_offset[3] or 0), int(told_offset[4] or 0)
+    if hours > 23 or minutes > 59:
+        raise _invalid_when(text, "an offset from UTC must lie below 24 hours")
+    offset_s = (hours * HOUR_S + minutes * MINUTE_S) * (-1 if told_offset[2] == "-" else 1)
+    clock = _clock(text, *(int(part) if part else None for part in date_and_time.groups()))
+    return replace(clock, utc_offset_s=offset_s)
 
 
 def _days_in_month(year: int, month: int) -> int:

@@ -29,7 +29,9 @@ class JobOptions:
     cwd
         Where the program runs; None: here.
     env
-        Variables beside those of this process, and over them.
+        Variables beside `inherited`, and over them.
+    inherited
+        Variables that the program gets anyway; None: those of this process.
     secret_env
         Names of variables whose values are left out of what is recorded of the command line.
     """
@@ -52,7 +54,8 @@ class JobOptions:
     preemptible: bool | None = None
     name: str | None = None
     cwd: Path | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    inherited: Mapping[str, str] | None = field(default=None, repr=False)
     secret_env: tuple[str, ...] = ()
     guarantee: bool = False
     work: str | None = None
@@ -85,7 +88,7 @@ class JobOptions:
         with checks.of(None):
             _check_fit_together(workers, self.cores, self.progress_regex, self.until)
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here())
-        inherited = {**os.environ, **self.env}
+        inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
         with checks.of("program"):
             _check_program(self.program, cwd, inherited.get("PATH"))
@@ -116,7 +119,7 @@ class JobOptions:
 
 
 def _checked_cwd(cwd: Path) -> Path:
-    if not cwd.is_dir():
+    if not os.path.isdir(cwd):  # noqa: PTH112 -- `Path.is_dir` raises for a name that is too long
         raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
     return cwd.absolute()
 
@@ -195,7 +198,7 @@ def _check_program(program: tuple[str, ...], cwd: Path | None, path: str | None)
     name = program[0]
     if shutil.which(str(Path(cwd or "", name)) if "/" in name else name, path=path) is not None:
         return
-    if name.endswith(".py") and Path(cwd or "", name).is_file():
+    if name.endswith(".py") and os.path.isfile(Path(cwd or "", name)):  # noqa: PTH113 -- as above
         got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
     else:
         got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."

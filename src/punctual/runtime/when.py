@@ -3,7 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
@@ -123,12 +123,23 @@ def _clock_at(clock: Clock, now: Now) -> float:
     today = now.wall.replace(tzinfo=None)
     if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
         return now.at + (clock.year - today.year) * 365.25 * DAY_S
+    if clock.utc_offset_s is not None:
+        return now.at + (_elsewhere(clock, clock.utc_offset_s) - now.wall).total_seconds()
     day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
     local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
     wall = _wall_of(local, now)
     if clock.year is None and wall <= now.wall:
         wall = _wall_of(local + timedelta(days=1), now)
     return now.at + (wall - now.wall).total_seconds()
+
+
+def _elsewhere(clock: Clock, utc_offset_s: int) -> datetime:
+    """The moment at which clocks so far ahead of UTC show `clock`, which has a date."""
+    assert clock.year is not None
+    assert clock.month is not None
+    assert clock.day is not None
+    zone = timezone(timedelta(seconds=utc_offset_s))
+    return datetime(clock.year, clock.month, clock.day, clock.hour, clock.minute, clock.second, tzinfo=zone)
 
 
 def _wall_of(local: datetime, now: Now) -> datetime:
