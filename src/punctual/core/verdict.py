@@ -1,0 +1,66 @@
+"""How a job stands against its deadline, in one word and in seconds."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from punctual.core.status import JobStatus
+
+#: *met*, *missed*: the job has landed in time, or cannot any more. *infeasible*: its controller says that it will be late
+#: whatever it is given. *at_risk*: it may be. *on_track*: neither.
+Verdict = Literal["on_track", "at_risk", "infeasible", "met", "missed"]
+
+#: Standard deviations to either side of what is expected, between which the truth lies nine times out of ten.
+N_SIGMAS = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class RemainingTime:
+    """Seconds until a job lands: as expected, and the ends of the interval that holds the truth nine times out of ten."""
+
+    expected_s: float
+    low_s: float
+    high_s: float
+
+
+def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
+    """How long the job will take from instant `at` on; None: it has ended, or nothing is known."""
+    if status.landed:
+        return RemainingTime(0.0, 0.0, 0.0)
+    if status.ended or status.forecast is None:
+        return None
+    expected_s = status.submitted_at + status.forecast.finish_s - at
+    spread_s = N_SIGMAS * status.forecast.std_s
+    return RemainingTime(max(0.0, expected_s), max(0.0, expected_s - spread_s), max(0.0, expected_s + spread_s))
+
+
+def slack_s(status: JobStatus) -> float | None:
+    """How much later than at its earliest the job may land and still be in time; of one that has landed, how early it was.
+
+    Below zero: it is late. None: it has no deadline, has failed, or nothing is known.
+    """
+    if status.deadline_at is None:
+        return None
+    if status.landed_at is not None:
+        return status.deadline_at - status.landed_at
+    if status.ended or status.forecast is None:
+        return None
+    return status.deadline_at - (status.submitted_at + status.forecast.earliest_finish_s)
+
+
+def verdict(status: JobStatus, at: float) -> Verdict | None:
+    """What is to be said at instant `at`; None: the job has no deadline, or nothing is known of it yet."""
+    deadline_at, forecast = status.deadline_at, status.forecast
+    if deadline_at is None:
+        return None
+    if status.landed_at is not None:
+        return "met" if status.landed_at <= deadline_at else "missed"
+    if status.ended or at > deadline_at:
+        return "missed"
+    if forecast is None:
+        return None
+    if not forecast.feasible:
+        return "infeasible"
+    spread_s, deadline_s = N_SIGMAS * forecast.std_s, deadline_at - status.submitted_at
+    # At full speed it may be late; or it goes so slowly that it is late unless something changes.
+    may_be_late = forecast.earliest_finish_s + spread_s > deadline_s or forecast.finish_s - spread_s > deadline_s
+    return "at_risk" if may_be_late else "on_track"
