@@ -5,6 +5,7 @@ Nothing is imported before it is asked for.
 """
 
 import ast
+import dataclasses
 import inspect
 from difflib import get_close_matches
 from importlib import import_module
@@ -49,16 +50,29 @@ def load(family: str, name: str) -> type:
 def summary(family: str, name: str) -> str:
     """The first paragraph of the docstring, on one line. A plug-in of ours is read, not imported: it may need an extra."""
     if name in _own_names(family):
-        spec = find_spec(f"punctual.{family}.{name.replace('-', '_')}")
-        tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
-        own = class_name(name)
-        docstrings = (
-            ast.get_docstring(node) for node in tree.body if isinstance(node, ast.ClassDef) and node.name == own
-        )
-        docstring = next(docstrings, None)
+        docstring = ast.get_docstring(_own_class(family, name))
     else:
         docstring = inspect.getdoc(load(family, name))
     return " ".join((docstring or "").partition("\n\n")[0].split())
+
+
+def parameters(family: str, name: str) -> dict[str, str]:
+    """The fields of the class and their defaults, as they are written; read as `summary` is.
+
+    Examples
+    --------
+    >>> parameters("policies", "fifo")["backfill"]
+    'False'
+    """
+    if name in _own_names(family):
+        fields = [node for node in _own_class(family, name).body if isinstance(node, ast.AnnAssign)]
+        return {ast.unparse(node.target): ast.unparse(node.value) for node in fields if node.value is not None}
+    cls = load(family, name)
+    return {
+        field.name: repr(field.default)
+        for field in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+        if field.default is not dataclasses.MISSING
+    }
 
 
 def class_name(name: str) -> str:
@@ -74,6 +88,13 @@ def _own_names(family: str) -> list[str]:
         )
     modules = iter_modules(package.submodule_search_locations)
     return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
+
+
+def _own_class(family: str, name: str) -> ast.ClassDef:
+    """What is written of a plug-in of ours."""
+    spec = find_spec(f"punctual.{family}.{name.replace('-', '_')}")
+    tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name(name))
 
 
 def _package(family: str) -> ModuleSpec | None:

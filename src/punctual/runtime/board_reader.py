@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from datetime import datetime
 
+from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -29,6 +30,10 @@ class BoardReader(ABC):
     def subscribe(self, listener: Listener) -> None:
         """Let `listener` have each message from now on, in the thread that reads them, once `status` knows of it."""
         self._listeners = (*self._listeners, listener)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes there are, in order of their ids."""
+        return self._board.nodes()
 
     def status(self, job: JobId) -> JobStatus:
         """How the job stands; raises `InvalidSpec` if there is none of that name, or it has not been come to yet."""

@@ -56,7 +56,7 @@ class ControlSocket:
     """
 
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
-        _make_room(path, take)
+        make_room(path, take)
         self._path = path
         self._server = _Server(path, answer)
         self._inode = path.stat().st_ino
@@ -124,7 +124,7 @@ class _Server(ThreadingMixIn, UnixStreamServer):
     def __init__(self, path: Path, answer: Answer) -> None:
         self.answer = answer
         self._places = BoundedSemaphore(_N_CLIENTS_MAX)
-        with _short_enough(path) as address:
+        with short_enough(path) as address:
             super().__init__(address, _Conversation)
 
     def server_bind(self) -> None:
@@ -190,7 +190,14 @@ def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}"}
 
 
-def _make_room(path: Path, take: bool) -> None:
+def make_room(path: Path, take: bool) -> None:
+    """Remove a socket that was left at `path`; with `take` also one of a process that is still there.
+
+    Raises
+    ------
+    InvalidSpec
+        Somebody answers there, or `path` is another kind of file.
+    """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -218,14 +225,14 @@ def _is_answered(path: Path) -> bool:
 
 @contextmanager
 def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short_enough(path) as address:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, short_enough(path) as address:
         connection.settimeout(timeout_s)
         connection.connect(address)
         yield connection
 
 
 @contextmanager
-def _short_enough(path: Path) -> Iterator[str]:
+def short_enough(path: Path) -> Iterator[str]:
     """An address of `path` that the kernel takes, also where the path itself is too long."""
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         yield str(path)

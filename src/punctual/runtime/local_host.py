@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -21,7 +22,7 @@ from punctual.core.timer import Timer
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import LogTail, Streams, logs_of
 from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
@@ -47,6 +48,9 @@ INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 #: Gets what a job writes; None: the job writes where this process does.
 OnOutput = Callable[[bytes], None] | None
 OutputOf = Callable[[JobId], OnOutput]
+
+#: Where a job writes that is no command's of a terminal.
+_PIPED = Streams()
 
 #: How long the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
@@ -185,10 +189,18 @@ class LocalHost(Host):
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
 
-    def submit_told(self, submissions: Sequence[Submission], streams: Streams) -> None:
-        """The same for another process, which may ask again if it does not hear; returns when the journal has them."""
+    def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
+        """The same for another process, which may ask again if it does not hear; returns when the journal has them.
+
+        Raises
+        ------
+        InvalidSpec
+            As `submit` does.
+        ControlFailed
+            The host is leaving or too busy.
+        """
         new = [submission for submission in submissions if not self._has_same(submission)]
-        if self._is_leaving or not self._journal.has_claim():
+        if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
         self.submit_all(new, streams)
         give_up_at = time.monotonic() + _TELL_S_MAX
@@ -197,23 +209,44 @@ class LocalHost(Host):
                 raise ControlFailed("the host is too busy")
             time.sleep(_LOOK_S)
 
+    def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
+        """Give `receive` what the job has written, and what it writes, in a thread of its own; to be finished in the end."""
+        return LogTail([self.log(job, of_errors=of_errors)], receive)
+
+    def log(self, job: JobId, *, of_errors: bool = False) -> Path:
+        """The file with what the job writes, or with its standard error alone, which only some jobs have."""
+        return logs_of(self.run_folder.log(job), Streams(is_split=True))[of_errors]
+
     def facts(self, job: JobId) -> dict[str, Any]:
         """What does not change while the job runs: names of its controller and of what enforces its grant."""
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
 
     def told_facts(self, job: JobId) -> dict[str, Any]:
         """The same for other processes; the file with what the job writes, what it wants, and the budget it is part of."""
-        demand = None
-        with suppress(KeyError):  # it is forgotten just now
-            demand = self._scheduler.demand(job)
-        until_at = self._scheduler.promised_until_at(job)
+        until_at = self.promised_until_at(job)
         return {
             **self.facts(job),
             "output": str(self.run_folder.log(job)),
-            "demand_cores": None if demand is None else demand.resources.cores,
+            "demand_cores": self.demand_cores(job),
             "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
             **self._budget(),
         }
+
+    def demand_cores(self, job: JobId) -> float | None:
+        """What the job's controller wants; None: nothing is known."""
+        with suppress(KeyError):  # it is forgotten just now
+            demand = self._scheduler.demand(job)
+            return None if demand is None else demand.resources.cores
+        return None
+
+    def promised_until_at(self, job: JobId) -> float | None:
+        """By when the job is promised to be done; None: nothing is promised."""
+        return self._scheduler.promised_until_at(job)
+
+    @property
+    def policy(self) -> str | None:
+        """Registered name of the policy that shares the machine."""
+        return self._policy
 
     def _budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
@@ -265,6 +298,11 @@ class LocalHost(Host):
         self.executor.release()
         self._upkeep.close()
         self.run_folder.record_left()
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
+        return not self._is_leaving and self._journal.has_claim()
 
     @property
     def is_handed_over(self) -> bool:

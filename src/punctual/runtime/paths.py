@@ -33,6 +33,16 @@ def state_root() -> Path:
     return _private(_root("state") / "runs")
 
 
+def service_root() -> Path:
+    """The folder of what the service keeps beside its runs; made, for its owner only, if it is missing."""
+    return _private(_root("state") / "service")
+
+
+def service_socket() -> Path:
+    """Where the service listens for programs of its own user; the folder is made if it is missing."""
+    return _private(_root("runtime") / "service") / "api.sock"
+
+
 def _root(kind: str) -> Path:
     home = os.environ.get(HOME_VARIABLE)
     if home:
