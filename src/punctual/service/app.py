@@ -1,0 +1,51 @@
+"""The application: its routes and its OpenAPI document."""
+
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.routing import BaseRoute
+
+from punctual import __version__
+from punctual.service import cluster_routes, event_routes, job_routes, log_routes, problems
+from punctual.service.context import ServiceContext
+from punctual.service.schema import Problem
+
+PREFIX = "/v1"
+
+_DESCRIPTION = (
+    "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
+    "`punctual run`. Why a request was refused is `application/problem+json`, a user's mistake in four parts."
+)
+
+
+def make_app(context: ServiceContext) -> FastAPI:
+    """The application of a host. It lets everybody in: `punctual.service.guard` stands before it."""
+    app = FastAPI(
+        title="Punctual",
+        version=__version__,
+        description=_DESCRIPTION,
+        openapi_url=f"{PREFIX}/openapi.json",
+        docs_url=None,  # these pages load programs from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
+        dependencies=[Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket."))],
+    )
+    app.state.context = context
+    for routes in (job_routes, log_routes, event_routes, cluster_routes):
+        app.include_router(routes.router, prefix=PREFIX)
+    problems.install(app)
+    app.openapi()["components"]["schemas"].update(_schemas_of_problem())  # the document is kept
+    return app
+
+
+def _operation_id(route: APIRoute | BaseRoute) -> str:
+    return str(getattr(route, "name", ""))
+
+
+def _schemas_of_problem() -> dict[str, Any]:
+    """The schema of `Problem`, which no route has as its model, and those of its parts."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+    return {**schema.pop("$defs", {}), "Problem": schema}

@@ -1,0 +1,113 @@
+"""Connections: which are taken, and the thread that serves them."""
+
+import asyncio
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from punctual.service.app import make_app
+from punctual.service.context import ServiceContext
+from punctual.service.guard import RequestGuard
+from punctual.service.tokens import Tokens
+
+#: How long requests may still take when the server is to end, in seconds.
+_END_S = 2
+#: What the kernel says of the process at the other end of a socket: its id, its user and its group.
+_CREDENTIALS = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A socket that listens, and who is let in there; see `punctual.service.guard.RequestGuard`."""
+
+    listening: socket.socket
+    tokens: Tokens | None
+    host_names: Collection[str] | None
+    tls: ssl.SSLContext | None = None
+
+
+class TimedConnection(H11Protocol):
+    """A connection that ends if no request has come on it soon."""
+
+    #: How long that may take, in seconds.
+    request_s: float = 10.0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(self.request_s, self._end_if_silent)
+
+    def _end_if_silent(self) -> None:
+        if not self.headers:
+            self.transport.close()
+
+
+class OwnConnection(TimedConnection):
+    """One of a process of the service's own user; that of any other is ended before anything is read."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+        if user != os.geteuid():
+            transport.abort()
+
+
+@contextmanager
+def endpoints_served(context: ServiceContext, endpoints: Sequence[Endpoint]) -> Iterator[None]:
+    """Answer at all endpoints, in one thread, until this is left."""
+    app = make_app(context)
+    servers = [_server(app, context, endpoint) for endpoint in endpoints]
+    thread = Thread(target=_run, args=(servers, endpoints), name="punctual-service", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        context.is_closing.set()
+        context.signal.notify()
+        for server in servers:
+            server.should_exit = True
+        thread.join()
+
+
+def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint]) -> None:
+    async def serve_all() -> None:
+        await asyncio.gather(
+            *(server.serve([endpoint.listening]) for server, endpoint in zip(servers, endpoints, strict=True))
+        )
+
+    asyncio.run(serve_all())
+
+
+def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Server:
+    connection = type(
+        "Connection",
+        (OwnConnection if endpoint.tokens is None else TimedConnection,),
+        {"request_s": context.limits.request_s},
+    )
+    guarded = RequestGuard(app, context.limits, context.rate, tokens=endpoint.tokens, host_names=endpoint.host_names)
+    config = uvicorn.Config(
+        guarded,
+        http=connection,
+        ws="none",
+        lifespan="off",
+        loop="asyncio",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=context.limits.n_connections,
+        timeout_graceful_shutdown=_END_S,
+    )
+    config.load()
+    config.ssl = endpoint.tls
+    return uvicorn.Server(config)

@@ -1,0 +1,98 @@
+"""What routes have in common: the host, who asks, and what is kept."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.runtime.local_host import LocalHost
+from punctual.service.guard import Caller
+from punctual.service.limits import Limits, OpenStreams, RequestRate
+from punctual.service.message_signal import MessageSignal
+from punctual.service.problems import Refused
+from punctual.service.submission_keys import SubmissionKeys
+from punctual.service.tokens import Role
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ServiceContext:
+    """A host, and what its service keeps.
+
+    Attributes
+    ----------
+    signal
+        Notified of each message of the host.
+    is_closing
+        Set once streams must end.
+    """
+
+    host: LocalHost
+    keys: SubmissionKeys
+    limits: Limits
+    streams: OpenStreams
+    rate: RequestRate
+    signal: MessageSignal = field(default_factory=MessageSignal)
+    is_closing: Event = field(default_factory=Event)
+
+    def status(self, name: str) -> JobStatus:
+        """How the job stands; raises `Refused` if there is none of that name."""
+        if not self.host.knows(JobId(name)):
+            raise Refused(404, "there is no such job")
+        return self.host.status(JobId(name))
+
+    def check_takes_changes(self) -> None:
+        """Raise `Refused` if the host is leaving, or another process has its jobs."""
+        if not self.host.takes_changes:
+            raise Refused(503, "the host is just leaving; jobs go on, and nothing was changed", {"Retry-After": "1"})
+
+
+def note_change(caller: Caller, what: str) -> None:
+    """Write down who has changed something."""
+    _LOG.info("%s, by %s", what, caller)
+
+
+async def _context(request: Request) -> ServiceContext:
+    context: ServiceContext = request.app.state.context
+    return context
+
+
+def _role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
+    async def caller_of(request: Request) -> Caller:
+        caller: Caller = request.state.caller
+        if not caller.may(role):
+            raise Refused(403, f"the role '{role}' is needed, and this token has '{caller.role}'")
+        return caller
+
+    return caller_of
+
+
+Context = Annotated[ServiceContext, Depends(_context)]
+Viewer = Annotated[Caller, Depends(_role("viewer"))]
+Submitter = Annotated[Caller, Depends(_role("submitter"))]
+
+
+class CountedStream(StreamingResponse):
+    """A stream that counts as open until it has ended, however that is; raises `Refused` if there are too many."""
+
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], context: ServiceContext, caller: Caller, media_type: str
+    ) -> None:
+        if not context.streams.has_room(caller.name):
+            raise Refused(429, "too many streams are open", {"Retry-After": "5"})
+        super().__init__(pieces, media_type=media_type)
+        self._pieces, self._context, self._caller = pieces, context, caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._context.streams.counted(self._caller.name):
+            async with aclosing(self._pieces):
+                await super().__call__(scope, receive, send)

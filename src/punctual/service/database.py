@@ -1,0 +1,66 @@
+"""What the service keeps beside its runs: tokens as digests, and which job an idempotency key has led to."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+#: Changes with every change of a table; kept in the file's `user_version`.
+SCHEMA_VERSION = 1
+
+_CREATE = """
+    CREATE TABLE IF NOT EXISTS token (
+        name TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, created_at REAL NOT NULL, expires_at REAL
+    );
+    CREATE TABLE IF NOT EXISTS submission_key (
+        caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, job TEXT NOT NULL, at REAL NOT NULL,
+        PRIMARY KEY (caller, key)
+    );
+    CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
+"""
+#: How long a statement waits for another process's write, in seconds.
+_BUSY_S = 10.0
+
+
+class ServiceDatabase:
+    """One SQLite file that only its user can read; the service and the command line may have it open at once.
+
+    May be used by any thread.
+
+    Parameters
+    ----------
+    folder
+        Where the file is, and made if it is missing.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / "service.db"
+        path.touch(mode=0o600)
+        self._lock = RLock()
+        self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+        self._connection.executescript(_CREATE)
+        self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All that `query` has."""
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()

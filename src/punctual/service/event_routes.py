@@ -1,0 +1,99 @@
+"""The messages of the journal as server-sent events; the id of each is its number there, from which one can go on."""
+
+import json
+from collections.abc import AsyncGenerator, Collection
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from punctual.core.commands import Command
+from punctual.core.events import Event
+from punctual.runtime.when import Now
+from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
+from punctual.service.problems import answers
+from punctual.service.schema import finite
+from punctual.store.sqlite import SqliteJournal
+
+router = APIRouter(tags=["events"])
+
+MEDIA_TYPE = "text/event-stream"
+KINDS = sorted(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
+#: Told only if they are asked for: there are many, and they say nothing about a job.
+UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanProposed"})
+
+#: Rows fetched at once.
+_N_ROWS = 200
+#: A sign of life after so many seconds without an event; and how long a client waits until it connects again.
+_SILENCE_S, _RETRY_MS = 15.0, 2000
+_SEQUENCE_MAX = 2**63 - 2
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The stream", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
+}
+
+
+@router.get("/events", response_class=Response, responses={**answers(), **_STREAM})
+async def events(
+    context: Context,
+    caller: Viewer,
+    job: Annotated[str | None, Query(max_length=64, description="Only what is about this job.")] = None,
+    kind: Annotated[
+        list[str],
+        Query(
+            max_length=len(KINDS), description="Only messages of these kinds.", json_schema_extra={"examples": [KINDS]}
+        ),
+    ] = [],  # noqa: B006 -- FastAPI copies it
+    after: Annotated[
+        int | None,
+        Query(ge=0, le=_SEQUENCE_MAX, description="Begin behind the message of this number; 0: with the first."),
+    ] = None,
+    last_event_id: Annotated[
+        int | None, Header(ge=0, le=_SEQUENCE_MAX, description="The same; what a browser sends by itself.")
+    ] = None,
+) -> Response:
+    """Tell what happens, as it happens; without a number to begin behind, from now on.
+
+    Of what is long past, timers and most reports of progress are not kept.
+    """
+    begin_after = last_event_id if last_event_id is not None else after
+    if begin_after is None:
+        begin_after = context.host.n_written
+    pieces = _told(context, begin_after, job, frozenset(kind))
+    return CountedStream(pieces, context, caller, MEDIA_TYPE)
+
+
+async def _told(
+    context: ServiceContext, sequence: int, job: str | None, kinds: Collection[str]
+) -> AsyncGenerator[bytes, None]:
+    journal = await run_in_threadpool(SqliteJournal, context.host.run_folder.journal, read_only=True)
+    try:
+        with context.signal.waiter() as waiter:
+            yield f"retry: {_RETRY_MS}\n\n".encode()
+            while not context.is_closing.is_set():
+                waiter.look()
+                rows = await run_in_threadpool(journal.rows_from, sequence + 1, _N_ROWS)
+                now = context.host.clocks()
+                for sequence, kind, body in rows:  # noqa: PLR1704 -- the next rows are those behind the last
+                    if kind in kinds or (not kinds and kind not in UNASKED_KINDS):
+                        yield _event(sequence, kind, json.loads(body), job, now)
+                if not rows and not await waiter.wait(_SILENCE_S):
+                    yield b": nothing new\n\n"
+    finally:
+        journal.close()
+
+
+def _event(sequence: int, kind: str, message: dict[str, Any], job: str | None, now: Now) -> bytes:
+    """One event; empty if it is not about `job`."""
+    about = message.get("job") or message.get("spec", {}).get("id")
+    if job is not None and about != job:
+        return b""
+    told = {
+        "sequence": sequence,
+        "kind": kind,
+        "job": about,
+        "time": now.wall_of(message["at"]).isoformat(),
+        "message": finite(message),
+    }
+    return f"id: {sequence}\nevent: {kind}\ndata: {json.dumps(told)}\n\n".encode()

@@ -1,0 +1,267 @@
+"""Jobs: submit, list, show, why, change, stop."""
+
+import base64
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import JobState
+from punctual.core.status import JobStatus
+from punctual.core.verdict import Verdict, verdict
+from punctual.runtime.chain import chain
+from punctual.runtime.job_names import names_in
+from punctual.runtime.job_options import JobOptions
+from punctual.runtime.local_host import capacity_here
+from punctual.runtime.runs import messages_of
+from punctual.runtime.submission import Submission
+from punctual.runtime.when import moved_deadline_s
+from punctual.service.context import Context, ServiceContext, Submitter, note_change
+from punctual.service.problems import answers
+from punctual.service.schema import (
+    ChangeRequest,
+    JobPage,
+    JobStanding,
+    StopRequest,
+    SubmitRequest,
+    WhyAnswer,
+    WhyEntry,
+    finite,
+)
+from punctual.service.standing import job_standing
+from punctual.service.submission_keys import ClaimedKey
+
+router = APIRouter(tags=["jobs"])
+
+#: What a program gets of the service's variables without being asked.
+USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
+_N_ON_PAGE_MAX = 500
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,128}$",
+        description="Chosen by the caller. The same request sent again with the same key leads to the same job.",
+    ),
+]
+
+
+@router.post("/jobs", status_code=201, responses=answers(415))
+def submit(
+    asked: SubmitRequest,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Submitter,
+    idempotency_key: IdempotencyKey = None,
+) -> JobStanding:
+    """Have a job run; answers once the journal has it."""
+    context.check_takes_changes()
+    if idempotency_key is None:
+        job = _submitted(context, asked)
+    else:
+        told = asked.model_dump_json().encode()
+        with context.keys.claimed(caller.name, idempotency_key, told) as claimed:
+            job = _submitted_once(context, asked, claimed)
+    note_change(caller, f"job '{job}' was submitted")
+    response.headers["Location"] = str(request.url_for("show", job=job).path)
+    return _shown(context, context.status(job))
+
+
+@router.get("/jobs", responses=answers())
+async def list_jobs(
+    context: Context,
+    state: Annotated[list[JobState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
+    verdicts: Annotated[list[Verdict], Query(alias="verdict", max_length=16)] = [],  # noqa: B006 -- the same
+    name: Annotated[str | None, Query(max_length=64, description="What the name begins with.")] = None,
+    cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=_N_ON_PAGE_MAX)] = 100,
+) -> JobPage:
+    """List jobs in order of submission: those that have not ended, and those that have ended lately."""
+    now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)
+    wanted = [
+        status
+        for status in sorted(context.host.jobs(), key=_place)
+        if (not state or status.state in state)
+        and (not verdicts or verdict(status, now.at) in verdicts)
+        and status.id.startswith(name or "")
+        and (after is None or _place(status) > after)
+    ]
+    page = wanted[:limit]
+    return JobPage(
+        jobs=[job_standing(context.host, status, now) for status in page],
+        next_cursor=_cursor(page[-1]) if len(wanted) > len(page) else None,
+    )
+
+
+@router.get("/jobs/{job}", responses=answers(404))
+async def show(job: str, context: Context) -> JobStanding:
+    """Show how one job stands."""
+    return _shown(context, context.status(job))
+
+
+@router.get("/jobs/{job}/why", responses=answers(404))
+def why(
+    job: str,
+    context: Context,
+    last: Annotated[int, Query(ge=1, le=10_000, description="How many of the latest.")] = 10,
+    every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
+) -> WhyAnswer:
+    """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
+    status, now = context.status(job), context.host.clocks()
+    links = chain(messages_of(context.host.run_folder, [status.id]), status.id, every=every)[-last:]
+    entries = [
+        WhyEntry(
+            elapsed_seconds=link.elapsed_s,
+            time=now.wall_of(status.submitted_at + link.elapsed_s),
+            kind=link.kind,
+            text=link.text,
+            facts=finite(link.facts),
+        )
+        for link in links
+    ]
+    return WhyAnswer(job=status.id, entries=entries)
+
+
+@router.patch("/jobs/{job}", responses=answers(404, 415))
+def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> JobStanding:
+    """Change the job while it works."""
+    status = context.status(job)
+    context.check_takes_changes()
+    if "deadline" in asked.model_fields_set:
+        status = _with_deadline(context, status, asked.deadline)
+        note_change(caller, f"the deadline of job '{job}' was changed to {asked.deadline}")
+    return _shown(context, status)
+
+
+@router.post("/jobs/{job}/stop", status_code=202, responses=answers(404, 415))
+async def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> JobStanding:
+    """Ask the job to end, after a checkpoint if it can make one; one that has ended stays as it is."""
+    status = context.status(job)
+    context.check_takes_changes()
+    if not status.ended:
+        said = f": {asked.cause}" if asked is not None and asked.cause else ""
+        context.host.stop(status.id, f"stopped over HTTP by {caller}{said}")
+        note_change(caller, f"job '{job}' was asked to stop")
+    return _shown(context, context.status(job))
+
+
+def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
+    return job_standing(context.host, status, context.host.clocks())
+
+
+def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None) -> JobStatus:
+    """The job with another deadline, which the host is told of; None: none."""
+    deadline_s, now = None, context.host.clocks()
+    with _about("deadline"):
+        if text is not None:
+            deadline_s = moved_deadline_s(
+                text, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
+            )
+        context.host.move_deadline(status.id, deadline_s)
+    return replace(status, spec=replace(status.spec, deadline_s=deadline_s))
+
+
+# Submitting.
+
+
+def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
+    return _given_to_host(context, _named(context, _submission(asked)))
+
+
+def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
+    """The job that the key was given to; it is submitted if it never came to that."""
+    if claimed.job is not None and context.host.knows(claimed.job):
+        return claimed.job
+    submission = _submission(asked)
+    if claimed.job is None:
+        submission = _named(context, submission)
+        claimed.give_to(submission.spec.id)
+    else:
+        submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
+    try:
+        return _given_to_host(context, submission)
+    except InvalidSpec:
+        if claimed.job is None:
+            claimed.forget()
+        raise
+
+
+def _submission(asked: SubmitRequest) -> Submission:
+    """The job that is meant; raises `InvalidSpec`."""
+    options = asked.model_dump(exclude={"inherit_env"})
+    options.update(
+        program=tuple(asked.program),
+        secret_env=tuple(asked.secret_env),
+        cwd=Path(asked.cwd) if asked.cwd is not None else Path.home(),
+        checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
+        inherited=_inherited(asked.inherit_env),
+    )
+    return JobOptions(**options).submission(monotonic(), capacity_here())
+
+
+def _inherited(names: list[str]) -> dict[str, str]:
+    """The variables of the service that a program gets: the usual ones, and those that are asked for."""
+    for name in names:
+        if name not in os.environ:
+            raise InvalidSpec(
+                "`inheritEnv` must name variables that the service has",
+                repr(name),
+                "the job",
+                "Give its value instead (`env`), or start the service with it.",
+                option="inherit_env",
+            )
+    return {name: os.environ[name] for name in (*USUAL_VARIABLES, *names) if name in os.environ}
+
+
+def _named(context: ServiceContext, submission: Submission) -> Submission:
+    (named,) = names_in(context.host.run_folder, [submission])
+    return named
+
+
+def _given_to_host(context: ServiceContext, submission: Submission) -> JobId:
+    context.host.submit_told([submission])
+    return submission.spec.id
+
+
+@contextmanager
+def _about(option: str) -> Iterator[None]:
+    """What is found wrong within is about `option`, unless the error says about which."""
+    try:
+        yield
+    except InvalidSpec as error:
+        error.option = error.option or option
+        raise
+
+
+# Pages.
+
+
+def _place(status: JobStatus) -> tuple[float, str]:
+    return status.submitted_at, status.id
+
+
+def _cursor(status: JobStatus) -> str:
+    return base64.urlsafe_b64encode(f"{status.submitted_at!r} {status.id}".encode()).decode()
+
+
+def _read_cursor(text: str) -> tuple[float, str]:
+    try:
+        at, _, job = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        return float(at), job
+    except ValueError as error:
+        raise InvalidSpec(
+            "`cursor` must be one that a page has named",
+            repr(text),
+            "the list of jobs",
+            "Take `nextCursor` as it is, or leave it out for the first page.",
+            option="cursor",
+        ) from error

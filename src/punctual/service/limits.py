@@ -1,0 +1,75 @@
+"""How much a caller may ask for."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one service.
+
+    Attributes
+    ----------
+    body_bytes
+        The longest body of a request.
+    requests_per_s, n_burst
+        Requests of one token: in the long run, and at once.
+    n_streams, n_streams_each
+        Streams (events, followed logs) that may be open: in all, and of one token.
+    n_connections
+        Connections of each kind, TCP and the user's own.
+    request_s
+        How long a caller may take to send a request.
+    """
+
+    body_bytes: int = 1 << 20
+    requests_per_s: float = 500.0
+    n_burst: int = 1000
+    n_streams: int = 64
+    n_streams_each: int = 16
+    n_connections: int = 256
+    request_s: float = 10.0
+
+
+class RequestRate:
+    """Lets each caller ask so often: what is not asked for is saved up to a burst."""
+
+    def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._now = limits, now
+        #: Of each caller, how many requests it may send at once, and when that was reckoned.
+        self._saved: dict[str, tuple[float, float]] = {}
+
+    def wait_s(self, caller: str) -> float:
+        """0: the caller may ask now, and has; above: how long it should wait."""
+        now, limits = self._now(), self._limits
+        saved, reckoned_at = self._saved.get(caller, (float(limits.n_burst), now))
+        saved = min(limits.n_burst, saved + (now - reckoned_at) * limits.requests_per_s)
+        may_ask = saved >= 1.0
+        self._saved[caller] = (saved - may_ask, now)
+        return 0.0 if may_ask else (1.0 - saved) / limits.requests_per_s
+
+
+class OpenStreams:
+    """Counts the streams that are open; to be used by one thread."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._n_of: dict[str, int] = {}
+
+    def has_room(self, caller: str) -> bool:
+        """Whether the caller may open another."""
+        n_all, n_own = sum(self._n_of.values()), self._n_of.get(caller, 0)
+        return n_all < self._limits.n_streams and n_own < self._limits.n_streams_each
+
+    @contextmanager
+    def counted(self, caller: str) -> Iterator[None]:
+        """A stream of the caller is open within."""
+        self._n_of[caller] = self._n_of.get(caller, 0) + 1
+        try:
+            yield
+        finally:
+            self._n_of[caller] -= 1
+            if not self._n_of[caller]:
+                del self._n_of[caller]

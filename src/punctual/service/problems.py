@@ -1,0 +1,122 @@
+"""What a caller is told of a request that was not done: `application/problem+json`."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic.alias_generators import to_camel
+from starlette.exceptions import HTTPException
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_socket import ControlFailed
+from punctual.runtime.redaction import redacted
+from punctual.service.schema import FaultText, Problem
+from punctual.store.sqlite import JournalTaken
+
+_LOG = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+_GOT_LENGTH_MAX = 200
+#: Fields whose values are never repeated.
+_SECRET_FIELDS = {"env", "program"}
+_RETRY = {"Retry-After": "1"}
+
+
+class Refused(Exception):
+    """A request that is not done, for a reason other than what is in it."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, headers
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **parts: Any) -> Response:
+    """An answer that says why the request was not done."""
+    told = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, **parts)
+    # Escaped: what was got may hold characters that cannot be encoded.
+    text = json.dumps(told.model_dump(by_alias=True, exclude_none=True))
+    return Response(text, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What a route declares about answers with `statuses`, beside those that every route may give."""
+    every = (400, 401, 403, 413, 422, 429, 503)
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in sorted({*every, *statuses})
+    }
+
+
+def told_of(error: InvalidSpec) -> Response:
+    """A user's mistake, with what else is wrong with the same request."""
+    first, *others = [_fault(each) for each in error.all()]
+    return problem(422, str(error), **first.model_dump(), others=others)
+
+
+def install(app: FastAPI) -> None:
+    """Answer with problems wherever a route raises."""
+
+    @app.exception_handler(Refused)
+    async def _refused(_: Request, error: Refused) -> Response:
+        return problem(error.status, error.detail, error.headers)
+
+    @app.exception_handler(InvalidSpec)
+    async def _invalid(_: Request, error: InvalidSpec) -> Response:
+        return told_of(error)
+
+    @app.exception_handler(JournalTaken)
+    async def _taken(_: Request, error: JournalTaken) -> Response:
+        return problem(503, str(error), _RETRY)
+
+    @app.exception_handler(ControlFailed)
+    async def _failed(_: Request, error: ControlFailed) -> Response:
+        return problem(503, str(error), _RETRY)
+
+    @app.exception_handler(sqlite3.Error)
+    async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
+        _LOG.warning("the store cannot be used: %s", error)
+        return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", _RETRY)
+
+    @app.exception_handler(HTTPException)
+    async def _plain(_: Request, error: HTTPException) -> Response:
+        return problem(error.status_code, str(error.detail), error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _unreadable(_: Request, error: RequestValidationError) -> Response:
+        first, *others = [_fault_of(each) for each in error.errors()]
+        return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+
+
+def _fault(error: InvalidSpec) -> FaultText:
+    field = None if error.option is None else f"/{to_camel(error.option.replace('-', '_'))}"
+    return FaultText(must=error.must, got=error.got, where=error.where, remedy=error.remedy, field=field)
+
+
+def _fault_of(error: Mapping[str, Any]) -> FaultText:
+    place, *path = [str(part) for part in error["loc"]]
+    name = path[0] if path else place
+    return FaultText(
+        must=f"`{name}`: {error['msg']}",
+        got=_said(error.get("input"), path),
+        where=f"the request's {place}",
+        remedy="See /v1/openapi.json for what the request may hold.",
+        field=_pointer(path) if place == "body" else None,
+    )
+
+
+def _pointer(path: Sequence[str]) -> str:
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _said(value: object, path: Sequence[str]) -> str:
+    """What was got; not where it may hold a secret, or has parts."""
+    if not path or path[0] in _SECRET_FIELDS or isinstance(value, dict | list):
+        return "a value that is not repeated here"
+    text = " ".join(redacted([value])) if isinstance(value, str) else repr(value)
+    return text if len(text) <= _GOT_LENGTH_MAX else f"{text[:_GOT_LENGTH_MAX]}…"

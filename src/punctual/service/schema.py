@@ -1,0 +1,277 @@
+"""What goes in and out over HTTP. The client reads answers into the same classes."""
+
+import re
+from datetime import datetime
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from punctual.core.job import JobState
+from punctual.core.verdict import Verdict
+
+#: The longest that the kernel takes as one argument or variable.
+_TEXT_LENGTH_MAX = 131_072
+
+
+def finite(value: Any) -> Any:
+    """`value`, made of what JSON has, with null in place of each number that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+#: A number as JSON can hold it: what is infinite is left out.
+Number = Annotated[float | None, BeforeValidator(finite)]
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[^=\0]+", name):
+        raise ValueError("must be the name of a variable, without '=' and NUL")
+    return name
+
+
+def _absolute(path: str) -> str:
+    if not Path(path).is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
+Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
+ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
+VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
+Folder = Annotated[str, Field(max_length=4096), AfterValidator(_without_nul), AfterValidator(_absolute)]
+
+
+class RequestBody(BaseModel):
+    """What a caller says; a name that is not known is refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid")
+
+
+class AnswerBody(BaseModel):
+    """What the service says; a client that does not know a name leaves it out."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="ignore")
+
+
+class SubmitRequest(RequestBody):
+    """A job: what `punctual run` takes, written as there."""
+
+    program: Annotated[list[Text], Field(min_length=1, max_length=4096)] = Field(
+        description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
+    )
+    deadline: ShortText | None = Field(
+        None, description="A duration (`90s`, `1h30m`) or a time (`18:00`, `2026-12-01T18:00:00+01:00`)."
+    )
+    cores: ShortText | None = Field(None, description="Least and most cores, `0.1..2`, or the most alone.")
+    workers: ShortText | None = Field(None, description="Least and most workers, `1..4`.")
+    gpus: ShortText | None = Field(None, description="The same with a GPU each; or the part of one GPU, `0.5`.")
+    cores_per_worker: ShortText | None = None
+    servers: ShortText | None = None
+    controller: ShortText | None = None
+    margin: ShortText | None = Field(None, description="Share of the deadline to be early by, `0.1%`.")
+    progress_regex: Annotated[str, Field(max_length=1024)] | None = None
+    until: ShortText | None = Field(None, description="The loss to train to, `loss<0.1`.")
+    steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    checkpoint_dir: Folder | None = None
+    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    preemptible: bool | None = None
+    name: ShortText | None = Field(None, description="None: made from the program's.")
+    cwd: Folder | None = Field(None, description="Where the program runs; null: the home folder of the service's user.")
+    env: Annotated[dict[VariableName, Text], Field(max_length=4096)] = Field(
+        default_factory=dict, description="Variables of the program. It gets none of the service's but the usual few."
+    )
+    inherit_env: Annotated[list[VariableName], Field(max_length=256)] = Field(
+        default_factory=list, description="Names of variables that the program gets as the service has them."
+    )
+    secret_env: Annotated[list[VariableName], Field(max_length=256)] = Field(
+        default_factory=list, description="Names of variables whose values are left out of what is recorded."
+    )
+
+
+class ChangeRequest(RequestBody):
+    """What is to be changed of a job; what is not named stays."""
+
+    deadline: ShortText | None = Field(
+        None,
+        description="`90s` from now, `+30m` or `-10m` on the present deadline, or a time; null: no deadline any more.",
+        examples=["+30m"],
+    )
+
+
+class StopRequest(RequestBody):
+    """That a job is to end, after a checkpoint if it can make one."""
+
+    cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field(
+        "", description="Why, for `why` and the job's record."
+    )
+
+
+class ReasonText(AnswerBody):
+    """Why something was decided."""
+
+    code: str
+    text: str
+    facts: dict[str, Number]
+
+
+class JobStanding(AnswerBody):
+    """One job as it stands. Times of the clock are ISO 8601 with an offset from UTC."""
+
+    name: str
+    state: JobState
+    verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
+    reason: ReasonText | None = Field(description="Why its grant was last to change.")
+    cause: str = Field(description="Why it ends or has ended; empty: it does not.")
+    exit_code: int | None
+    program: list[str] = Field(description="The command line, without what looks like a secret.")
+    controller: str | None
+    weight: float
+    submitted: datetime
+    started: datetime | None
+    landed: datetime | None
+    ended: datetime | None
+    deadline: datetime | None
+    progress_percentage: Number
+    steps_done: Number
+    steps_total: Number
+    steps_per_second: Number
+    estimated_remaining_seconds: Number
+    estimated_remaining_seconds_low: Number = Field(description="It lies between low and high nine times out of ten.")
+    estimated_remaining_seconds_high: Number
+    slack_seconds: Number = Field(
+        description="How much later than at its earliest the job may land; of one that has landed, how early it was."
+    )
+    promised_until: datetime | None
+    granted_cores: Number
+    granted_gpus: Number
+    workers: int | None
+    demand_cores: Number
+    used_cores: Number
+    used_core_seconds: Number
+    least_cores: Number
+    most_cores: Number
+    attempts: int
+    warnings: dict[str, str]
+
+
+class JobPage(AnswerBody):
+    """Some jobs in order of submission."""
+
+    jobs: list[JobStanding]
+    next_cursor: str | None = Field(description="Ask with it as `cursor` for the jobs that follow; null: none do.")
+
+
+class WhyEntry(AnswerBody):
+    """One thing that happened to a job, with what led to it."""
+
+    elapsed_seconds: Number = Field(description="Seconds since the job's submission.")
+    time: datetime
+    kind: str
+    text: str
+    facts: dict[str, Any]
+
+
+class WhyAnswer(AnswerBody):
+    """What happened to a job and why, oldest first."""
+
+    job: str
+    entries: list[WhyEntry]
+
+
+class Amounts(AnswerBody):
+    """Cores and GPUs."""
+
+    cores: Number
+    gpus: Number
+
+
+class NodeStanding(AnswerBody):
+    """One machine."""
+
+    name: str
+    device: str
+    capacity: Amounts
+    held: Amounts
+    free: Amounts
+
+
+class PromiseEntry(AnswerBody):
+    """That a job is promised to be done by a time."""
+
+    job: str
+    until: datetime
+
+
+class ClusterStanding(AnswerBody):
+    """What there is, and who holds how much of it."""
+
+    policy: str | None
+    nodes: list[NodeStanding]
+    capacity: Amounts
+    held: Amounts
+    free: Amounts
+    promised: list[PromiseEntry]
+    jobs_by_state: dict[str, int]
+
+
+class PolicyEntry(AnswerBody):
+    """A policy that can be chosen."""
+
+    name: str
+    summary: str
+    active: bool
+    parameters: dict[str, str] = Field(description="Names of its parameters, and their defaults as they are written.")
+
+
+class PolicyList(AnswerBody):
+    """The policies there are."""
+
+    policies: list[PolicyEntry]
+
+
+class Health(AnswerBody):
+    """That the service answers."""
+
+    status: Literal["ok", "leaving"]
+    version: str
+    host: str = Field(description="Name of the run that holds the jobs.")
+    caller: str = Field(description="Name of the token; empty: the service's own user.")
+    role: str
+
+
+class FaultText(AnswerBody):
+    """What is wrong, in four parts."""
+
+    must: str
+    got: str
+    where: str
+    remedy: str
+    field: str | None = Field(None, description="Where in the request it is, as a JSON pointer: `/deadline`.")
+
+
+class Problem(AnswerBody):
+    """Why a request was not done, as RFC 9457 has it; a user's mistake in four parts."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    must: str | None = None
+    got: str | None = None
+    where: str | None = None
+    remedy: str | None = None
+    field: str | None = None
+    others: list[FaultText] = Field(default_factory=list, description="What else is wrong with the request.")

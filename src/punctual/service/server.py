@@ -1,0 +1,212 @@
+"""The server: the API at an address, with tokens, and at a socket for the service's own user."""
+
+import socket
+import ssl
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from ipaddress import ip_address
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_socket import make_room, short_enough
+from punctual.runtime.local_host import LocalHost
+from punctual.runtime.paths import service_root, service_socket
+from punctual.service.database import ServiceDatabase
+from punctual.service.limits import Limits, OpenStreams, RequestRate
+from punctual.service.submission_keys import SubmissionKeys
+from punctual.service.tokens import Tokens, owner_file
+
+DEFAULT_ADDRESS = "127.0.0.1:4747"
+#: Names of this machine for itself.
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+_NEEDED = ("fastapi", "uvicorn")
+_BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files with a certificate chain and its private key (PEM)."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ServedAddress:
+    """Where a service can be asked.
+
+    Attributes
+    ----------
+    url
+        None: at its socket only.
+    socket
+        For programs of its own user, which need no token.
+    token_file
+        The owner's token, as long as that was not revoked.
+    is_first_start
+        Whether that token was made just now.
+    """
+
+    url: str | None
+    socket: Path
+    token_file: Path
+    is_first_start: bool
+
+
+def check_installed() -> None:
+    """Raise `InvalidSpec` unless the libraries of the service are there; imports none of them."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise InvalidSpec(
+            "the service needs libraries that trainings do not",
+            f"an installation without {' and '.join(missing)}",
+            "this installation of Punctual",
+            "Install them with `pip install 'punctual[service]'`.",
+        )
+
+
+@contextmanager
+def serve(
+    host: LocalHost,
+    address: str | None = DEFAULT_ADDRESS,
+    *,
+    tls: Tls | None = None,
+    allow_plain: bool = False,
+    host_names: Collection[str] = (),
+    limits: Limits | None = None,
+) -> Iterator[ServedAddress]:
+    """Serve a host over HTTP, in a thread of its own, until this is left.
+
+    Parameters
+    ----------
+    address
+        ``host:port`` to listen at, port 0: any that is free; None: only at the socket of the service's own user.
+    tls
+        Encrypts what goes over `address`.
+    allow_plain
+        Also listen without TLS where other machines reach it.
+    host_names
+        Names beside `address` and those of the loopback interface under which the service may be asked.
+    limits
+        None: the usual ones.
+
+    Raises
+    ------
+    InvalidSpec
+        The libraries are not installed, the certificate cannot be read, or it cannot listen there.
+    """
+    check_installed()
+    from punctual.service.connections import Endpoint, endpoints_served
+    from punctual.service.context import ServiceContext
+
+    limits = limits or Limits()
+    with ExitStack() as ending:
+        context = _tls_context(tls)
+        listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
+        own = ending.enter_context(_own_socket(service_socket()))
+        database = ending.enter_context(closing(ServiceDatabase(service_root())))
+        tokens = Tokens(database)
+        is_first_start = tokens.make_first()
+        service = ServiceContext(
+            host=host,
+            keys=SubmissionKeys(database),
+            limits=limits,
+            streams=OpenStreams(limits),
+            rate=RequestRate(limits),
+        )
+        endpoints = [Endpoint(listening=own, tokens=None, host_names=None)]
+        if listening is not None and address is not None:
+            names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
+            endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
+        host.subscribe(service.signal.notify)
+        with endpoints_served(service, endpoints):
+            yield ServedAddress(
+                url=None if listening is None else _url(listening, tls),
+                socket=service_socket(),
+                token_file=owner_file(database.folder),
+                is_first_start=is_first_start,
+            )
+
+
+# Addresses.
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    name, colon, port = address.rpartition(":")
+    name = name.removeprefix("[").removesuffix("]")
+    if not colon or not name or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InvalidSpec(
+            "the address must be a name or a number and a port",
+            repr(address),
+            "the service",
+            f"Write for example `{DEFAULT_ADDRESS}`, or port 0 for any that is free.",
+        )
+    return name, int(port)
+
+
+@contextmanager
+def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[socket.socket]:
+    name, port = _parsed(address)
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
+            raise InvalidSpec(
+                "without TLS the service must listen on the loopback interface",
+                f"'{address}'",
+                "the service",
+                "Give a certificate (`--tls-cert`, `--tls-key`); or say that tokens and jobs may be read on the network.",
+            )
+        with socket.socket(family, kind) as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(place)
+            listening.listen(_BACKLOG)
+            yield listening
+    except OSError as error:
+        raise InvalidSpec(
+            "the service must be able to listen at its address",
+            f"'{address}': {error.strerror or error}",
+            "the service",
+            "Choose another address or port, port 0 for any that is free.",
+        ) from error
+
+
+@contextmanager
+def _own_socket(path: Path) -> Iterator[socket.socket]:
+    """A socket that only this user can open; removed in the end."""
+    make_room(path, take=False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        with short_enough(path) as place:
+            listening.bind(place)
+            # Between bind and listen nobody can connect yet, so that there is no instant with a wider mode.
+            Path(place).chmod(0o600)
+        inode = path.stat().st_ino
+        listening.listen(_BACKLOG)
+        try:
+            yield listening
+        finally:
+            if path.exists() and path.stat().st_ino == inode:  # else another process has taken its place
+                path.unlink()
+
+
+def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # also what is wrong with what is in the files
+        raise InvalidSpec(
+            "certificate and key must be files that can be read and fit together",
+            f"'{tls.certificate}' and '{tls.key}': {error.strerror or error}",
+            "the service",
+            "Give PEM files: the certificate with its chain, and the key without a password.",
+        ) from error
+    return context
+
+
+def _url(listening: socket.socket, tls: Tls | None) -> str:
+    name, port = listening.getsockname()[:2]
+    return f"{'http' if tls is None else 'https'}://{f'[{name}]' if ':' in name else name}:{port}"

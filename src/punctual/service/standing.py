@@ -1,0 +1,96 @@
+"""How jobs and nodes stand, as the service tells it."""
+
+from datetime import datetime
+
+from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.status import JobStatus
+from punctual.core.verdict import remaining_time, slack_s, verdict
+from punctual.runtime.local_host import LocalHost
+from punctual.runtime.when import Now
+from punctual.service.schema import Amounts, ClusterStanding, JobStanding, NodeStanding, PromiseEntry, ReasonText
+
+
+def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
+    """One job as it stands `now`."""
+    remaining = remaining_time(status, now.at)
+    done_frac, reason = status.done_frac, status.reason
+    return JobStanding(
+        name=status.id,
+        state=status.state,
+        verdict=verdict(status, now.at),
+        reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
+        cause=status.cause,
+        exit_code=status.exit_code,
+        program=[] if status.program is None else list(status.program.argv),
+        controller=status.spec.controller,
+        weight=status.spec.weight,
+        submitted=now.wall_of(status.submitted_at),
+        started=_wall(now, status.started_at),
+        landed=_wall(now, status.landed_at),
+        ended=_wall(now, status.ended_at),
+        deadline=_wall(now, status.deadline_at),
+        progress_percentage=None if done_frac is None else 100.0 * done_frac,
+        steps_done=status.steps_done,
+        steps_total=status.steps_expected or status.steps_total,
+        steps_per_second=status.rate_sps,
+        estimated_remaining_seconds=None if remaining is None else remaining.expected_s,
+        estimated_remaining_seconds_low=None if remaining is None else remaining.low_s,
+        estimated_remaining_seconds_high=None if remaining is None else remaining.high_s,
+        slack_seconds=slack_s(status),
+        promised_until=_wall(now, host.promised_until_at(status.id)),
+        granted_cores=status.held.cores,
+        granted_gpus=status.held.gpus,
+        workers=status.n_workers or None,
+        demand_cores=None if status.ended else host.demand_cores(status.id),
+        used_cores=status.usage_cores,
+        used_core_seconds=status.used_core_s,
+        least_cores=status.spec.floor.cores,
+        most_cores=status.spec.ceiling.cores,
+        attempts=status.n_attempts,
+        warnings=dict(status.warnings),
+    )
+
+
+def cluster_standing(host: LocalHost) -> ClusterStanding:
+    """What there is, and who holds how much of it."""
+    now, jobs = host.clocks(), host.jobs()
+    nodes = []
+    capacity, held = NOTHING, NOTHING
+    for node in host.nodes():
+        on_node = total(status.granted[node.id] for status in jobs if node.id in status.granted)
+        capacity, held = capacity + node.capacity, held + on_node
+        nodes.append(
+            NodeStanding(
+                name=node.id,
+                device=node.device,
+                capacity=_amounts(node.capacity),
+                held=_amounts(on_node),
+                free=_free(node.capacity, on_node),
+            )
+        )
+    by_state: dict[str, int] = {}
+    for status in jobs:
+        by_state[status.state] = by_state.get(status.state, 0) + 1
+    promises = [(status.id, host.promised_until_at(status.id)) for status in jobs if not status.ended]
+    return ClusterStanding(
+        policy=host.policy,
+        nodes=nodes,
+        capacity=_amounts(capacity),
+        held=_amounts(held),
+        free=_free(capacity, held),
+        promised=[PromiseEntry(job=job, until=now.wall_of(at)) for job, at in promises if at is not None],
+        jobs_by_state=by_state,
+    )
+
+
+def _wall(now: Now, at: float | None) -> datetime | None:
+    return None if at is None else now.wall_of(at)
+
+
+def _amounts(resources: Resources) -> Amounts:
+    return Amounts(cores=resources.cores, gpus=resources.gpus)
+
+
+def _free(capacity: Resources, held: Resources) -> Amounts:
+    """What is left; a device that was lost may have been held still."""
+    return Amounts(cores=max(0.0, capacity.cores - held.cores), gpus=max(0.0, capacity.gpus - held.gpus))

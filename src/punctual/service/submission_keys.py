@@ -1,0 +1,67 @@
+"""A submission that is said twice with the same key leads to one job."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from threading import Lock
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.service.database import ServiceDatabase
+
+#: A key is remembered for so long.
+KEPT_S = 86_400.0
+
+
+class SubmissionKeys:
+    """Which job each key of each caller has led to."""
+
+    def __init__(self, database: ServiceDatabase) -> None:
+        self._database = database
+        #: One submission with a key at a time: the second of two with one key waits for the first.
+        self._lock = Lock()
+
+    @contextmanager
+    def claimed(self, caller: str, key: str, request: bytes) -> Iterator["ClaimedKey"]:
+        """What is known of a key, which nobody else may use meanwhile.
+
+        Raises
+        ------
+        InvalidSpec
+            Another request had the key.
+        """
+        with self._lock:
+            yield ClaimedKey(self._database, caller, key, sha256(request).digest())
+
+
+class ClaimedKey:
+    """A key that a request holds."""
+
+    def __init__(self, database: ServiceDatabase, caller: str, key: str, digest: bytes) -> None:
+        self._database = database
+        self._row = (caller, key, digest)
+        rows = database.rows("SELECT digest, job FROM submission_key WHERE caller = ? AND key = ?", caller, key)
+        #: The job that it was given to; None: the key is new.
+        self.job: JobId | None = None
+        for kept, job in rows:
+            if kept != digest:
+                raise InvalidSpec(
+                    "an idempotency key must be used for one request only",
+                    "another request with the same key",
+                    f"key '{key}'",
+                    "Send the same request again, or choose another key.",
+                )
+            self.job = JobId(job)
+
+    def give_to(self, job: JobId) -> None:
+        """The key leads to `job` from now on; to be said before the job is submitted, in case of a kill."""
+        now = time.time()
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM submission_key WHERE at < ?", (now - KEPT_S,))
+            connection.execute("INSERT OR REPLACE INTO submission_key VALUES (?, ?, ?, ?, ?)", (*self._row, job, now))
+
+    def forget(self) -> None:
+        """The job was refused: the key is new again."""
+        with self._database.writing() as connection:
+            connection.execute("DELETE FROM submission_key WHERE caller = ? AND key = ?", self._row[:2])
