@@ -1,17 +1,32 @@
 """Neural-network training that finishes on time, on no more hardware than it needs.
 
 A training script needs `track` for its loop and `phase` for work that is not a step, or `elastic` to be trained by a
-number of workers that changes; a notebook that compares policies needs `simulate`. They are loaded on first use, so that importing the package costs next to nothing.
+number of workers that changes; a notebook that compares policies needs `simulate`; a program that has a service run jobs
+needs `submit` or a `Client`. They are loaded on first use, so that importing the package costs next to nothing.
 """
 
 TYPE_CHECKING = False  # as typing's, whose import costs more than all the rest of this module
 if TYPE_CHECKING:
     from punctual.client import Phase, Run, on_stop, phase, track
     from punctual.client.elastic.entry import elastic
+    from punctual.service.async_client import AsyncClient
+    from punctual.service.client import Client, submit
     from punctual.sim.api import simulate
 
 __version__ = "0.1.0"
-__all__ = ["Phase", "Run", "__version__", "elastic", "on_stop", "phase", "simulate", "track"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "Phase",
+    "Run",
+    "__version__",
+    "elastic",
+    "on_stop",
+    "phase",
+    "simulate",
+    "submit",
+    "track",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -21,6 +36,14 @@ def __getattr__(name: str) -> object:
         from punctual.sim import api
 
         return api.simulate
+    if name == "AsyncClient":
+        from punctual.service import async_client
+
+        return async_client.AsyncClient
+    if name in {"Client", "submit"}:
+        from punctual.service import client as service_client
+
+        return getattr(service_client, name)
     if name == "elastic":
         from punctual.client.elastic import entry
 
