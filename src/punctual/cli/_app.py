@@ -13,7 +13,7 @@ from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of
 from punctual.core.errors import InvalidSpec
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
-#: `SETTINGS` for how its arguments are read.
+#: `SETTINGS` for how its arguments are read; or an application of that name, with commands of its own.
 COMMANDS = {
     "run": "run",
     "attach": "attach",
@@ -32,6 +32,7 @@ COMMANDS = {
     "compare": "compare",
     "controllers": "catalogue",
     "policies": "catalogue",
+    "token": "token",
     "demo": "demo",
 }
 
@@ -89,7 +90,11 @@ def application(argv: list[str]) -> typer.Typer:
 
 def _add(app: typer.Typer, name: str) -> None:
     module = import_module(f"punctual.cli.{COMMANDS[name]}")
-    app.command(name, context_settings=getattr(module, "SETTINGS", None))(getattr(module, name))
+    command = getattr(module, name)
+    if isinstance(command, typer.Typer):  # it has commands of its own
+        app.add_typer(command, name=name)
+    else:
+        app.command(name, context_settings=getattr(module, "SETTINGS", None))(command)
 
 
 def _tell_version(wanted: bool) -> None:

@@ -1,0 +1,87 @@
+"""`punctual token`: who may use the service over HTTP."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from punctual.core.units import parse_duration_s
+from punctual.runtime.paths import service_root
+from punctual.service.database import ServiceDatabase
+from punctual.service.tokens import ROLES, Token, Tokens
+
+token = typer.Typer(
+    help="Make, list and revoke the tokens by which the service is used over HTTP.", no_args_is_help=True
+)
+
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
+
+
+@token.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What the token is called, in lists and in records of changes.")],
+    role: Annotated[
+        str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")
+    ] = "viewer",
+    expires: Annotated[str | None, typer.Option(help="For how long it is good, 30d. [default: until revoked]")] = None,
+    as_json: _AsJson = False,
+) -> None:
+    """Make a token; its text is printed now and never again."""
+    with _tokens() as tokens:
+        text = tokens.create(name, role, None if expires is None else parse_duration_s(expires))
+    typer.echo(json.dumps({"name": name, "role": role, "token": text}) if as_json else text)
+
+
+@token.command("list")
+def list_tokens(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per token and line.")] = False,
+) -> None:
+    """List the tokens; their texts are kept nowhere."""
+    with _tokens() as tokens:
+        known = tokens.all()
+    if as_json:
+        for each in known:
+            typer.echo(json.dumps(_fields(each)))
+        return
+    rows = [_COLUMNS, *(_row(each) for each in known)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+@token.command()
+def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")]) -> None:
+    """Let nobody in with a token any more, from the next request on."""
+    with _tokens() as tokens:
+        tokens.revoke(name)
+    typer.echo(f"token '{name}' is revoked")
+
+
+@contextmanager
+def _tokens() -> Iterator[Tokens]:
+    with closing(ServiceDatabase(service_root())) as database:
+        yield Tokens(database)
+
+
+def _fields(known: Token) -> dict[str, str | None]:
+    return {
+        "name": known.name,
+        "role": known.role,
+        "created": _wall(known.created_at).isoformat(timespec="seconds"),
+        "expires": None if known.expires_at is None else _wall(known.expires_at).isoformat(timespec="seconds"),
+    }
+
+
+def _row(known: Token) -> tuple[str, str, str, str]:
+    expires = "never" if known.expires_at is None else f"{_wall(known.expires_at):%Y-%m-%d %H:%M}"
+    if known.is_expired(datetime.now(UTC).timestamp()):
+        expires += " (expired)"
+    return known.name, known.role, f"{_wall(known.created_at):%Y-%m-%d %H:%M}", expires
+
+
+def _wall(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC).astimezone()
