@@ -1,0 +1,314 @@
+"""Who is let in, from where, and how much of it."""
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.service.live_service import Caller, LiveService, live_service, program, steered_host
+from tests.waiting import wait_until
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.paths import service_root
+from punctual.service import connections
+from punctual.service.client import Client, ServiceFailed
+from punctual.service.database import ServiceDatabase
+from punctual.service.limits import Limits, RequestRate
+from punctual.service.server import Tls, check_installed, serve
+from punctual.service.tokens import Tokens
+
+READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/metrics", "/health"]
+CHANGES = [
+    ("POST", "/jobs", {"program": ["x"]}),
+    ("PATCH", "/jobs/a", {"deadline": "1h"}),
+    ("POST", "/jobs/a/stop", {}),
+]
+
+
+@pytest.fixture
+def tokens() -> Tokens:
+    return Tokens(ServiceDatabase(service_root()))
+
+
+# Tokens.
+
+
+def test_the_text_of_a_token_is_kept_nowhere(tokens: Tokens) -> None:
+    text = tokens.create("laptop", "viewer")
+    assert tokens.of(text) == tokens.all()[0]
+    kept = list(service_root().iterdir())
+    assert kept
+    assert not [path for path in kept if text.encode() in path.read_bytes()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
+
+
+def test_a_token_ends_when_it_expires_or_is_revoked(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = tokens.create("short", "viewer", lifetime_s=60.0), tokens.create("long", "viewer")
+    later = time.time() + 61.0
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert tokens.of(short) is None
+    assert tokens.of(long) is not None
+    tokens.revoke("long")
+    assert tokens.of(long) is None
+    with pytest.raises(InvalidSpec, match="token of that name"):
+        tokens.revoke("long")
+
+
+@pytest.mark.parametrize(("name", "role"), [("", "viewer"), ("../a", "viewer"), ("a", "king"), ("a b", "viewer")])
+def test_what_cannot_be_a_token_is_refused(tokens: Tokens, name: str, role: str) -> None:
+    with pytest.raises(InvalidSpec):
+        tokens.create(name, role)
+    assert tokens.all() == []
+
+
+def test_the_owners_token_is_made_once(tokens: Tokens) -> None:
+    assert tokens.make_first()
+    file = service_root() / "token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert tokens.of(file.read_text().strip()).role == "operator"
+    tokens.revoke("owner")
+    assert not file.exists()
+    assert not tokens.make_first()  # what was revoked does not come back
+    assert tokens.all() == []
+
+
+def test_names_of_tokens_are_given_once(tokens: Tokens) -> None:
+    tokens.create("a", "viewer")
+    with pytest.raises(InvalidSpec, match="must be new"):
+        tokens.create("a", "operator")
+
+
+# Over TCP.
+
+
+def test_nothing_is_answered_without_a_token(service: LiveService) -> None:
+    for token in (None, "", "wrong", "punctual_" + "x" * 43):
+        stranger = Caller(service.served, token)
+        for path in (*READS, "/openapi.json", "/events", "/nothing"):
+            reply = stranger.get(path)
+            assert reply.status == 401, path
+            assert reply.headers["WWW-Authenticate"].startswith("Bearer")
+    assert service.caller.get("/openapi.json").status == 200
+
+
+def test_a_viewer_reads_and_changes_nothing(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    viewer = service.with_role("viewer")
+    assert [viewer.get(path).status for path in READS] == [200] * len(READS)
+    for method, path, body in CHANGES:
+        assert viewer.send(method, path, body).status == 403, path
+    assert [status.id for status in service.host.jobs()] == ["a"]
+
+
+def test_a_submitter_submits_and_stops(service: LiveService, tmp_path: Path) -> None:
+    submitter = service.with_role("submitter")
+    assert submitter.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"}).status == 201
+    assert submitter.post("/jobs/a/stop").status == 202
+
+
+def test_a_revoked_token_is_refused_at_once(service: LiveService, tokens: Tokens) -> None:
+    viewer = service.with_role("viewer")
+    assert viewer.get("/health").json()["role"] == "viewer"
+    tokens.revoke("a-viewer")
+    assert viewer.get("/health").status == 401
+
+
+@pytest.mark.parametrize("host", ["example.org", "example.org:4747", "127.0.0.1.example.org", "", "[::1", "0x7f.1"])
+def test_another_name_is_refused(service: LiveService, host: str) -> None:
+    """A page whose name was pointed here reads nothing."""
+    reply = service.caller.get("/jobs", {"Host": host})
+    assert reply.status in {400, 403}
+    assert service.caller.get("/jobs", {"Host": "LOCALHOST:1"}).status == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://example.org"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://127.0.0.1"},
+    ],
+)
+def test_a_page_of_another_origin_is_refused(service: LiveService, headers: dict[str, str]) -> None:
+    for reply in (service.caller.get("/jobs", headers), service.caller.post("/jobs", {"program": program()}, headers)):
+        assert reply.status == 403
+        assert "Access-Control-Allow-Origin" not in reply.headers
+    assert service.host.jobs() == ()
+
+
+def test_no_other_origin_is_allowed_beforehand(service: LiveService) -> None:
+    reply = service.caller.send("OPTIONS", "/jobs", headers={"Access-Control-Request-Method": "POST"})
+    assert reply.status == 405
+    assert "Access-Control-Allow-Origin" not in reply.headers
+
+
+def test_a_body_without_json_is_refused(service: LiveService) -> None:
+    """A form of another site can send such a body, and no other."""
+    body = b'{"program": ["x"]}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert service.caller.send("POST", "/jobs", body, {"Content-Type": kind}).status in {415, 422}
+    assert service.host.jobs() == ()
+
+
+# Limits.
+
+
+def test_a_body_that_is_too_long_is_refused() -> None:
+    with live_service(limits=Limits(body_bytes=1000)) as service:
+        assert service.caller.post("/jobs", {"program": ["x" * 1000]}).status == 413
+        pieces = iter([b"x" * 600, b"x" * 600])
+        connection = socket.create_connection((service.caller.place.hostname, service.caller.place.port))
+        head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {service.caller.token}\r\n"
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            connection.sendall(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+        connection.close()
+
+
+def test_a_body_that_never_comes_and_a_connection_that_says_nothing_are_given_up() -> None:
+    with live_service(limits=Limits(request_s=0.2)) as service:
+        place = (service.caller.place.hostname, service.caller.place.port)
+        head = f"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {service.caller.token}\r\n"
+        with (
+            socket.create_connection(place, timeout=100) as slow,
+            socket.create_connection(place, timeout=100) as silent,
+        ):
+            slow.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+            assert slow.recv(100).startswith(b"HTTP/1.1 400")
+            assert silent.recv(100) == b""
+
+
+def test_requests_beyond_the_rate_are_put_off() -> None:
+    with live_service(limits=Limits(requests_per_s=1e-3, n_burst=3)) as service:
+        replies = [service.caller.get("/health") for _ in range(4)]
+        assert [reply.status for reply in replies] == [200, 200, 200, 429]
+        assert int(replies[-1].headers["Retry-After"]) > 0
+        assert service.with_role("viewer").get("/health").status == 200  # another token has a rate of its own
+
+
+def test_what_is_not_asked_for_is_saved_up_to_a_burst() -> None:
+    at = [0.0]
+    rate = RequestRate(Limits(requests_per_s=2.0, n_burst=4), lambda: at[0])
+    assert [rate.wait_s("a") for _ in range(5)] == [0, 0, 0, 0, 0.5]
+    at[0] = 1.0
+    assert [rate.wait_s("a") for _ in range(3)] == [0, 0, 0.5]
+    at[0] = 1000.0
+    assert sum(rate.wait_s("a") == 0 for _ in range(100)) == 4
+
+
+def test_streams_beyond_the_limit_are_refused_and_make_room_when_they_end(tmp_path: Path) -> None:
+    with live_service(limits=Limits(n_streams_each=1)) as service:
+        client = Client(service.served.url)
+        events = client.events(after=0)
+        assert next(events).sequence >= 1
+        assert service.caller.get("/events").status == 429
+        events.close()
+        wait_until(lambda: opens_a_stream(client))
+
+
+def opens_a_stream(client: Client) -> bool:
+    """Whether there is room for a stream, which is closed at once."""
+    try:
+        client.events(after=0).close()
+    except ServiceFailed as error:
+        return error.status != 429
+    return True
+
+
+# The socket of the service's own user.
+
+
+def test_the_own_socket_needs_no_token_and_is_for_its_user_alone(service: LiveService) -> None:
+    assert stat.S_IMODE(service.served.socket.stat().st_mode) == 0o600
+    health = Client().health()
+    assert (health.caller, health.role) == ("", "operator")
+
+
+def test_a_process_of_another_user_is_not_heard(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections.os, "geteuid", lambda: os.getuid() + 1)
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(100)
+        stranger.connect(str(service.served.socket))
+        try:
+            stranger.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert stranger.recv(100) == b""
+        except ConnectionError:
+            pass
+
+
+def test_the_socket_goes_with_the_service() -> None:
+    with live_service() as service:
+        path = service.served.socket
+        assert path.exists()
+    assert not path.exists()
+    assert not [thread for thread in threading.enumerate() if thread.name == "punctual-service"]
+
+
+# Addresses.
+
+
+def test_other_addresses_need_tls_or_a_flag() -> None:
+    with steered_host() as host:
+        with pytest.raises(InvalidSpec, match="loopback"), serve(host, "0.0.0.0:0"):
+            pass
+        with serve(host, "0.0.0.0:0", allow_plain=True) as served:
+            assert served.url.startswith("http://0.0.0.0:")
+        with serve(host, None) as served:
+            assert served.url is None
+            assert Client().health().status == "ok"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "127.0.0.1", ":80", "127.0.0.1:x", "127.0.0.1:70000", "no.such.host.invalid:1"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with steered_host() as host, pytest.raises(InvalidSpec, match="address"), serve(host, address):
+        pass
+
+
+def test_a_port_that_is_taken_is_told(service: LiveService) -> None:
+    with pytest.raises(InvalidSpec, match="must be free"), serve(service.host, "127.0.0.1:0"):
+        pass  # its own socket is taken
+    service.served.socket.unlink()
+    with pytest.raises(InvalidSpec, match="able to listen"), serve(service.host, service.caller.place.netloc):
+        pass
+
+
+def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing.pem"
+    nothing.touch()
+    files = Tls(nothing, nothing)
+    with steered_host() as host, pytest.raises(InvalidSpec, match="certificate"), serve(host, tls=files):
+        pass
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+def test_with_a_certificate_what_is_sent_is_encrypted(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext", names]
+    subprocess.run(["openssl", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    with live_service(tls=Tls(certificate, key)) as service:
+        url = str(service.served.url)
+        assert url.startswith("https://")
+        assert Client(url, ca_file=certificate).health().caller == "owner"
+        with pytest.raises(ServiceFailed, match="certificate"):
+            Client(url).health()
+        with pytest.raises(ServiceFailed):
+            Client(url.replace("https", "http")).health()
+        assert Client().health().caller == ""
+
+
+def test_without_its_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_installed()
+    monkeypatch.setattr("punctual.service.server.find_spec", lambda name: None)
+    with pytest.raises(InvalidSpec) as refused:
+        check_installed()
+    assert "pip install 'punctual[service]'" in refused.value.remedy

@@ -1,0 +1,122 @@
+"""The client's two faces, and that it costs nothing where it is not used."""
+
+import asyncio
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.architecture.test_names import loaded_by
+from tests.service.live_service import LiveService, program
+
+import punctual
+from punctual.core.errors import InvalidSpec
+from punctual.service.async_client import AsyncClient, AsyncJob
+from punctual.service.client import Client, Job, ServiceFailed
+
+
+def test_a_job_is_submitted_from_python_as_from_a_shell(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the own socket, it has this process's variables and folder."""
+    monkeypatch.setenv("SAID", "from here")
+    monkeypatch.chdir(tmp_path)
+    here = "import os, pathlib; print(os.environ['SAID'], pathlib.Path.cwd())"
+    job = punctual.submit([sys.executable, "-c", here], name="a", deadline="10m")
+    standing = job.wait()
+    assert (standing.state, standing.verdict) == ("finished", "met")
+    assert b"".join(job.logs(follow=True)) == f"from here {tmp_path}\n".encode()
+    assert [job.name for job in punctual.Client().jobs(state=["finished"], verdict=["met"], name="a")] == ["a"]
+    assert [entry.kind for entry in job.why()][-1] == "finished"
+
+
+def test_over_tcp_a_job_has_what_it_is_given(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAID", "of this shell")
+    job = Client(service.served.url).submit(program(), env={"OTHER": "x"})
+    job.wait()
+    assert b"nothing" in b"".join(job.logs(follow=True))
+
+
+def test_errors_are_those_of_the_command_line(service: LiveService) -> None:
+    client = Client()
+    with pytest.raises(InvalidSpec) as refused:
+        client.submit(["no-such-program"], deadline="soon")
+    assert {error.option for error in refused.value.all()} == {"program", "deadline"}
+    with pytest.raises(ServiceFailed) as unknown:
+        client.show("../a")
+    assert unknown.value.status == 404
+    with pytest.raises(ServiceFailed) as stranger:
+        Client(service.served.url, token="wrong").health()
+    assert stranger.value.status == 401
+
+
+def test_without_a_service_it_says_how_to_start_one() -> None:
+    with pytest.raises(ServiceFailed, match="punctual up"):
+        Client().health()
+
+
+@pytest.mark.parametrize("url", ["localhost", "ftp://localhost", "http://"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(InvalidSpec, match="url"):
+        Client(url)
+
+
+def test_a_submission_that_is_not_answered_is_said_again(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leads to one job, though the service has heard it twice."""
+    client, sent = Client(), []
+    send = client._answer
+
+    def lossy(*args: Any, **parts: Any) -> Any:
+        answer = send(*args, **parts)
+        sent.append(answer)
+        if len(sent) == 1:
+            raise ServiceFailed("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(client, "_answer", lossy)
+    job = client.submit(program())
+    assert len(sent) == 2
+    assert [status.id for status in service.host.jobs()] == [job.name]
+
+
+def test_both_faces_have_the_same_names_and_parameters() -> None:
+    for plain, other in ((Client, AsyncClient), (Job, AsyncJob)):
+        names = {name for name in vars(plain) if not name.startswith("_")}
+        assert names == {name for name in vars(other) if not name.startswith("_")}
+        for name in ("__init__", *names):
+            if plain is Client or name != "__init__":
+                ours, same = inspect.signature(getattr(plain, name)), inspect.signature(getattr(other, name))
+                assert ours.parameters == same.parameters, name
+
+
+def test_the_other_face_waits_without_blocking(service: LiveService, tmp_path: Path) -> None:
+    awaited = tmp_path / "go"
+
+    async def drive() -> tuple[str, bytes, list[str]]:
+        client = AsyncClient(service.served.url)
+        first, second = await asyncio.gather(
+            client.submit(program(awaited), name="first"), client.submit(program(), name="second")
+        )
+        await second.wait()
+        assert (await first.status()).ended is None
+        with pytest.raises(TimeoutError):
+            await first.wait(timeout_s=0.1)
+        awaited.touch()
+        log = b"".join([piece async for piece in first.logs(follow=True)])
+        kinds = []
+        async for event in client.events(job="first", after=0):
+            kinds.append(event.kind)
+            if event.kind == "JobFinished":
+                break
+        return (await first.wait()).state, log, kinds
+
+    state, log, kinds = asyncio.run(drive())
+    assert (state, log) == ("finished", b"nothing\ndone\n")
+    assert kinds[0] == "JobSubmitted"
+
+
+def test_a_training_script_does_not_load_the_client() -> None:
+    loaded = loaded_by("import punctual; punctual.track")
+    assert not {"pydantic", "http", "ssl", "asyncio", "fastapi", "uvicorn"} & loaded
+    assert not {"fastapi", "uvicorn", "httpx"} & loaded_by("import punctual; punctual.Client()")

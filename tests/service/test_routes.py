@@ -1,0 +1,229 @@
+"""Each route against a real host with real programs."""
+
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.service.live_service import LiveService, program
+from tests.waiting import wait_until
+
+from punctual import registry
+from punctual.core.ids import JobId
+
+
+def ended(service: LiveService, name: str) -> Any:
+    """How the job stands once it has ended."""
+    return wait_until(lambda: service.caller.get(f"/jobs/{name}").json(), lambda job: job["ended"] is not None)
+
+
+def test_a_job_is_submitted_shown_and_lands(service: LiveService) -> None:
+    reply = service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m", "weight": 2.0})
+    assert reply.status == 201, reply.body
+    assert reply.headers["Location"] == "/v1/jobs/a"
+    told = reply.json()
+    assert (told["name"], told["weight"], told["program"][0]) == ("a", 2.0, sys.executable)
+    deadline, submitted = (datetime.fromisoformat(told[field]) for field in ("deadline", "submitted"))
+    assert deadline - submitted == timedelta(minutes=10)
+    job = ended(service, "a")
+    assert (job["state"], job["verdict"], job["exitCode"]) == ("finished", "met", 0)
+    assert job["slackSeconds"] > 0
+
+
+def test_a_job_gets_the_variables_it_is_given_and_not_those_of_the_service(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAID", "of the service")
+    service.caller.post("/jobs", {"program": program(), "name": "none"})
+    service.caller.post("/jobs", {"program": program(), "name": "given", "env": {"SAID": "given"}})
+    service.caller.post("/jobs", {"program": program(), "name": "asked", "inheritEnv": ["SAID"]})
+    outputs = {}
+    for name in ("none", "given", "asked"):
+        ended(service, name)
+        outputs[name] = service.caller.get(f"/jobs/{name}/logs?follow=true").body
+    assert outputs == {"none": b"nothing\ndone\n", "given": b"given\ndone\n", "asked": b"of the service\ndone\n"}
+
+
+def test_no_answer_has_a_secret(service: LiveService, tmp_path: Path) -> None:
+    words = [*program(tmp_path), "--api-key=k3y", "s3cret"]
+    asked = {"program": words, "name": "a", "env": {"SAID": "s3cret"}, "secretEnv": ["SAID"]}
+    submitted = service.caller.post("/jobs", asked)
+    ended(service, "a")
+    journal = list(service.host.run_folder.journal.parent.glob("journal*"))
+    for reply in (submitted, *(service.caller.get(path) for path in ("/jobs", "/jobs/a", "/jobs/a/why", "/metrics"))):
+        assert reply.status in {200, 201}
+        assert b"s3cret" not in reply.body
+        assert b"k3y" not in reply.body
+    assert journal
+    assert not [path for path in journal if b"s3cret" in path.read_bytes()]
+
+
+def test_what_is_wrong_is_told_in_four_parts_with_its_place(service: LiveService) -> None:
+    reply = service.caller.post("/jobs", {"program": ["no-such-program"], "deadline": "soon", "coresPerWorker": "1"})
+    assert reply.status == 422
+    assert reply.headers["Content-Type"] == "application/problem+json"
+    told = reply.json()
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    fields = {fault["field"] for fault in (told, *told["others"])}
+    assert fields == {"/program", "/deadline", "/coresPerWorker"}
+    assert service.host.jobs() == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({}, "/program"),
+        ({"program": []}, "/program"),
+        ({"program": ["a\0b"]}, "/program/0"),
+        ({"program": ["a"], "wieght": 2}, "/wieght"),
+        ({"program": ["a"], "weight": -1}, "/weight"),
+        ({"program": ["a"], "cwd": "here"}, "/cwd"),
+        ({"program": ["a"], "cwd": "/" + "x" * 300}, "/cwd"),
+        ({"program": ["a"], "env": {"A=B": "s3cret"}}, None),
+        ({"program": ["a"], "env": {"A": 5}}, "/env/A"),
+        ({"program": ["a"], "inheritEnv": ["NOT_THERE"]}, "/inheritEnv"),
+        ({"program": ["a"], "name": "../a"}, "/name"),
+        ({"program": ["a"], "name": "\ud800"}, "/name"),
+    ],
+)
+def test_what_cannot_be_a_job_is_refused(service: LiveService, asked: object, field: str | None) -> None:
+    reply = service.caller.post("/jobs", asked)
+    assert reply.status == 422, reply.body
+    told = reply.json()
+    assert field is None or field in {fault.get("field") for fault in (told, *told["others"])}
+    assert b"s3cret" not in reply.body
+
+
+def test_jobs_are_listed_by_filters_and_in_pages(service: LiveService, tmp_path: Path) -> None:
+    for i in range(5):
+        service.caller.post("/jobs", {"program": program(), "name": f"short-{i}", "deadline": "10m"})
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "long"})
+    for i in range(5):
+        ended(service, f"short-{i}")
+    names, query = [], "limit=2"
+    while query:
+        page = service.caller.get(f"/jobs?{query}").json()
+        assert len(page["jobs"]) <= 2
+        names += [job["name"] for job in page["jobs"]]
+        query = page["nextCursor"] and f"limit=2&cursor={page['nextCursor']}"
+    assert names == [*(f"short-{i}" for i in range(5)), "long"]
+
+    def listed(query: str) -> list[str]:
+        return [job["name"] for job in service.caller.get(f"/jobs?{query}").json()["jobs"]]
+
+    assert listed("name=lo") == ["long"]
+    assert listed("state=finished") == names[:5]
+    assert listed("state=running&state=starting") == ["long"]
+    assert listed("verdict=met") == names[:5]
+    assert service.caller.get("/jobs?cursor=x").status == 422
+
+
+def test_a_deadline_is_moved_by_an_edit(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a", "deadline": "10m"})
+    before = datetime.fromisoformat(service.caller.get("/jobs/a").json()["deadline"])
+    reply = service.caller.send("PATCH", "/jobs/a", {"deadline": "+30m"})
+    assert reply.status == 200
+    moved = datetime.fromisoformat(reply.json()["deadline"])
+    assert abs(moved - before - timedelta(minutes=30)) < timedelta(seconds=1)
+    wait_until(lambda: service.host.status(JobId("a")).spec.deadline_s, lambda deadline_s: deadline_s == 2400.0)
+    again = service.caller.send("PATCH", "/jobs/a", {"deadline": moved.isoformat(timespec="seconds")})
+    assert again.status == 200, again.body
+    assert service.caller.send("PATCH", "/jobs/a", {"deadline": None}).json()["deadline"] is None
+    refused = service.caller.send("PATCH", "/jobs/a", {"deadline": "2020-01-01 00:00"})
+    assert (refused.status, refused.json()["field"]) == (422, "/deadline")
+
+
+def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    assert service.caller.post("/jobs/a/stop", {"cause": "enough"}).status == 202
+    job = ended(service, "a")
+    assert job["state"] == "failed"
+    assert job["cause"] == "stopped over HTTP by token 'owner': enough"
+    assert service.caller.post("/jobs/a/stop").status == 202  # a second time, it stays as it is
+
+
+def test_why_tells_what_has_happened(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    ended(service, "a")
+    entries = service.caller.get("/jobs/a/why").json()["entries"]
+    assert entries[0]["kind"] == "submitted"
+    assert entries[-1]["kind"] == "finished"
+    assert len(service.caller.get("/jobs/a/why?last=1").json()["entries"]) == 1
+
+
+def test_logs_are_given_in_ranges_and_followed(service: LiveService, tmp_path: Path) -> None:
+    awaited = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(awaited), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a/logs").body, lambda log: log == b"nothing\n")
+    for said, body, place in [
+        ("bytes=0-2", b"not", "bytes 0-2/8"),
+        ("bytes=3-", b"hing\n", "bytes 3-7/8"),
+        ("bytes=-2", b"g\n", "bytes 6-7/8"),
+    ]:
+        part = service.caller.get("/jobs/a/logs", {"Range": said})
+        assert (part.status, part.body, part.headers["Content-Range"]) == (206, body, place)
+    assert service.caller.get("/jobs/a/logs", {"Range": "bytes=8-"}).status == 416
+    assert service.caller.get("/jobs/a/logs", {"Range": "lines=1-"}).body == b"nothing\n"
+    assert service.caller.get("/jobs/a/logs?stream=stderr").body == b""
+    awaited.touch()
+    assert service.caller.get("/jobs/a/logs?follow=true").body == b"nothing\ndone\n"
+
+
+def test_the_cluster_says_what_is_held(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    held = wait_until(lambda: service.caller.get("/cluster").json(), lambda cluster: cluster["held"]["cores"] > 0)
+    assert held["capacity"]["cores"] == pytest.approx(held["held"]["cores"] + held["free"]["cores"])
+    assert [node["name"] for node in held["nodes"]] == ["local"]
+    assert held["policy"] == "proportional"
+
+
+def test_policies_are_those_of_the_registry(service: LiveService) -> None:
+    told = {policy["name"]: policy for policy in service.caller.get("/policies").json()["policies"]}
+    assert list(told) == registry.names("policies")
+    assert [name for name, policy in told.items() if policy["active"]] == ["proportional"]
+    assert told["fifo"]["parameters"] == {"size": "'largest'", "backfill": "False"}
+
+
+def test_metrics_can_be_read_by_prometheus(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    ended(service, "a")
+    lines = service.caller.get("/metrics").body.decode().splitlines()
+    assert 'punctual_jobs{state="finished"} 1' in lines
+    assert 'punctual_job_verdict{job="a",verdict="met"} 1' in lines
+    names = {line.split("{")[0] for line in lines if not line.startswith("#")}
+    assert names <= {line.split()[2] for line in lines if line.startswith("# TYPE")}
+
+
+def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert service.caller.get("/health").json()["status"] == "ok"
+    monkeypatch.setattr(service.host, "_is_leaving", True)
+    reply = service.caller.post("/jobs", {"program": program()})
+    assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
+    assert service.caller.get("/health").json()["status"] == "leaving"
+
+
+@pytest.mark.parametrize("path", ["/jobs/none", "/jobs/none/why", "/jobs/none/logs", "/nothing", "/jobs/..%2f..%2fetc"])
+def test_what_is_not_there_is_404(service: LiveService, path: str) -> None:
+    reply = service.caller.get(path)
+    assert (reply.status, reply.headers["Content-Type"]) == (404, "application/problem+json")
+
+
+# Idempotency.
+
+
+def test_the_same_request_with_the_same_key_leads_to_one_job(service: LiveService) -> None:
+    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
+    first, second = (service.caller.post("/jobs", asked, key) for _ in range(2))
+    assert (first.status, second.status) == (201, 201)
+    assert first.json()["name"] == second.json()["name"]
+    assert len(service.host.jobs()) == 1
+    other = service.caller.post("/jobs", {**asked, "weight": 2}, key)
+    assert other.status == 422
+    assert service.caller.post("/jobs", asked).json()["name"] != first.json()["name"]
+
+
+def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> None:
+    key = {"Idempotency-Key": "k1"}
+    assert service.caller.post("/jobs", {"program": ["no-such-program"]}, key).status == 422
+    assert service.caller.post("/jobs", {"program": program()}, key).status == 201
