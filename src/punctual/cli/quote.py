@@ -89,9 +89,11 @@ def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | N
         return quote_new(run, submission, amounts)
     except ControlFailed as error:
         raise InvalidSpec(
-            "the host of this machine's jobs must answer", str(error), f"the host of '{run.name}'",
+            "the host of this machine's jobs must answer",
+            str(error),
+            f"the host of '{run.name}'",
             "See `punctual ps`, and try again.",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def sentences(answer: dict[str, Any]) -> list[str]:

@@ -86,6 +86,10 @@ Preemptible = Annotated[
         show_default=False,
     ),
 ]
+JobName = Annotated[str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")]
+Margin = Annotated[
+    str | None, typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]")
+]
 Guarantee = Annotated[
     bool, typer.Option("--guarantee", help="Run only if the deadline is promised; else say which could be, and leave.")
 ]
@@ -118,10 +122,7 @@ def run(
     ] = None,
     servers: Servers = None,
     controller: ControllerName = None,
-    margin: Annotated[
-        str | None,
-        typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"),
-    ] = None,
+    margin: Margin = None,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
     progress_regex: Annotated[
         str | None,
@@ -132,9 +133,7 @@ def run(
     checkpoint_dir: CheckpointDir = None,
     retries: Retries = None,
     secret_env: SecretEnv = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")
-    ] = None,
+    name: JobName = None,
     as_json: AsJson = False,
     jobs: JobsFile = None,
     alone: Alone = False,

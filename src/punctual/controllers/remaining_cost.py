@@ -294,7 +294,7 @@ class RemainingCost(LandingController):
     def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)
         at_ceiling = cores >= _NEARLY_ALL_FRAC * outlook.usable_cores
-        if at_ceiling and not state.front_loading:
+        if at_ceiling and not state.front_loading and state.line is None:
             finish_s, std_s = earliest_s, outlook.risk_frac * (earliest_s - reading.elapsed_s)
         else:
             # While there is room the loop corrects what the cost does; where a line lands it, with the margin it will learn.

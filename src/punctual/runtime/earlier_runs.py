@@ -24,9 +24,11 @@ def work_of_earlier_run(submission: Submission, earlier: KnownJob | None) -> Sub
     told = _last_of(submission) if earlier is None else _status(earlier)
     if earlier is not None and (told is None or told.state != "finished"):
         raise InvalidSpec(
-            "`--like` must name a job that has finished", "one that has not", f"job '{earlier.title}'",
+            "`--like` must name a job that has finished",
+            "one that has not",
+            f"job '{earlier.title}'",
             "Say the core time yourself (`--work 30m`).",
-        )  # fmt: skip
+        )
     if told is None or told.used_core_s <= 0:
         return submission
     return replace(submission, spec=replace(submission.spec, work_core_s=told.used_core_s))

@@ -1,0 +1,38 @@
+"""How sure forecasts are; how often they hold is measured by bench/forecasts.py."""
+
+import pytest
+from tests.plants.quota_plant import Training, World, run_closed_loop
+from tests.plants.worker_plant import run_elastic
+
+from punctual.controllers.remaining_cost import RemainingCost
+from punctual.controllers.two_level import TwoLevel
+from punctual.core.control import Demand, Forecast
+
+
+def told_after(ticks: list[tuple[float, Demand]], at_s: float) -> list[Forecast]:
+    return [demand.forecast for tick_s, demand in ticks if tick_s > at_s and demand.forecast is not None]
+
+
+def test_the_interval_of_a_job_that_is_late_does_not_close_at_its_deadline() -> None:
+    training = Training(n_epochs=8)
+    deadline_s = 0.5 * training.core_s()
+    made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=World())
+    late = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], deadline_s)
+    assert len(late) > 5
+    assert all(each.std_s > 0 for each in late if each.finish_s > deadline_s + 1.0)
+
+
+def test_the_same_of_a_job_of_workers() -> None:
+    made = run_elastic(TwoLevel(), deadline_s=25.0)
+    late = told_after(list(made.demands), 25.0)
+    assert len(late) > 5
+    assert all(each.std_s > 0 for each in late)
+
+
+def test_a_steered_job_is_told_a_narrow_interval_with_its_deadline_in_it() -> None:
+    made = run_closed_loop(RemainingCost(), deadline_s=90.0, world=World(can_pace=True))
+    told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 20.0)
+    assert told
+    low_s, high_s = told[-1].interval_s
+    assert low_s <= made.landed_s <= high_s
+    assert high_s - low_s == pytest.approx(0.06, abs=0.05)
