@@ -171,8 +171,11 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     promises = quoted is not None and plan.promises is not None
     deadline_at = view.deadline_at
     can_be_promised = None if deadline_at is None else promises and view.id in (plan.promises or {})
+    fastest = _finish(snapshot, view, view.spec.ceiling)
     if promises and can_be_promised is False and deadline_at is not None and earliest_at is not None:
-        hurt = _broken(policy, asked, view)
+        # Where all there is would not be enough, nobody's promise stands in the way.
+        is_possible = fastest is None or fastest.finish_at <= deadline_at
+        hurt = _broken(policy, asked, view) if is_possible else ()
     else:
         hurt = _with_less(asked, plan, view.id)
     held = _amount(plan, view)
