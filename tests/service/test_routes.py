@@ -114,7 +114,7 @@ def test_jobs_are_listed_by_filters_and_in_pages(service: LiveService, tmp_path:
 
     assert listed("name=lo") == ["long"]
     assert listed("state=finished") == names[:5]
-    assert listed("state=running&state=starting") == ["long"]
+    wait_until(lambda: listed("state=running&state=starting"), lambda names: names == ["long"])
     assert listed("verdict=met") == names[:5]
     assert service.caller.get("/jobs?cursor=x").status == 422
 

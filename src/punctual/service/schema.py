@@ -25,7 +25,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-#: A number as JSON can hold it: what is infinite is left out.
+#: A number that may be infinite, as JSON can hold it: it is left out then.
 Number = Annotated[float | None, BeforeValidator(finite)]
 
 
@@ -144,10 +144,10 @@ class JobStanding(AnswerBody):
     landed: datetime | None
     ended: datetime | None
     deadline: datetime | None
-    progress_percentage: Number
-    steps_done: Number
-    steps_total: Number
-    steps_per_second: Number
+    progress_percentage: float | None
+    steps_done: float | None
+    steps_total: float | None
+    steps_per_second: float | None
     estimated_remaining_seconds: Number
     estimated_remaining_seconds_low: Number = Field(description="It lies between low and high nine times out of ten.")
     estimated_remaining_seconds_high: Number
@@ -155,14 +155,14 @@ class JobStanding(AnswerBody):
         description="How much later than at its earliest the job may land; of one that has landed, how early it was."
     )
     promised_until: datetime | None
-    granted_cores: Number
-    granted_gpus: Number
+    granted_cores: float | None
+    granted_gpus: float | None
     workers: int | None
-    demand_cores: Number
-    used_cores: Number
-    used_core_seconds: Number
-    least_cores: Number
-    most_cores: Number
+    demand_cores: float | None
+    used_cores: float | None
+    used_core_seconds: float | None
+    least_cores: float | None
+    most_cores: float | None
     attempts: int
     warnings: dict[str, str]
 
