@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
+from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -19,7 +20,7 @@ from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.engine import Listener
 from punctual.runtime.followed_host import FollowedHost
 from punctual.runtime.job_names import names_in
-from punctual.runtime.local_host import HostOptions, LocalHost, OnOutput, OutputOf, local_host
+from punctual.runtime.local_host import INLINE_POLICY, HostOptions, LocalHost, OnOutput, OutputOf, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import host_lock, shared_run
@@ -213,6 +214,8 @@ class JoinedHost:
 
     def run(self) -> None:
         """Return when all jobs of this command have ended; in between, steer all jobs of the host if it is here."""
+        if self._local is None:  # what is loaded now needs not be when the host's place is to be taken
+            registry.load("policies", INLINE_POLICY)
         while not self._have_ended():
             if self._local is not None:
                 self._steer(self._local)
@@ -241,7 +244,8 @@ class JoinedHost:
         self._pass_on_stops()
         if followed.is_lost() and not self._have_ended():
             self._take_place()
-        time.sleep(_LOOK_S)
+        if self._local is None:
+            time.sleep(_LOOK_S)
 
     def _have_ended(self) -> bool:
         return all(self.has_ended(job) for job in self.jobs)
@@ -276,7 +280,7 @@ class JoinedHost:
 
     def _take_place(self) -> None:
         """Be the host, if the one that is followed is lost and no other process is quicker."""
-        with host_lock(0.0) as has_lock:
+        with host_lock(_PAUSE_S) as has_lock:  # a host that leaves has it until it has closed everything
             local = self._resumed() if has_lock else None
         if local is None:  # its keepers do not know yet, or another process has just what it takes
             time.sleep(_PAUSE_S)

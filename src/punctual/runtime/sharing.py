@@ -12,7 +12,8 @@ from punctual.runtime.paths import refused_if_unwritable, runtime_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import known_runs, live_folders
 
-_LOOK_S = 0.05
+#: Between two attempts to get the lock: jobs may be unsteered until it is had.
+_LOOK_S = 0.01
 
 
 @contextmanager
