@@ -10,6 +10,7 @@ test has passed, in the first run or alone. It is not 0 if
 Both runs have the same seed, so that what depends on a drawn number fails again.
 """
 
+import os
 import random
 import subprocess
 import sys
@@ -42,8 +43,15 @@ class Record:
         self.is_broken |= error is not None
 
 
+def keep_bytecode() -> None:
+    """Have each module compiled once, and not by each of the many processes that tests start."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
 def main() -> int:
     """Run all tests; the exit status."""
+    keep_bytecode()
     seed, record = f"--randomly-seed={random.randrange(2**32)}", Record()
     status = int(pytest.main(["-n", str(N_WORKERS), "--dist", "worksteal", seed], plugins=[record]))
     if record.is_broken:
