@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -35,9 +36,10 @@ class Module:
         """The part of the house it belongs to: ``core``, ``wire``; the root package is the empty string."""
         return self.name.split(".")[1] if "." in self.name else ""
 
-    def imports(self) -> Iterator[Import]:
+    @cache  # noqa: B019 -- a process reads the same few hundred modules again and again, and then ends
+    def imports(self) -> tuple[Import, ...]:
         """All imports; of ``from a import b`` both `a.b` and `a`, because `b` may be a module."""
-        yield from self._imports_in(self.tree, "top")
+        return tuple(self._imports_in(self.tree, "top"))
 
     def _imports_in(self, node: ast.AST, reading: Reading) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
