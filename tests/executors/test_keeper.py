@@ -295,7 +295,7 @@ def test_the_end_of_a_job_is_known_although_its_keeper_was_killed_when_it_had_wr
     started(link)
     (tmp_path / "end").write_text('{"ended": 0}')
     link.kill()
-    assert link.await_end(address, tmp_path / "end", lambda: None) == {"ended": 0}
+    assert link.await_end(address, tmp_path / "end", lambda _: None) == {"ended": 0}
 
 
 def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -> None:
@@ -494,7 +494,9 @@ class Expired:
     def __init__(self, link: KeeperLink) -> None:
         self._link = link
 
-    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
+    def await_end(
+        self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
+    ) -> dict[str, Any] | None:
         lines: list[dict[str, Any] | None] = [{"expired": True}]
         read = self._link.read
         self._link.read = lambda: lines.pop() if lines else read()  # type: ignore[method-assign]

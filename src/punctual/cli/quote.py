@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._job_options import JobOptions
 from punctual.cli._words import clock, cores, holding, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores
 from punctual.runtime.control_client import quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.earlier_runs import work_of_earlier_run
+from punctual.runtime.job_options import JobOptions
 from punctual.runtime.local_host import SHARING_POLICY, capacity_here
 from punctual.runtime.quotes import quote_alone, told
 from punctual.runtime.runs import find_job, known_jobs, open_jobs

@@ -29,6 +29,14 @@ SETTINGS = {"allow_interspersed_args": False}
 
 ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
+Deadline = Annotated[
+    str | None,
+    typer.Option(help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."),
+]
+Cores = Annotated[
+    str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
+]
+CoresPerWorker = Annotated[str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")]
 ControllerName = Annotated[
     str | None,
     typer.Option(
@@ -108,18 +116,11 @@ def run(
     program: Annotated[
         list[str] | None, typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.", show_default=False)
     ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."),
-    ] = None,
-    cores: Annotated[
-        str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
-    ] = None,
+    deadline: Deadline = None,
+    cores: Cores = None,
     workers: Workers = None,
     gpus: Gpus = None,
-    cores_per_worker: Annotated[
-        str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")
-    ] = None,
+    cores_per_worker: CoresPerWorker = None,
     servers: Servers = None,
     controller: ControllerName = None,
     margin: Margin = None,

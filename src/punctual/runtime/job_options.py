@@ -158,21 +158,21 @@ def _check_fit_together(
 def _goal(text: str) -> LossGoal:
     """What `loss<0.1` says."""
     check_length(text, "a goal", "Write `--until 'loss<0.1'`.")
-    found = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*loss\s*<=?\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*", text)
+    if not match:
         raise InvalidSpec("a goal must be a loss to fall to", repr(text), "`--until`", "Write `--until 'loss<0.1'`.")
-    return LossGoal(target=float(found[1]))
+    return LossGoal(target=float(match[1]))
 
 
 def _share(text: str) -> float:
     """`0.1%` and `0.001` are the same share."""
     check_length(text, "a margin", "Write `0.1%` or `0.001`.")
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
-    if not found:
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    if not match:
         raise InvalidSpec(
             "a margin must be a share of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."
         )
-    share = float(found[1]) / (100 if found[2] else 1)
+    share = float(match[1]) / (100 if match[2] else 1)
     if share >= _MARGIN_BOUND:
         raise InvalidSpec(
             "a margin must be less than half of the deadline", repr(text), "`--margin`", "Write `0.1%` or `0.001`."

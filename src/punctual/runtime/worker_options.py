@@ -51,8 +51,8 @@ def gpu_frac(text: str) -> float:
 def _parsed_counts(text: str, option: str) -> tuple[int, int]:
     """``1..4``; or ``4``, which is the most and leaves one as the least."""
     check_length(text, f"`{option}`", "Write the least and the most, as `1..4`.")
-    found = re.fullmatch(r"\s*(?:(\d+)\s*\.\.\s*)?(\d+)\s*", text)
-    n_least, n_most = (int(found[1] or 1), int(found[2])) if found else (0, 0)
+    match = re.fullmatch(r"\s*(?:(\d+)\s*\.\.\s*)?(\d+)\s*", text)
+    n_least, n_most = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not 1 <= n_least <= n_most:
         raise InvalidSpec(
             f"`{option}` must be a range of whole numbers from 1 on", repr(text), f"`{option}`",
