@@ -5,12 +5,15 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from tests.cli.programs import objects
 from tests.cli.test_sharing import SharedMachine, finished
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.cli._http import HttpOptions
 from punctual.cli.up import unit
 from punctual.core.events import JobSubmitted, SteeringResumed
 from punctual.runtime.local_host import HostOptions
@@ -23,7 +26,7 @@ class Service(SharedMachine):
 
     def up(self, *options: str) -> "subprocess.Popen[str]":
         """A service that has told that it runs."""
-        service = self.start("up", "--actuator", "pacing", "--json", *options)
+        service = self.start("up", "--actuator", "pacing", "--json", *(options or ("--listen", "none")))
         assert service.stdout is not None
         line = service.stdout.readline()
         assert line, service.communicate()
@@ -96,7 +99,7 @@ def test_a_service_takes_the_place_of_a_command_which_then_follows(machine: Serv
     a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
     service = machine.up()
     assert machine.host_pid() == service.pid
-    assert machine.states() == {"a": "running", "b": "running"}
+    wait_until(lambda: machine.states() == {"a": "running", "b": "running"})
     machine.let("a", "b")
     output, errors = a.communicate(timeout=PATIENCE_S)
     assert a.returncode == 0, errors
@@ -203,12 +206,40 @@ def test_without_a_service_there_is_none_to_end(machine: Service) -> None:
 
 
 def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine: Service) -> None:
-    started = machine.punctual("up", "--detach", "--actuator", "pacing", "--json")
+    started = machine.punctual("up", "--detach", "--actuator", "pacing", "--listen", "none", "--json")
     assert started.returncode == 0, started.stderr
-    pid = json.loads(started.stdout)["pid"]
-    assert machine.host_pid() == pid
+    told = json.loads(started.stdout)
+    assert machine.host_pid() == told["pid"]
+    assert [Path(address).name for address in told["addresses"]] == ["control.sock"]
     assert machine.punctual("down").returncode == 0
     assert "the service has ended" in (machine.home / "state" / "service.log").read_text()
+
+
+def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:
+    service = machine.up("--listen", "127.0.0.1:0")
+    run = json.loads((machine.home / "state" / "runs" / RUN / "run.json").read_text())
+    url = next(address for address in run["service"]["addresses"] if address.startswith("http"))
+    address, token_file = url.partition(" (token in ")[0], Path(url.partition(" (token in ")[2].rstrip(")"))
+    with pytest.raises(HTTPError) as refused:
+        urlopen(f"{address}/v1/jobs")
+    assert refused.value.code == 401
+    refused.value.close()
+    a = machine.begin_job("a")
+    request = Request(f"{address}/v1/jobs", headers={"Authorization": f"Bearer {token_file.read_text().strip()}"})
+    with urlopen(request) as answer:
+        assert [job["name"] for job in json.load(answer)["jobs"]] == ["a"]
+    machine.let("a")
+    finished(a)
+    service.terminate()
+    left(service)
+
+
+@pytest.mark.parametrize("options", [["--tls-cert", "a.pem"], ["--listen", "nowhere"], ["--listen", "0.0.0.0:0"]])
+def test_where_a_service_cannot_listen_is_refused(machine: Service, options: list[str]) -> None:
+    refused = machine.punctual("up", *options)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: ")
+    assert "Traceback" not in refused.stderr
 
 
 def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service) -> None:
@@ -219,8 +250,11 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
-    lines = unit(HostOptions(policy="fifo")).splitlines()
+    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), allow_plain=True)
+    lines = unit(HostOptions(policy="fifo"), http).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
-    assert command.endswith("-m punctual up --policy fifo --actuator auto")
+    assert command.endswith(
+        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key --allow-plain"
+    )
     assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines

@@ -27,15 +27,15 @@ def log_file() -> Path:
     return state_root().parent / "service.log"
 
 
-def started_service(options: HostOptions) -> Run:
-    """Start a service that outlives this command; its run, once it answers.
+def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> Run:
+    """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
 
     Raises
     ------
     InvalidSpec
         It has ended at once, and why; or it does not answer.
     """
-    command = up_command(options)
+    command = up_command(options, arguments)
     # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
     log = log_file()
     with refused_if_unwritable(log.parent), log.open("ab") as output:
@@ -47,7 +47,7 @@ def started_service(options: HostOptions) -> Run:
     while time.monotonic() < give_up_at:
         has_ended = process.poll() is not None
         run = service_run()
-        if run is not None and is_answering(run):
+        if run is not None and addresses_of(run) and is_answering(run):
             return run  # also one that another command has started meanwhile
         if has_ended:
             raise _not_started(process.returncode, _written_since(log, begun_at))
@@ -60,9 +60,21 @@ def started_service(options: HostOptions) -> Run:
     )
 
 
-def up_command(options: HostOptions) -> Sequence[str]:
+def record_addresses(run: Run, addresses: Sequence[str]) -> None:
+    """Write down where the service of this process can be reached."""
+    run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses)})
+
+
+def addresses_of(run: Run) -> list[str]:
+    """Where the service that steers `run` can be reached; empty: it has not said so yet."""
+    service = run.facts().get("service", {})
+    return list(service["addresses"]) if service.get("pid") == run.record().get("pid") else []
+
+
+def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
-    return [sys.executable, "-P", "-m", "punctual", "up", "--policy", options.policy, "--actuator", options.actuator]
+    chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 
 def _written_since(log: Path, begun_at: int) -> str:

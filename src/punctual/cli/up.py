@@ -8,7 +8,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -16,8 +16,9 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._http import HttpOptions
 from punctual.cli._outcome import EXIT_BROKEN
-from punctual.cli._service import log_file, started_service, up_command
+from punctual.cli._service import addresses_of, log_file, record_addresses, started_service, up_command
 from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
@@ -26,9 +27,10 @@ from punctual.runtime.local_host import SHARING_POLICY, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.retention import prune
 from punctual.runtime.runs import open_jobs
-from punctual.runtime.service_host import Listen, ServiceHost, service_host
+from punctual.runtime.service_host import ServiceHost, service_host
 from punctual.runtime.sharing import service_run
 from punctual.runtime.sweeping import sweep
+from punctual.service.server import DEFAULT_ADDRESS
 from punctual.store.sqlite import JournalTaken
 
 #: What the command leaves with when another process has taken its place.
@@ -54,30 +56,48 @@ _UNIT_FILE = "~/.config/systemd/user/punctual.service"
 def up(
     policy: Annotated[str, typer.Option(help="How jobs share the machine, see `punctual policies`.")] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT|none",
+            help=f"Where it can be asked over HTTP. [default: {DEFAULT_ADDRESS}, or a free port]",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate chain (PEM), to be asked by other machines.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    allow_plain: Annotated[
+        bool,
+        typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."),
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
     """Train whatever `punctual submit` and `punctual run` bring, and stay when that has ended."""
     options = HostOptions(actuator=actuator, policy=policy, shared=True)
+    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
+    http.check()
     if systemd:
-        typer.echo(unit(options), nl=False)
+        typer.echo(unit(options, http), nl=False)
         typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now punctual", err=True)
         return
     if detach:
         _check_no_service()
-        run = started_service(options)
-        _tell(run.record()["pid"], [str(run.socket)], [], as_json=as_json)
+        run = started_service(options, http.arguments())
+        _tell(run.record()["pid"], addresses_of(run), [], as_json=as_json)
         typer.echo(f"punctual: what it says is in {log_file()}", err=True)
         return
-    raise typer.Exit(_serve(options, as_json=as_json))
+    raise typer.Exit(_serve(options, http, as_json=as_json))
 
 
-def unit(options: HostOptions) -> str:
+def unit(options: HostOptions, http: HttpOptions) -> str:
     """What systemd is to know, for a service of this user that is started at login."""
     home = os.environ.get(HOME_VARIABLE)
     environment = "" if not home else f"Environment={shlex.quote(f'{HOME_VARIABLE}={Path(home).absolute()}')}\n"
-    return _UNIT.format(command=shlex.join(up_command(options)), environment=environment)
+    return _UNIT.format(command=shlex.join(up_command(options, http.arguments())), environment=environment)
 
 
 def _check_no_service() -> None:
@@ -91,14 +111,16 @@ def _check_no_service() -> None:
         )
 
 
-def _serve(options: HostOptions, *, as_json: bool) -> int:
+def _serve(options: HostOptions, http: HttpOptions, *, as_json: bool) -> int:
     facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     sweep()
     prune()
     leaving = _Leaving()
     try:
-        with leaving.caught(), service_host(options, facts, listen()) as (host, addresses):
-            _tell(os.getpid(), [str(host.run_folder.socket), *addresses], host.taken_over, as_json=as_json)
+        with leaving.caught(), service_host(options, facts, http.listen()) as (host, addresses):
+            told = [str(host.run_folder.socket), *addresses]
+            record_addresses(host.run_folder, told)
+            _tell(os.getpid(), told, host.taken_over, as_json=as_json)
             _tell_of_others(host)
             _notify_systemd("READY=1")
             leaving.pass_on_to(host)
@@ -113,11 +135,6 @@ def _serve(options: HostOptions, *, as_json: bool) -> int:
     why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
     write_error(f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone))}\n")
     return 0
-
-
-def listen() -> Listen:
-    """What makes the service known to other programs, beside its control socket: nothing so far."""
-    return lambda _: nullcontext(())
 
 
 def _steer(host: ServiceHost) -> None:

@@ -56,6 +56,18 @@ class ServedAddress:
     is_first_start: bool
 
 
+def free_address() -> str:
+    """The usual address; if another program listens there, one that leaves the choice of a port to the system."""
+    name, port = _parsed(DEFAULT_ADDRESS)
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((name, port))
+        except OSError:
+            return f"{name}:0"
+    return DEFAULT_ADDRESS
+
+
 def check_installed() -> None:
     """Raise `InvalidSpec` unless the libraries of the service are there; imports none of them."""
     missing = [name for name in _NEEDED if find_spec(name) is None]

@@ -1,0 +1,84 @@
+"""Where a service can be asked over HTTP: options of `punctual up`, and what they come to."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from punctual.cli._streams import write_error
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.local_host import LocalHost
+from punctual.runtime.service_host import Listen
+from punctual.service.server import ServedAddress, Tls, check_installed, free_address, serve
+
+#: Instead of an address: no HTTP at all.
+NO_HTTP = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """How a service can be asked over HTTP.
+
+    Attributes
+    ----------
+    address
+        ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where the libraries
+        are not installed.
+    """
+
+    address: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    allow_plain: bool = False
+
+    def check(self) -> None:
+        """Raise `InvalidSpec` where they do not fit together or need what is not installed."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise InvalidSpec(
+                "a certificate and its key must be given together",
+                "one of them",
+                "`punctual up`",
+                "Give both `--tls-cert` and `--tls-key`.",
+            )
+        if self.address not in (None, NO_HTTP):
+            check_installed()
+
+    def arguments(self) -> list[str]:
+        """These options as words of a command line, for a service in another folder."""
+        words = [] if self.address is None else ["--listen", self.address]
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            words += [] if path is None else [option, str(path.absolute())]
+        return [*words, *(["--allow-plain"] if self.allow_plain else [])]
+
+    def listen(self) -> Listen:
+        """What makes a host known over HTTP."""
+
+        @contextmanager
+        def listening(host: LocalHost) -> Iterator[Sequence[str]]:
+            if not self._is_wanted():
+                yield ()
+                return
+            logging.basicConfig(format="punctual: %(message)s")
+            logging.getLogger("punctual.service").setLevel(logging.INFO)  # who changed what
+            tls = None if self.tls_cert is None or self.tls_key is None else Tls(self.tls_cert, self.tls_key)
+            with serve(host, self.address or free_address(), tls=tls, allow_plain=self.allow_plain) as served:
+                yield _told(served)
+
+        return listening
+
+    def _is_wanted(self) -> bool:
+        if self.address is not None:
+            return self.address != NO_HTTP
+        try:
+            check_installed()
+        except InvalidSpec as error:
+            write_error(f"punctual: no HTTP: {error.must}. {error.remedy}\n")
+            return False
+        return True
+
+
+def _told(served: ServedAddress) -> Sequence[str]:
+    if served.url is None:
+        return [str(served.socket)]
+    return [str(served.socket), f"{served.url} (token in {served.token_file})"]
