@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, Unpack, cast
 from punctual.core.job import JobState
 from punctual.core.verdict import Verdict
 from punctual.service.client import Client, JobEvent, Stream, SubmitOptions, pauses
-from punctual.service.schema import ClusterStanding, Health, JobStanding, PolicyEntry, WhyEntry
+from punctual.service.schema import ClusterStanding, Health, JobStanding, PolicyEntry, QuoteAnswer, WhyEntry
 
 T = TypeVar("T")
 
@@ -53,6 +53,24 @@ class AsyncClient:
     async def stop(self, name: str, cause: str = "") -> JobStanding:
         """See `Client.stop`."""
         return await asyncio.to_thread(self._client.stop, name, cause)
+
+    async def pause(self, name: str, cause: str = "") -> JobStanding:
+        """See `Client.pause`."""
+        return await asyncio.to_thread(self._client.pause, name, cause)
+
+    async def resume(self, name: str) -> JobStanding:
+        """See `Client.resume`."""
+        return await asyncio.to_thread(self._client.resume, name)
+
+    async def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """See `Client.quote`."""
+        return await asyncio.to_thread(self._client.quote, name, deadline=deadline, cores=cores)
+
+    async def quote_new(
+        self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Unpack[SubmitOptions]
+    ) -> QuoteAnswer:
+        """See `Client.quote_new`."""
+        return await asyncio.to_thread(self._client.quote_new, program, amounts=amounts, **options)
 
     async def wait(self, name: str, timeout_s: float | None = None) -> JobStanding:
         """See `Client.wait`."""
@@ -116,6 +134,18 @@ class AsyncJob:
     async def stop(self, cause: str = "") -> JobStanding:
         """See `Job.stop`."""
         return await self._client.stop(self.name, cause)
+
+    async def pause(self, cause: str = "") -> JobStanding:
+        """See `Job.pause`."""
+        return await self._client.pause(self.name, cause)
+
+    async def resume(self) -> JobStanding:
+        """See `Job.resume`."""
+        return await self._client.resume(self.name)
+
+    async def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """See `Job.quote`."""
+        return await self._client.quote(self.name, deadline=deadline, cores=cores)
 
     async def why(self, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
         """See `Job.why`."""

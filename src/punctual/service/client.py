@@ -32,6 +32,7 @@ from punctual.service.schema import (
     JobStanding,
     PolicyEntry,
     PolicyList,
+    QuoteAnswer,
     SubmitRequest,
     WhyAnswer,
     WhyEntry,
@@ -101,6 +102,8 @@ class SubmitOptions(TypedDict, total=False):
     retries: int
     weight: float
     preemptible: bool
+    guarantee: bool
+    work: str
     name: str
     cwd: str
     env: dict[str, str]
@@ -204,6 +207,28 @@ class Client:
     def stop(self, name: str, cause: str = "") -> JobStanding:
         """Ask the job to end, after a checkpoint if it can make one."""
         return self._answer(JobStanding, "POST", _path(name, "stop"), body={"cause": cause})
+
+    def pause(self, name: str, cause: str = "") -> JobStanding:
+        """Have the job hold nothing until `resume`; its deadline goes on counting."""
+        return self._answer(JobStanding, "POST", _path(name, "pause"), body={"cause": cause})
+
+    def resume(self, name: str) -> JobStanding:
+        """Have a job that was paused go on."""
+        return self._answer(JobStanding, "POST", _path(name, "resume"))
+
+    def quote(self, name: str, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """What another deadline of the job would take, and its finish with each of `cores`; changes nothing."""
+        return self._answer(
+            QuoteAnswer, "POST", _path(name, "quote"), body={"deadline": deadline, "cores": list(cores)}
+        )
+
+    def quote_new(
+        self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Unpack[SubmitOptions]
+    ) -> QuoteAnswer:
+        """The same for a job that is not submitted; `amounts` are of cores."""
+        asked = SubmitRequest(program=list(program), **self._completed(options))
+        body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
+        return self._answer(QuoteAnswer, "POST", "/quote", body=body)
 
     def wait(self, name: str, timeout_s: float | None = None) -> JobStanding:
         """How the job stands once it has ended; raises `TimeoutError` if that takes longer."""
@@ -332,6 +357,18 @@ class Job:
     def stop(self, cause: str = "") -> JobStanding:
         """Ask it to end, after a checkpoint if it can make one."""
         return self._client.stop(self.name, cause)
+
+    def pause(self, cause: str = "") -> JobStanding:
+        """Have it hold nothing until `resume`."""
+        return self._client.pause(self.name, cause)
+
+    def resume(self) -> JobStanding:
+        """Have it go on after `pause`."""
+        return self._client.resume(self.name)
+
+    def quote(self, *, deadline: str | None = None, cores: Sequence[float] = ()) -> QuoteAnswer:
+        """See `Client.quote`."""
+        return self._client.quote(self.name, deadline=deadline, cores=cores)
 
     def why(self, *, last: int = 10, every: bool = False) -> list[WhyEntry]:
         """Why it got what it got, oldest first."""

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, show, why, change, stop."""
+"""Jobs: submit, list, show, why, change, pause, resume, stop."""
 
 import base64
 import os
@@ -29,6 +29,7 @@ from punctual.service.schema import (
     ChangeRequest,
     JobPage,
     JobStanding,
+    PauseRequest,
     StopRequest,
     SubmitRequest,
     WhyAnswer,
@@ -154,6 +155,26 @@ async def stop(job: str, context: Context, caller: Submitter, asked: StopRequest
     return _shown(context, context.status(job))
 
 
+@router.post("/jobs/{job}/pause", status_code=202, responses=answers(404, 415))
+async def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> JobStanding:
+    """Have the job hold nothing until it is resumed."""
+    status = context.status(job)
+    context.check_takes_changes()
+    context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
+    note_change(caller, f"job '{job}' was paused")
+    return _shown(context, context.status(job))
+
+
+@router.post("/jobs/{job}/resume", status_code=202, responses=answers(404))
+async def resume(job: str, context: Context, caller: Submitter) -> JobStanding:
+    """Have a job that was paused go on."""
+    status = context.status(job)
+    context.check_takes_changes()
+    context.host.resume(status.id, by=str(caller))
+    note_change(caller, f"job '{job}' was resumed")
+    return _shown(context, context.status(job))
+
+
 def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
     return job_standing(context.host, status, context.host.clocks())
 
@@ -174,14 +195,14 @@ def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None)
 
 
 def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
-    return _given_to_host(context, _named(context, _submission(asked)))
+    return _given_to_host(context, _named(context, checked_submission_of(asked)))
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
-    submission = _submission(asked)
+    submission = checked_submission_of(asked)
     if claimed.job is None:
         submission = _named(context, submission)
         claimed.give_to(submission.spec.id)
@@ -195,7 +216,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: Clai
         raise
 
 
-def _submission(asked: SubmitRequest) -> Submission:
+def checked_submission_of(asked: SubmitRequest) -> Submission:
     """The job that is meant; raises `InvalidSpec`."""
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(

@@ -88,6 +88,10 @@ class SubmitRequest(RequestBody):
     retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     preemptible: bool | None = None
+    guarantee: bool = Field(
+        False, description="Run only with a promise; else the refusal names a deadline that has one."
+    )
+    work: ShortText | None = Field(None, description="Core time of the whole job, `30m`, if it is known.")
     name: ShortText | None = Field(None, description="None: made from the program's.")
     cwd: Folder | None = Field(None, description="Where the program runs; null: the home folder of the service's user.")
     env: Annotated[dict[VariableName, Text], Field(max_length=4096)] = Field(
@@ -117,6 +121,30 @@ class StopRequest(RequestBody):
     cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field(
         "", description="Why, for `why` and the job's record."
     )
+
+
+class PauseRequest(RequestBody):
+    """That a job is to hold nothing until it is resumed; its deadline goes on counting."""
+
+    cause: Annotated[str, Field(max_length=256), AfterValidator(_without_nul)] = Field("", description="Why.")
+
+
+#: Amounts for which a finish is asked.
+CoreAmounts = Annotated[list[Annotated[float, Field(gt=0, le=1e6)]], Field(max_length=16)]
+
+
+class QuoteRequest(RequestBody):
+    """What another deadline would take."""
+
+    deadline: ShortText | None = Field(None, description="As in a change; null: the one that the job has.")
+    cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
+
+
+class NewQuoteRequest(RequestBody):
+    """What a job would take that is not submitted."""
+
+    job: SubmitRequest
+    cores: CoreAmounts = Field(default_factory=list, description="For which the finish is told; none: a few.")
 
 
 class ReasonText(AnswerBody):
@@ -165,6 +193,42 @@ class JobStanding(AnswerBody):
     most_cores: float | None
     attempts: int
     warnings: dict[str, str]
+
+
+class FinishEntry(AnswerBody):
+    """When a job would land with so much from now on; low to high holds nine of ten."""
+
+    cores: float
+    workers: int | None
+    finish: datetime
+    low: datetime
+    high: datetime
+
+
+class HurtEntry(AnswerBody):
+    """A job that would have less."""
+
+    job: str
+    promised_until: datetime | None = Field(description="The promise that it would lose; null: it loses none.")
+    cores_before: float
+    cores_after: float
+    later_seconds: Number = Field(description="How much later it would land; null: not known.")
+
+
+class QuoteAnswer(AnswerBody):
+    """What a deadline would take; asking has changed nothing."""
+
+    job: str
+    promises: bool = Field(description="Whether the policy promises anything.")
+    deadline: datetime | None
+    can_be_promised: bool | None = Field(description="null: no deadline was asked for, or the policy promises nothing.")
+    earliest: datetime | None = Field(
+        description="The earliest deadline that can be promised; null: none can, or not known."
+    )
+    expected: FinishEntry | None
+    finishes: list[FinishEntry]
+    hurt: list[HurtEntry]
+    reason: ReasonText
 
 
 class JobPage(AnswerBody):
