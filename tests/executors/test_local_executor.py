@@ -672,7 +672,9 @@ def test_output_is_still_read_once_the_lease_has_run_out(
         regained.append(run)
 
     monkeypatch.setattr(JobRun, "_restore_grant", note)
-    stage.run(code, lease_s=0.1, progress_pattern="auto", cwd=str(tmp_path))
+    # A job that ends while its connection is made again is known by its end file alone.
+    end_file = tmp_path / "end.json"
+    stage.run(code, lease_s=0.1, progress_pattern="auto", cwd=str(tmp_path), end_file_of=lambda _: end_file)
     n_open = []
     for step in range(1, 9):
         stage.look_until(partial(_is_at, step))
