@@ -57,7 +57,7 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(ratio=1)
     rows.add_row("progress", Bar(status.done_frac or 0.0, status.line_frac(now.at)))
-    for name, text in _rows(status, now):
+    for name, text in view_rows(status, now):
         rows.add_row(name, text)
     for warning in status.warnings.values():
         rows.add_row(Text("warning", style="bold red"), Text(warning, style="red"))
@@ -137,7 +137,8 @@ def _style(deviation_s: float | None) -> str:
     return "red" if deviation_s is not None and deviation_s > 0 else "green"
 
 
-def _rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
+def view_rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
+    """How the job stands at `now`, in words: what about, and how."""
     return [
         ("", Text(_progress(status, now))),
         ("deadline", Text(_deadline(status, now))),

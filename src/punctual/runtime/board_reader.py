@@ -27,6 +27,10 @@ class BoardReader(ABC):
         """The present on the clock of messages and on the wall's."""
         return Now(self.now(), datetime.now().astimezone())
 
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """All jobs, those that have ended lately included, in order of submission."""
+        return self._board.jobs()
+
     def subscribe(self, listener: Listener) -> None:
         """Let `listener` have each message from now on, in the thread that reads them, once `status` knows of it."""
         self._listeners = (*self._listeners, listener)

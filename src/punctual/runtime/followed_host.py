@@ -63,19 +63,22 @@ class FollowedHost(BoardReader):
     Parameters
     ----------
     jobs
-        Those that are asked about; the messages about others are not looked at.
+        Those that are asked about; the messages about others are not looked at. None: all.
+    waits
+        Whether this process takes the host's place if nobody else does; False: it only looks.
     """
 
-    def __init__(self, run: Run, jobs: Sequence[JobId]) -> None:
+    def __init__(self, run: Run, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
         self.run_folder = run
-        self._jobs = tuple(jobs)
+        self._jobs = None if jobs is None else tuple(jobs)
         self._forecasts = ToldForecasts()
         super().__init__(StatusBoard(self._forecasts))
         self._ask_at = -inf
         self._answered_at = time.monotonic()
         with ExitStack() as closing:
             self._journal = closing.enter_context(SqliteJournal(run.journal, read_only=True))
-            closing.enter_context(run.followed())
+            if waits:
+                closing.enter_context(run.followed())
             self._shift_s = clock_shift(self._journal)
             self._next = self._begin()
             self._closing = closing.pop_all()
@@ -103,7 +106,7 @@ class FollowedHost(BoardReader):
     def ask(self) -> bool:
         """Ask the host how jobs stand; whether it has answered."""
         try:
-            request = {"verb": "status", "jobs": list(self._jobs)}
+            request = {"verb": "status", "jobs": None if self._jobs is None else list(self._jobs)}
             self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
         except ControlBusy:
             self._answered_at = time.monotonic()

@@ -217,10 +217,6 @@ class Host(BoardReader):
         view = view if deadline_s is None else view.with_deadline(deadline_s)
         return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
 
-    def jobs(self) -> tuple[JobStatus, ...]:
-        """All jobs, those that have ended lately included, in order of submission."""
-        return self._board.jobs()
-
     def all_ended(self) -> bool:
         """Whether every job that was submitted has ended."""
         return not self._coming and self._board.all_ended

@@ -1,0 +1,236 @@
+"""What can be wrong with this machine, this user's folders and the processes of Punctual, and what to do about it."""
+
+import ctypes
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import NodeJoined
+from punctual.core.ids import NodeId
+from punctual.core.resources import Resources
+from punctual.core.units import format_duration
+from punctual.executors.local.actuator import choose
+from punctual.executors.local.executor import actuators
+from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.control_client import is_answering
+from punctual.runtime.paths import runtime_root, state_root
+from punctual.runtime.runs import known_runs, live_folders
+from punctual.store.boot import boot_id, clock_now
+from punctual.store.sqlite import SqliteJournal
+
+Level = Literal["ok", "warning", "fault"]
+
+#: Free space below which a journal may soon not be written any more, and below which that is near, in bytes.
+_FREE_WARNING_BYTES, _FREE_FAULT_BYTES = 1 << 30, 64 << 20
+#: File systems of other machines, on which a journal cannot be shared among processes as it must be.
+_REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
+#: From this on a difference between clocks matters to a deadline, in seconds.
+_STEP_S = 1.0
+#: In the kernel's answer about its clock, `struct timex` of 64-bit Linux: where the status lies, and what says that no server sets it.
+_TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What was found of one thing; `remedy` is empty where nothing is to be done."""
+
+    about: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+def findings(port: int | None = None) -> Iterator[Finding]:
+    """What is found, one thing after the other. `port`: one that is to be free; None: any."""
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
+        ("control groups", _control_groups),
+        ("processors", _processors),
+        ("folders", _folders),
+        ("disk", _disk),
+        ("store", _store),
+        ("torch", _torch),
+        ("clock", _clock),
+        ("hosts", _hosts),
+        ("ports", lambda: _ports(port)),
+    ]
+    for about, check in checks:
+        try:
+            yield from check()
+        except InvalidSpec as error:
+            yield Finding(about=about, level="fault", text=f"{error.must}; got {error.got}", remedy=error.remedy)
+        except OSError as error:
+            text = f"'{error.filename}': {error.strerror}" if error.filename else str(error)
+            yield Finding(about=about, level="fault", text=text, remedy="Give the right to it, or make room.")
+
+
+def _control_groups() -> Iterator[Finding]:
+    choice = choose("auto", actuators())
+    if choice.actuator.can_cap:
+        yield Finding(about="control groups", level="ok", text=f"{choice.actuator.name}: {choice.reason}")
+    else:
+        yield Finding(
+            about="control groups",
+            level="warning",
+            text=f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed.",
+            remedy="See docs/how-to/without-root.md for how to get quotas.",
+        )
+
+
+def _processors() -> Iterator[Finding]:
+    yield Finding(about="processors", level="ok", text=f"{usable_cores():g} cores and {usable_gpus()} GPUs may be used")
+
+
+def _folders() -> Iterator[Finding]:
+    for folder in (state_root(), runtime_root()):
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+        kind = _file_system_of(folder)
+        if kind.startswith(_REMOTE):
+            yield Finding(
+                about="folders",
+                level="warning",
+                text=f"{folder} is on a file system of another machine ({kind})",
+                remedy="Set PUNCTUAL_HOME to a folder of this machine: journals are shared among its processes.",
+            )
+        else:
+            yield Finding(about="folders", level="ok", text=f"{folder} can be written to ({kind})")
+
+
+def _file_system_of(folder: Path) -> str:
+    """The kind of file system that a folder is on, as the kernel calls it."""
+    place, kinds = folder.resolve(), {}
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount, kind, *_ = line.split()
+        kinds[Path(mount.encode().decode("unicode_escape"))] = kind
+    return next((kinds[above] for above in (place, *place.parents) if above in kinds), "unknown")
+
+
+def _disk() -> Iterator[Finding]:
+    free_bytes = shutil.disk_usage(state_root()).free
+    text = f"{free_bytes / 1e9:.1f} GB are free in {state_root()}"
+    if free_bytes >= _FREE_WARNING_BYTES:
+        yield Finding(about="disk", level="ok", text=text)
+    else:
+        level: Level = "fault" if free_bytes < _FREE_FAULT_BYTES else "warning"
+        yield Finding(about="disk", level=level, text=text, remedy="Make room: `punctual clean --older-than 1d`.")
+
+
+def _store() -> Iterator[Finding]:
+    with (
+        tempfile.TemporaryDirectory(dir=state_root(), prefix=".doctor-") as folder,
+        SqliteJournal(Path(folder, "journal.db")) as journal,
+    ):
+        journal.append([NodeJoined(at=0.0, node=NodeId("local"), capacity=Resources(1))])
+    yield Finding(about="store", level="ok", text="a journal can be made, written to and removed")
+    for run in known_runs():
+        if run.open_jobs() or run.is_live():
+            with SqliteJournal(run.journal, read_only=True) as journal:
+                yield Finding(about="store", level="ok", text=f"{run.journal} has {journal.last_sequence} messages")
+
+
+def _torch() -> Iterator[Finding]:
+    if find_spec("torch") is None:
+        yield Finding(
+            about="torch",
+            level="warning",
+            text="not installed for this Python",
+            remedy="None, if your programs need none or have a Python of their own; else `pip install torch`.",
+        )
+        return
+    import torch
+
+    cuda = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA"
+    yield Finding(about="torch", level="ok", text=f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
+
+
+def _clock() -> Iterator[Finding]:
+    moved_s = _wall_moved_s()
+    if moved_s is not None and abs(moved_s) > _STEP_S:
+        yield Finding(
+            about="clock",
+            level="warning",
+            text=f"the wall clock was set by {format_duration(abs(moved_s))} since a journal that is in use was begun",
+            remedy="None: deadlines are durations inside. Say those again that you gave as a time of day.",
+        )
+    if _is_synchronised() is False:
+        yield Finding(
+            about="clock",
+            level="warning",
+            text="the wall clock is not set by a time server, as far as the kernel knows",
+            remedy="Start one (`timedatectl set-ntp true`), or give deadlines as durations.",
+        )
+    else:
+        known = "" if _is_synchronised() is None else "; the wall clock is set by a time server"
+        yield Finding(about="clock", level="ok", text=f"the monotonic clock goes on{known}")
+
+
+def _wall_moved_s() -> float | None:
+    """How much more the wall clock has moved than the monotonic one since a journal in use was begun; None: there is none."""
+    moved = []
+    for run in known_runs():
+        if run.open_jobs():
+            with suppress(InvalidSpec), SqliteJournal(run.journal, read_only=True) as journal:
+                clock = journal.clock
+                if clock is not None and clock.boot_id == boot_id():
+                    moved.append(clock_now().wall_offset_s - clock.wall_offset_s)
+    return max(moved, key=abs, default=None)
+
+
+def _is_synchronised() -> bool | None:
+    """Whether a server sets the wall clock; None: the kernel does not say."""
+    answer = ctypes.create_string_buffer(_TIMEX_BYTES)
+    if ctypes.CDLL(None).adjtimex(answer) < 0:
+        return None
+    return not int.from_bytes(answer.raw[_I_STATUS : _I_STATUS + 4], "little") & _UNSYNCHRONISED
+
+
+def _hosts() -> Iterator[Finding]:
+    for run in live_folders():
+        pid, what = run.record().get("pid"), "service" if run.has_service() else "host"
+        if run.is_live() and is_answering(run):
+            yield Finding(about="hosts", level="ok", text=f"process {pid} is the {what} of '{run.name}', and answers")
+        elif run.is_live():
+            yield Finding(
+                about="hosts",
+                level="fault",
+                text=f"process {pid} is the {what} of '{run.name}', and does not answer",
+                remedy=f"Let it go on (`kill -CONT {pid}`), or end it (`kill -9 {pid}`) and start `punctual up`.",
+            )
+        elif run.kept_jobs() and not run.is_followed():
+            yield Finding(
+                about="hosts",
+                level="warning",
+                text=f"nobody steers {', '.join(run.kept_jobs())}",
+                remedy="Start `punctual up`, or `punctual attach` for one.",
+            )
+        elif not run.is_followed() and run.machine() is None:
+            text = f"{run.runtime_dir} is left of a host that has ended"
+            yield Finding(about="hosts", level="ok", text=f"{text}; the next `punctual ps` clears it away")
+    if not live_folders():
+        yield Finding(about="hosts", level="ok", text="none runs; the first `punctual run` or `punctual up` is one")
+
+
+def _ports(port: int | None) -> Iterator[Finding]:
+    try:
+        with socket.create_server(("127.0.0.1", port or 0)) as listening:
+            bound = listening.getsockname()[1]
+    except OSError as error:
+        yield Finding(
+            about="ports",
+            level="fault",
+            text=f"port {port} of this machine cannot be listened at: {error.strerror}" if port else str(error),
+            remedy="End what uses it (`ss -ltnp`), or choose another port.",
+        )
+        return
+    yield Finding(
+        about="ports",
+        level="ok",
+        text=f"port {bound} is free" if port else "this machine's own address can be listened at",
+    )

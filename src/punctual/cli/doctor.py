@@ -1,0 +1,32 @@
+"""`punctual doctor`: what is wrong here, and what to do about it."""
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from punctual.cli._health import findings
+
+#: What the command leaves with if something must be put right before jobs can run.
+EXIT_FAULT = 1
+
+
+def doctor(
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="One that is to be free, for a service.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding and line.")] = False,
+) -> None:
+    """Check control groups, folders, disk, store, PyTorch, clocks, hosts and ports; exit with 1 if one has a fault."""
+    has_fault = False
+    for finding in findings(port):
+        has_fault = has_fault or finding.level == "fault"
+        if as_json:
+            typer.echo(json.dumps(asdict(finding)))
+        else:
+            typer.echo(f"{finding.level:<8} {finding.about:<15} {finding.text}")
+            if finding.remedy:
+                typer.echo(f"{'':<24} to do: {finding.remedy}")
+    if has_fault:
+        raise typer.Exit(EXIT_FAULT)

@@ -1,0 +1,116 @@
+"""`punctual logs`: what a job has written."""
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from punctual.cli._streams import write_out
+from punctual.core.errors import InvalidSpec
+from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_through
+from punctual.runtime.runs import KnownJob, job_to_tell_of, jobs_of
+
+_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
+#: Between two looks whether the job has ended, and how long its last output may take.
+_LOOK_S, _END_S_MAX = 0.2, 5.0
+_PIECE_BYTES = 1 << 16
+
+
+def logs(
+    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
+    lines: Annotated[
+        int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last lines.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of output.")] = False,
+) -> None:
+    """Print what a job has written; its standard error to standard error, where that was kept apart."""
+    target = job_to_tell_of(job)
+    log = target.run.log(target.job)
+    paths = logs_of(log, Streams(is_split=log.with_name(f"{log.name}.err").exists()))
+    if not follow and not any(path.exists() for path in paths):
+        raise InvalidSpec(
+            "a job must have written something",
+            "nothing so far",
+            f"job '{target.title}'",
+            "Try again when it runs (`punctual ps`), or wait for what it writes (`--follow`).",
+        )
+    written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
+    tails = []
+    for fd, path in enumerate(paths, start=1):
+        receive = written[fd - 1] if as_json else partial(write_through, fd)
+        skipped = _Skipping(receive, 0 if lines is None else _bytes_before_last(path, lines))
+        if follow:
+            tails.append(LogTail([path], skipped))
+        else:
+            for piece in _pieces(path):
+                skipped(piece)
+    if follow:
+        _await_end(target)
+    for tail in tails:
+        tail.finish(_END_S_MAX)
+    for output in written:
+        output.finish()
+
+
+def _await_end(target: KnownJob) -> None:
+    while any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run)):
+        time.sleep(_LOOK_S)
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    if path.exists():
+        with path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+
+
+def _bytes_before_last(path: Path, n_lines: int) -> int:
+    """How many bytes a log has before its last lines; the last one may still have no end."""
+    starts: deque[int] = deque(maxlen=n_lines + 1)
+    position = 0
+    if path.exists():
+        with path.open("rb") as file:
+            for line in file:
+                starts.append(position)
+                position += len(line)
+    return position if n_lines == 0 else next(iter(list(starts)[-n_lines:]), 0)
+
+
+class _Skipping:
+    """Passes on what comes after the first `n_bytes`."""
+
+    def __init__(self, receive: Receive, n_bytes: int) -> None:
+        self._receive, self._n_bytes = receive, n_bytes
+
+    def __call__(self, output: bytes) -> None:
+        rest = output[self._n_bytes :]
+        self._n_bytes = max(0, self._n_bytes - len(output))
+        if rest:
+            self._receive(rest)
+
+
+class _JsonLines:
+    """Writes an object for each whole line; for the last one, which may have no end, when nothing more comes."""
+
+    def __init__(self, target: KnownJob, fd: int) -> None:
+        self._facts = {"job": target.title, "stream": "stdout" if fd == 1 else "stderr"}
+        self._rest = b""
+
+    def __call__(self, output: bytes) -> None:
+        *lines, self._rest = (self._rest + output).split(b"\n")
+        for line in lines:
+            self._write(line)
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        if self._rest:
+            self._write(self._rest)
+
+    def _write(self, line: bytes) -> None:
+        write_out(json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}) + "\n")

@@ -1,0 +1,119 @@
+"""`punctual show`: one job in full."""
+
+import json
+import shlex
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._words import clock
+from punctual.core.errors import InvalidSpec
+from punctual.core.status import JobStatus, StatusBoard
+from punctual.runtime.control import standing
+from punctual.runtime.control_client import standings
+from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
+from punctual.runtime.when import Now
+from punctual.store.boot import clock_shift
+from punctual.store.sqlite import SqliteJournal
+
+_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
+
+
+def show(
+    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Tell all that is known of a job: how it stands, what it runs, what it holds, was promised, and why."""
+    target = job_to_tell_of(job)
+    told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
+    now, status = _status(target, told)
+    if as_json:
+        typer.echo(json.dumps(_fields(target, told, status, now)))
+        return
+    for name, text in _rows(target, told, status, now):
+        typer.echo(f"{name:<10} {text}".rstrip())
+
+
+def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
+    """The present on the clock of the job's journal, and how the job stands by that and what its host tells."""
+    forecasts = ToldForecasts()
+    forecasts.take([{**told, "job": target.job}])
+    board = StatusBoard(forecasts)
+    with SqliteJournal(target.run.journal, read_only=True) as journal:
+        for _, message in read_about(journal, [target.job]):
+            board.fold(message)
+        shift_s, present = clock_shift(journal), Now.read()
+    if not board.knows(target.job):
+        raise InvalidSpec(
+            "the job must be in its journal",
+            "one that was accepted just now",
+            f"job '{target.title}'",
+            "Try again.",
+        )
+    return Now(present.at - shift_s, present.wall), board.job(target.job)
+
+
+def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:
+    program, deadline_at = status.program, status.deadline_at
+    return {
+        **standing(status),
+        "elapsed_s": now.at - status.submitted_at,
+        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+        "left_s": None if deadline_at is None else deadline_at - now.at,
+        "controller": status.spec.controller,
+        "promised_until_wall": None,
+        **told,
+        "job": target.title,
+        "state": _state(target, told, status),
+        "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
+        "argv": [] if program is None else list(program.argv),
+        "cwd": None if program is None else program.cwd,
+        "weight": status.spec.weight,
+        "floor_cores": status.spec.floor.cores,
+        "ceiling_cores": status.spec.ceiling.cores,
+        "n_attempts": status.n_attempts,
+        "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+        "cause": status.cause,
+        "exit_code": status.exit_code,
+        "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
+        "warnings": dict(status.warnings),
+        "output": str(target.run.log(target.job)),
+        "journal": str(target.run.journal),
+        "host": target.run.name,
+    }
+
+
+def _state(target: KnownJob, told: dict[str, Any], status: JobStatus) -> str:
+    """As its host tells it; of one that nobody steers, that."""
+    return str(told.get("state", status.state if status.ended else target.steering))
+
+
+def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
+    from punctual.cli._view import view_rows
+
+    known = _fields(target, told, status, now)
+    state = known["state"] + (f": {status.cause}" if status.cause else "")
+    bounds = f"{known['floor_cores']:g} to {known['ceiling_cores']:g} cores, weight {known['weight']:g}"
+    return [
+        ("job", known["job"]),
+        ("state", state),
+        ("program", shlex.join(known["argv"])),
+        ("folder", known["cwd"] or "-"),
+        ("submitted", clock(now.wall_of(status.submitted_at))),
+        *((name or "progress", text.plain) for name, text in view_rows(status, now)),
+        ("bounds", bounds),
+        ("promised", _promised(known["promised_until_wall"])),
+        (
+            "steered by",
+            f"controller {known['controller']}, actuator {known.get('actuator') or '-'}, host {known['host']}",
+        ),
+        *(("warning", text) for text in status.warnings.values()),
+        ("output", known["output"]),
+        ("journal", known["journal"]),
+    ]
+
+
+def _promised(until_wall: str | None) -> str:
+    return "nothing" if until_wall is None else f"to be done by {clock(datetime.fromisoformat(until_wall))}"

@@ -1,0 +1,95 @@
+"""`punctual doctor`: what it finds wrong, and that it says what to do."""
+
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.programs import objects
+from tests.cli.test_service import Service
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Service]:
+    made = Service(tmp_path)
+    yield made
+    made.go_on()
+    made.close()
+
+
+def levels(doctor: "subprocess.CompletedProcess[str]") -> dict[str, set[str]]:
+    """What was said of each thing."""
+    told: dict[str, set[str]] = {}
+    for finding in objects(doctor.stdout):
+        told.setdefault(finding["about"], set()).add(finding["level"])
+        assert finding["remedy"] or finding["level"] == "ok"
+    return told
+
+
+def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
+    found = machine.punctual("doctor", "--json")
+    assert found.returncode == 0, found.stdout
+    assert set(levels(found)) == {
+        "control groups", "processors", "folders", "disk", "store", "torch", "clock", "hosts", "ports",
+    }  # fmt: skip
+    assert machine.runs() == []
+    assert "control groups" in machine.tell("doctor").stdout
+
+
+def test_a_port_that_is_taken_is_a_fault(machine: Service) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        found = machine.tell("doctor", "--json", "--port", str(port))
+    assert found.returncode == 1
+    assert levels(found)["ports"] == {"fault"}
+    told = machine.tell("doctor", "--port", str(port)).stdout
+    assert f"port {port} is free" in told
+
+
+def test_a_host_that_does_not_answer_is_a_fault(machine: Service) -> None:
+    service = machine.up()
+    assert levels(machine.tell("doctor", "--json"))["hosts"] == {"ok"}
+    service.send_signal(signal.SIGSTOP)
+    try:
+        found = machine.tell("doctor", "--json")
+    finally:
+        service.send_signal(signal.SIGCONT)
+    assert found.returncode == 1
+    faults: list[dict[str, Any]] = [each for each in objects(found.stdout) if each["level"] == "fault"]
+    assert [(each["about"], str(service.pid) in each["remedy"]) for each in faults] == [("hosts", True)]
+
+
+def test_a_folder_that_is_open_to_others_is_a_fault(machine: Service) -> None:
+    machine.tell("ps")
+    machine.home.chmod(0o777)
+    found = machine.tell("doctor", "--json")
+    machine.home.chmod(0o700)
+    assert found.returncode == 1
+    assert "fault" in levels(found)["folders"]
+
+
+def test_a_journal_that_cannot_be_read_is_a_fault(machine: Service) -> None:
+    machine.tell("ps")
+    run = machine.home / "state" / "runs" / "a"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"jobs": {"a": "running"}}))
+    (run / "journal.db").write_text("this is no journal")
+    found = machine.tell("doctor", "--json")
+    assert found.returncode == 1
+    assert "fault" in levels(found)["store"]
+
+
+def test_jobs_that_nobody_steers_are_a_warning(machine: Service) -> None:
+    service = machine.up()
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    machine.kill(service)
+    assert levels(machine.tell("doctor", "--json"))["hosts"] == {"warning"}
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
