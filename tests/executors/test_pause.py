@@ -219,6 +219,7 @@ stage = Stage(Path(sys.argv[1]) / "runtime")
 stage.run(COUNTS, actuator=sys.argv[2], cwd=sys.argv[1])
 until(Path(sys.argv[1], "count").exists)
 paused(stage)
+stage.executor.renew(sys.argv[3:])
 Path(sys.argv[1], "paused").touch()
 time.sleep(1000)
 """
@@ -242,6 +243,35 @@ def test_a_paused_job_goes_on_when_punctual_is_killed(
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid))
     until(lambda: not list((tmp_path / "runtime").iterdir()))
+
+
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
+def test_a_job_that_its_user_has_paused_stays_so_when_punctual_is_killed(
+    stage: Stage, tmp_path: Path, actuator: str, request: pytest.FixtureRequest
+) -> None:
+    name = request.getfixturevalue("quota") if actuator == "quota" else actuator
+    command = [sys.executable, "-c", CONTROLLER, str(tmp_path), name, JOB]
+    controller = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    try:
+        until((tmp_path / "paused").exists)
+        pid = int((tmp_path / "pid").read_text())
+        before = cpu_clock_ns(pid)
+    finally:
+        controller.kill()
+        controller.wait()
+    kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
+    assert kept is not None
+    kept.close()  # once more: by now its keeper has seen that nobody steers it
+    kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
+    assert kept is not None
+    stage.prepare(COUNTS, actuator=name, cwd=str(tmp_path))
+    launch = stage.launch_command(Resources(1), JobSpec(id=JOB, ceiling=Resources(2)))
+    assert stage.executor.take_over(kept, launch, None, stage.sink) == {}
+    stage.executor.follow()
+    assert cpu_clock_ns(pid) == before
+    counted = count(tmp_path)
+    stage.resized(1.0)
+    until(lambda: count(tmp_path) > counted)
 
 
 # The order in which things happen at the end of a pause.

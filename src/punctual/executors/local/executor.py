@@ -1,7 +1,7 @@
 """Runs jobs as processes of this machine, and holds each to its grant."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -171,7 +171,7 @@ class LocalExecutor:
         run = JobRun(self._context, launch.program, launch, sink, process)
         run.adopt()
         self._adopted[launch.job] = run
-        return {self._context.node: run.held}
+        return {self._context.node: run.held} if run.held else {}
 
     def follow(self) -> None:
         """Go on with the jobs that were taken over."""
@@ -185,10 +185,13 @@ class LocalExecutor:
         if run is not None:
             run.observe(at, sink)
 
-    def renew(self) -> None:
-        """Tell the keepers of all jobs that these are still steered."""
-        for run in list(self._runs.values()):
-            run.renew()
+    def renew(self, paused_by_user: Container[JobId] = ()) -> None:
+        """Tell the keepers of all jobs that these are still steered.
+
+        `paused_by_user`: those of them that are to stay paused, once they are, also when nobody steers them any more.
+        """
+        for job, run in list(self._runs.items()):
+            run.renew(stays_paused=job in paused_by_user)
 
     def actuator_name(self, job: JobId) -> str:
         """What enforces the job's grant."""

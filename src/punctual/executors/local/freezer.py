@@ -34,6 +34,10 @@ class Freezer(Protocol):
         """Whether all of them stand still; raises `OSError`."""
         ...
 
+    def was_frozen(self) -> bool:
+        """Whether they stand still, perhaps by another process; changes nothing. Raises `OSError`."""
+        ...
+
     def thaw(self) -> None:
         """Let them go on; nothing happens to those that run. Raises `OSError`."""
         ...
@@ -66,6 +70,9 @@ class CgroupFreezer:
         if self._is_v2:
             return "frozen 1" in self._events.read_text()
         return self._switch.read_text().strip() == "FROZEN"
+
+    def was_frozen(self) -> bool:
+        return self._switch.read_text().strip() != self._texts[False]
 
     def thaw(self) -> None:
         self._switch.write_text(self._texts[False])
@@ -101,6 +108,10 @@ class SignalFreezer:
         for pid in running:
             _signal(pid, signal.SIGSTOP)
         return not running
+
+    def was_frozen(self) -> bool:
+        states = [_state_of(pid) for pid in self._processes()]
+        return "T" in states and all(state in "TtZX" for state in states)
 
     def thaw(self) -> None:
         for pid in reversed(self._processes()):  # a parent that goes on first could take its children for stopped

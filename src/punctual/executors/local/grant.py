@@ -39,11 +39,17 @@ class JobGrant:
 
     @classmethod
     def adopted(cls, spec: JobSpec, process: JobProcess, amount: Resources) -> "JobGrant":
-        """What an adopted process holds. Its quota was lifted while it was unsteered, but it has as many workers as before."""
+        """What an adopted process holds; raises `OSError`.
+
+        Its quota was lifted while it was unsteered, but it has as many workers as before. One that is paused still is.
+        """
         grant, workers = cls(spec, process, amount), process.workers
         if workers is not None and spec.unit is not None:
             grant._amount = spec.unit * max(1, workers.status.n_workers or workers.n_target)
             grant._cores = grant._amount.cores
+        if grant._group.freezer.was_frozen():
+            grant._freezes = grant._stands_still = True
+            grant._cores = 0.0
         return grant
 
     @property

@@ -138,10 +138,10 @@ class JobRun:
             else:
                 self._answer()
 
-    def renew(self) -> None:
-        """Tell the keeper that the job is still steered."""
+    def renew(self, *, stays_paused: bool) -> None:
+        """Tell the keeper that the job is still steered, and whether it stays paused when it is not."""
         if not self.ended:
-            self._process.renew()
+            self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -205,6 +205,8 @@ class JobRun:
     def _live(self, process: JobProcess) -> None:
         if self._grant is not None:
             process.follow()
+            if self._grant.is_paused:
+                self._context.poller.watch(self._look, _PAUSED_LOOK_S)
         elif not self._context.may_steer():
             self._lose()
             return

@@ -11,7 +11,7 @@ direction   meaning
 out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or ``{"failed": why, "code": exit code}`` as the last line
-in          anything, at least every `LaunchRequest.lease_s` seconds: the job is still steered
+in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds}``, the last line
 =========== ================================================================================================
@@ -22,8 +22,8 @@ what happens                              what follows
 the job writes                            the keeper writes it into the logs
 the job ends                              the keeper writes the end file, ends what the job left behind, and
                                           removes its control groups
-nothing comes for `lease_s`: who steers   the keeper lifts the quota of the job, and resumes a job
-hangs, or has closed the connection       that was paused. Until then somebody may take it over as it is
+nothing comes for `lease_s`: who steers   the keeper lifts the quota and resumes a paused job, unless the last
+hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
 SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
@@ -61,8 +61,8 @@ GRACE_S = 5.0
 #: Between two looks for processes that were born while their parents were being killed.
 _SWEEP_S = 0.05
 
-#: What the name of a file ends with that is being written.
-UNFINISHED = ".new"
+#: What the name of a file ends with that is being written; what renews the lease of a job that its user has paused.
+UNFINISHED, STAY_PAUSED = ".new", b"p"
 
 #: What tells one run of this machine from the next.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -96,9 +96,8 @@ class LaunchRequest:
     log_bytes_max
         At which size a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
-        A listening socket, by which another process can take the job over. That process gets a blank line, with
-        a pipe for each log in place of the one it had; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp,
-        "request": this, without the environment}``;
+        A listening socket, by which another process can take the job over. That process gets a blank line, with a pipe for
+        each log; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
@@ -132,14 +131,13 @@ class Keeper:
         self._guard_pid = guard_pid
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
-        self._is_steered = True
+        self._is_steered = self._has_children = True
+        self._stays_paused = False
         self._wake_fd = wake_fd
         self._poll = select.poll()
-        self._job_pid = 0
-        self._started_at_ns = 0
+        self._job_pid = self._started_at_ns = 0
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
-        self._has_children = True
         self._kill_at: float | None = None
 
     def run(self) -> int:
@@ -179,8 +177,9 @@ class Keeper:
             if self._connection_fd is not None:
                 self._tell(expired=True)
                 self._release(self._connection_fd)
-            self._lift()
             self._is_steered = False
+            if not self._stays_paused:
+                self._lift()
 
     def _lease_left_s(self) -> float:
         if not self._is_steered:
@@ -195,11 +194,11 @@ class Keeper:
     def _hear(self, connection_fd: int) -> None:
         """Whatever is said after the request renews the lease; nothing at all is the end of the connection."""
         try:
-            is_open = bool(os.read(connection_fd, 4096))
+            said = os.read(connection_fd, 4096)
         except OSError:
-            is_open = False
-        if is_open:
-            self._heard_at = time.monotonic()
+            said = b""
+        if said:
+            self._heard_at, self._stays_paused = time.monotonic(), said.endswith(STAY_PAUSED)
         else:
             self._release(connection_fd)
 

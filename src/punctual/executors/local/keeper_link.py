@@ -17,7 +17,7 @@ from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
-from punctual.executors.local.keeper import GRACE_S, UNFINISHED, LaunchRequest
+from punctual.executors.local.keeper import GRACE_S, STAY_PAUSED, UNFINISHED, LaunchRequest
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)
@@ -62,12 +62,15 @@ class KeeperLink:
         self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
         self._has_request = True
 
-    def renew(self) -> None:
-        """Tell the keeper that the job is still steered, if it has a job; never blocks."""
+    def renew(self, *, stays_paused: bool = False) -> None:
+        """Tell the keeper that the job is still steered, if it has a job; never blocks.
+
+        `stays_paused`: it is paused, and is to stay so when nobody steers it any more.
+        """
         if not self._has_request:
             return
         with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
-            self._connection.send(b"\n", socket.MSG_DONTWAIT)
+            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     def read(self) -> dict[str, Any] | None:
         """The keeper's next line; None: it has ended."""

@@ -267,11 +267,11 @@ class JobProcess:
 
         return self._link.await_end(self._takeover_socket, self._end_file, regained)
 
-    def renew(self) -> None:
-        """Tell the keeper that the job is still steered."""
+    def renew(self, *, stays_paused: bool) -> None:
+        """Tell the keeper that the job is still steered, and whether it stays paused when it is not."""
         with self._lock:
             if self._link is not None and not self._link_closed:
-                self._link.renew()
+                self._link.renew(stays_paused=stays_paused)
 
     def release(self) -> None:
         """Leave the process to whoever takes it over next; nothing more is read of it here."""
