@@ -67,7 +67,7 @@ def test_a_host_that_does_not_answer_is_a_fault(machine: Service) -> None:
 def test_a_folder_that_is_open_to_others_is_a_fault(machine: Service) -> None:
     machine.tell("ps")
     machine.home.chmod(0o777)
-    found = machine.tell("doctor", "--json")
+    found = machine.punctual("doctor", "--json")
     machine.home.chmod(0o700)
     assert found.returncode == 1
     assert "fault" in levels(found)["folders"]
