@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +34,10 @@ class JobsThen(StrEnum):
 
 #: How each job has to stand, if it has not ended, before the service may leave it.
 _STATES: Mapping[JobsThen, Collection[JobState]] = {JobsThen.PAUSE: ("paused", "queued"), JobsThen.STOP: ()}
-_ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {JobsThen.PAUSE: pause, JobsThen.STOP: stop}
+_ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {
+    JobsThen.PAUSE: pause,
+    JobsThen.STOP: partial(stop, cause="`punctual down`"),
+}
 
 
 def down(
@@ -110,7 +114,8 @@ def _told(job: KnownJob, state: str) -> dict[str, Any]:
     now = next((known for known in jobs_of(job.run) if known.job == job.job), job)
     if now.steering == "ended":
         facts = now.run.end_facts(job.job)
-        became, text = now.run.jobs().get(job.job, "ended"), str(facts.get("cause") or "it has finished")
+        became = now.run.jobs().get(job.job, "ended")
+        text = "has finished" if became == "finished" else f"has ended ({facts.get('cause') or 'not known why'})"
     elif state == "paused":
         became, text = "paused", "paused until the next `punctual up`, and then until it is resumed"
     elif now.run.is_followed() or now.steering == "steered":

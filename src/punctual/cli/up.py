@@ -50,7 +50,7 @@ KillMode=process
 [Install]
 WantedBy=default.target
 """
-_UNIT_FILE = "~/.config/systemd/user/punctual.service"
+_UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
 def up(
@@ -82,7 +82,7 @@ def up(
     http.check()
     if systemd:
         typer.echo(unit(options, http), nl=False)
-        typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now punctual", err=True)
+        typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     if detach:
         _check_no_service()

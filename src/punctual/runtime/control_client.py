@@ -126,14 +126,14 @@ def pause(job: KnownJob) -> None:
     _asked(job, {"verb": "pause", "job": job.job})
 
 
-def stop(job: KnownJob) -> str:
+def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
     """Have the job end, by whoever can do it; in words, what was done."""
     if job.steering == "interrupted":
-        give_up(job.run, [job.job], "given up (`punctual stop`) after it was interrupted")
+        give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
         return _stopped_by_keeper(job)
-    _asked(job, {"verb": "stop", "job": job.job})
+    _asked(job, {"verb": "stop", "job": job.job, "cause": cause})
     return "asked to stop"
 
 

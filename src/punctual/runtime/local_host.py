@@ -294,7 +294,7 @@ class LocalHost(Host):
         self.run_for(_END_S_MAX, lambda: not self._coming)
         with suppress(InvalidSpec):  # the next host then has more to read
             self._upkeep.snapshot()
-        self._journal.check_claim()
+        self._beat()
         self.executor.release()
         self._upkeep.close()
         self.run_folder.record_left()
@@ -317,7 +317,11 @@ class LocalHost(Host):
     def _beat(self) -> None:
         """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
         self._journal.check_claim()
-        self.executor.renew()
+        self.executor.renew(self._paused_by_user())
+
+    def _paused_by_user(self) -> set[JobId]:
+        """The jobs that are to stand still also when nobody steers them."""
+        return {status.id for status in self.jobs() if getattr(status, "pause", None) is not None}
 
     def _keep(self, submission: Submission, streams: Streams | None) -> None:
         """Keep what the job needs to be started, beside the journal; raises `InvalidSpec` if there is no room for it."""
