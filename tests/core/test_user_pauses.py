@@ -60,12 +60,12 @@ def test_policies_do_not_see_it_and_plans_that_name_it_give_it_nothing(desk: Des
 def test_nothing_is_promised_to_it(desk: Desk, says_promises: bool) -> None:
     def promise(at: float, **others: object) -> None:
         revision = desk.scheduler.snapshot(at).revision
-        plan = Plan(revision=revision, grants={A: cores(1.0)}, promises={A: 90.0})
+        plan = Plan(revision=revision, grants={A: cores(1.0)}, promises={A: 100.0})
         desk.tell(PlanProposed(at=at, plan=replace(plan, **others), revision=revision))  # type: ignore[arg-type]
 
     desk.run(A, 1.0)
     promise(0.0)
-    assert desk.scheduler.promised_until_at(A) == 90.0
+    assert desk.scheduler.promised_until_at(A) == 100.0
     desk.applied(pause(desk), at=10.0)
     assert desk.scheduler.promised_until_at(A) is None
     promise(11.0, **({} if says_promises else {"promises": None}))

@@ -538,7 +538,7 @@ def test_a_quota_is_set_read_back_and_changed(stage: Stage, quota: str) -> None:
     began = stage.run(SLEEP, cores=0.333333, actuator=quota)
     assert began.can_cap
     assert began.granted[NODE].cores == 6666 / 20000
-    assert stage.resized(0.001) == 0.05
+    assert stage.resized(0.001) == 0.01
     assert stage.resized(0.5) == 0.5
     assert stage.resized(float(os.cpu_count() or 1)) == os.cpu_count()
 

@@ -126,7 +126,9 @@ def test_a_deadline_is_moved_by_an_edit(service: LiveService, tmp_path: Path) ->
     assert reply.status == 200
     moved = datetime.fromisoformat(reply.json()["deadline"])
     assert abs(moved - before - timedelta(minutes=30)) < timedelta(seconds=1)
-    wait_until(lambda: service.host.status(JobId("a")).spec.deadline_s, lambda deadline_s: deadline_s == 2400.0)
+    wait_until(
+        lambda: service.host.status(JobId("a")).spec.deadline_s, lambda deadline_s: deadline_s == pytest.approx(2400.0)
+    )
     again = service.caller.send("PATCH", "/jobs/a", {"deadline": moved.isoformat(timespec="seconds")})
     assert again.status == 200, again.body
     assert service.caller.send("PATCH", "/jobs/a", {"deadline": None}).json()["deadline"] is None
@@ -141,6 +143,34 @@ def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path)
     assert job["state"] == "failed"
     assert job["cause"] == "stopped over HTTP by token 'owner': enough"
     assert service.caller.post("/jobs/a/stop").status == 202  # a second time, it stays as it is
+
+
+def test_a_job_is_paused_and_resumed(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "running")
+    assert service.caller.post("/jobs/a/pause", {"cause": "lunch"}).status == 202
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "paused")
+    wait_until(lambda: service.caller.get("/jobs/a").json()["grantedCores"], lambda cores: cores == 0.0)
+    pause = service.host.status(JobId("a")).pause
+    assert pause is not None
+    assert (pause.cause, pause.by) == ("lunch", "token 'owner'")
+    assert service.caller.post("/jobs/a/resume").status == 202
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"], lambda state: state == "running")
+    assert service.caller.post("/jobs/a/resume").status == 422
+    (tmp_path / "go").touch()
+    ended(service, "a")
+
+
+def test_a_quote_tells_the_earliest_deadline_and_changes_nothing(service: LiveService) -> None:
+    job = {"program": program(), "cores": "1", "work": "60s", "deadline": "10m"}
+    told = service.caller.post("/quote", {"job": job, "cores": [0.5]})
+    assert told.status == 200, told.body
+    quote = told.json()
+    assert [finish["cores"] for finish in quote["finishes"]] == [0.5]
+    took = datetime.fromisoformat(quote["finishes"][0]["finish"]) - datetime.now().astimezone()
+    assert timedelta(seconds=60) < took < timedelta(seconds=240)
+    assert service.caller.get("/jobs").json()["jobs"] == []
+    assert service.caller.post("/jobs/none/quote", {"deadline": "1h"}).status == 404
 
 
 def test_why_tells_what_has_happened(service: LiveService) -> None:
