@@ -321,7 +321,7 @@ class LocalHost(Host):
 
     def _paused_by_user(self) -> set[JobId]:
         """The jobs that are to stand still also when nobody steers them."""
-        return {status.id for status in self.jobs() if getattr(status, "pause", None) is not None}
+        return {status.id for status in self.jobs() if status.pause is not None}
 
     def _keep(self, submission: Submission, streams: Streams | None) -> None:
         """Keep what the job needs to be started, beside the journal; raises `InvalidSpec` if there is no room for it."""

@@ -221,7 +221,7 @@ def attack(pids: list[int]) -> list[str]:
 def pids(stage: Stage, tmp_path: Path) -> list[int]:
     """The processes of a training: the agent, the forkserver, two workers and a parameter server."""
     options = {"folder": str(tmp_path), "kind": "sgd", "n_epochs": 10**6, "step_s": 0.01}
-    stage.start(str(HERE / "server_training.py"), json.dumps(options), n_workers=2, n_servers=1)
+    stage.start(str(HERE / "server_script.py"), json.dumps(options), n_workers=2, n_servers=1)
     stage.await_status(lambda status: status.n_workers == 2)
     stage.await_step(1)
     processes = [stage.agent_pid, *descendants(stage.agent_pid)]
