@@ -31,6 +31,7 @@ from punctual.runtime import restore
 from punctual.runtime.local_host import HERE, HostOptions, LocalHost, OnOutput, capacity_here, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.sweeping import sweep
 from punctual.store.sqlite import SqliteJournal
@@ -125,7 +126,7 @@ class Driver:
                 if is_moved:
                     (self._folder / name / _host_kills_training.MOVED).touch()
                 if is_time(job.moves) and not is_moved and not status.landed and self._is_new(name, "move"):
-                    self._host.move_deadline(status.id, job.moved_s)
+                    self._host.change(status.id, SpecChange(deadline_s=job.moved_s))
 
     def _is_new(self, name: str, what: str) -> bool:
         is_new = (name, what) not in self._said

@@ -17,6 +17,7 @@ from punctual.core.events import JobStarted
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.local_host import HostOptions, LocalHost, capacity_here, local_host
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 
 #: Steps of 2 ms of computing and 0.2 s of sleep: fifty such jobs leave most of a machine of two cores to the host.
@@ -63,7 +64,7 @@ def ready_line(host: LocalHost, n_jobs: int) -> Callable[[Message], None]:
 def obey(host: LocalHost, is_over: threading.Event) -> None:
     for line in sys.stdin:
         for status, deadline_s in zip(host.jobs(), json.loads(line), strict=True):
-            host.move_deadline(status.id, deadline_s)
+            host.change(status.id, SpecChange(deadline_s=deadline_s))
             time.sleep(BETWEEN_S)
     is_over.set()
     host.stop(host.jobs()[0].id, "the measurement has ended")

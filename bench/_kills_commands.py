@@ -18,7 +18,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import SteeringResumed
 from punctual.core.ids import JobId
 from punctual.executors.local.page_files import MEMORY_NAME
-from punctual.runtime.control_client import move_deadline
+from punctual.runtime.control_client import change
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import run_named
@@ -187,7 +187,7 @@ def _move_deadline(terminal: Terminal, page: Page, result: Steered, slack: float
     n_left = max(0, page.declaration().total_steps - page.progress().n_steps)
     at_this_speed_s = n_left * (time.monotonic() - result.began_at) / page.progress().n_steps
     try:
-        move_deadline(jobs_of(terminal.run)[0], f"{max(5.0, slack * at_this_speed_s):.1f}s")
+        change(jobs_of(terminal.run)[0], when=f"{max(5.0, slack * at_this_speed_s):.1f}s")
     except InvalidSpec:  # it has just ended
         return False
     return True

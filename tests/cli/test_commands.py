@@ -12,7 +12,7 @@ from punctual import __version__, registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.runtime import paths
-from punctual.runtime.control_client import move_deadline, standings, stop
+from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.run_folder import create_run
 from punctual.runtime.runs import job_to_tell_of, open_jobs
 from punctual.store.sqlite import SqliteJournal
@@ -99,7 +99,7 @@ def test_a_host_that_does_not_answer_is_the_user_s_to_look_at(tmp_path: Path, mo
         stop(starting)
     assert "just starting" in refused.value.remedy
     with pytest.raises(InvalidSpec, match="must answer"):
-        move_deadline(starting, "5m")
+        change(starting, when="5m")
     assert standings(starting.run) == [{"job": JOB, "state": "starting"}]
 
 

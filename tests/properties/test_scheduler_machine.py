@@ -404,6 +404,16 @@ class Hostile(RuleBasedStateMachine):
         self.tell(SpecChanged(at=self.now, spec=replace(spec, deadline_s=deadline_s)))
 
     @precondition(lambda self: self.live)
+    @rule(data=st.data(), floor=st.sampled_from([0.05, 0.5, 1.0]), cores=st.integers(1, 4), weight=st.floats(0.1, 9))
+    def user_changes_bounds(self, data: st.DataObject, floor: float, cores: int, weight: float) -> None:
+        job = data.draw(st.sampled_from(sorted(self.live)))
+        before, least, most = self.scheduler.job(job).spec, Resources(cores=floor), Resources(cores=cores)
+        spec = replace(before, weight=weight, floor=least, ceiling=most)
+        self.tell(SpecChanged(at=self.now, spec=spec, by="anna"))
+        held = total(self.scheduler.job(job).planned.values())
+        assert not held or (spec.floor.fits_in(held) and held.fits_in(spec.ceiling))
+
+    @precondition(lambda self: self.live)
     @rule(data=st.data())
     def user_pauses(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(sorted(self.live)))

@@ -14,7 +14,7 @@ from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarte
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.runtime.control_client import move_deadline, standings, stop
+from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.local_host import LocalHost, capacity_here, local_host
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
 
@@ -158,9 +158,9 @@ def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost
         assert begun[0]["left_s"] > 0
         assert begun[1]["left_s"] is None
         assert begun[0]["actuator"] == "pacing"
-        assert move_deadline(find_job("a", open_jobs()), "2h")["deadline_s"] > 7000
+        assert change(find_job("a", open_jobs()), when="2h")["deadline_s"] > 7000
         with pytest.raises(InvalidSpec, match="later than now"):
-            move_deadline(find_job("a", open_jobs()), "-3h")
+            change(find_job("a", open_jobs()), when="-3h")
         assert stop(find_job("b", open_jobs())) == "asked to stop"
         wait_until(lambda: [job.title for job in open_jobs()], lambda left: left == ["a"])
         (tmp_path / "go").touch()

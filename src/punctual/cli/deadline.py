@@ -7,7 +7,7 @@ import typer
 
 from punctual.cli._words import clock, short
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_client import move_deadline
+from punctual.runtime.control_client import change
 from punctual.runtime.runs import find_job, open_jobs
 
 #: `-30s` is an amount, not an option.
@@ -30,6 +30,6 @@ def deadline(
             "`punctual deadline` takes a job and a time", f"{len(words)} words", f"'{' '.join(words)}'",
             "Put a time with a space in quotes: `punctual deadline JOB '2026-12-01 18:00'`.",
         )  # fmt: skip
-    answer = move_deadline(find_job(words[0] if len(words) == 2 else None, open_jobs()), words[-1])
+    answer = change(find_job(words[0] if len(words) == 2 else None, open_jobs()), when=words[-1])
     wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
     typer.echo(f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}")

@@ -27,7 +27,7 @@ from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
 from punctual.runtime.capacity import usable_cores
-from punctual.runtime.control_client import move_deadline
+from punctual.runtime.control_client import change as change_job
 from punctual.runtime.local_host import HostOptions, capacity_here
 from punctual.runtime.runs import find_job, messages_of, open_jobs
 from punctual.runtime.submission import JobRequest, checked_submission
@@ -177,7 +177,7 @@ class _Tightening:
         change = f"-{_TIGHTEN_BY_FRAC * _DEADLINE_S:.0f}s"
         self._screen.say(f"$ punctual deadline {job.id} {change}")
         try:
-            move_deadline(find_job(job.id, open_jobs()), change)
+            change_job(find_job(job.id, open_jobs()), when=change)
         except InvalidSpec as error:  # the job landed just now, or is being stopped
             self._screen.say(str(error))
 

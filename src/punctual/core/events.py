@@ -163,10 +163,11 @@ class NodeLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanged:
-    """The user changed what is declared about a job (its deadline, say)."""
+    """A user changed what is declared about a job (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
     at: float
     spec: JobSpec
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """When a plan is asked for, and which answers count: one plan is in flight at a time, and it may get lost."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -104,12 +104,13 @@ class Planning:
         if self.requested_at is not None:
             self.stale_revision, self.is_due = self.revision, True
 
-    def promise(self, promises: Mapping[JobId, float] | None) -> Iterable[JobId]:
-        """Take note of what a plan promises, if it says so; the jobs for which that is news, in order."""
+    def promise(self, promises: Mapping[JobId, float] | None, may_have: Callable[[JobId], bool]) -> Iterable[JobId]:
+        """Take note of what a plan promises, if it says so, to jobs that `may_have` it; those for which that is news."""
         if promises is None:
             return ()
-        news = {job for job, _ in self.promised.items() ^ promises.items()}
-        self.promised = dict(promises)
+        kept = {job: until_at for job, until_at in promises.items() if may_have(job)}
+        news = {job for job, _ in self.promised.items() ^ kept.items()}
+        self.promised = kept
         return sorted(news)
 
     def falls_back(self, cause: str) -> bool:

@@ -15,6 +15,9 @@ from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
+#: What a change of the declaration leaves as it was submitted, and what says which amounts a job may have.
+_OF_SUBMISSION = ("controller", "model", "goal", "convergence")
+_BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
 _WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
@@ -199,6 +202,11 @@ class ScheduledJob:
         """Whether policies are not to see it: it may hold nothing, whatever they propose."""
         return self.pause is not None
 
+    @property
+    def has_place(self) -> bool:
+        """Whether it holds something, or is to."""
+        return bool(self.target) or self.shape is not None
+
     def tell(self, message: object) -> None:
         """Add to the story of a job that has not ended."""
         if self.story is not None:
@@ -211,6 +219,16 @@ class ScheduledJob:
     def wanted(self) -> Resources:
         """What its controller wants; its ceiling until that has said something."""
         return self.demand.resources if self.demand else self.spec.ceiling
+
+    def respecify(self, spec: JobSpec) -> bool:
+        """Note what its user declares now, but for its plug-ins; whether other amounts are allowed."""
+        kept = {name: getattr(self.spec, name) for name in _OF_SUBMISSION}
+        changes = {name: value for name, value in kept.items() if value != getattr(spec, name)}
+        before, self.spec = self.spec, replace(spec, **changes) if changes else spec
+        if self.demand is not None and not self.demand.resources.fits_in(self.spec.ceiling):
+            self.demand = replace(self.demand, resources=self.spec.ceiling)
+        self.planned_demand = self.wanted()
+        return any(getattr(self.spec, name) != getattr(before, name) for name in _BOUNDS)
 
     def report(self, event: ProgressReported) -> None:
         """Note how far it is."""

@@ -14,7 +14,7 @@ Four rules hold here, each for a failure that was seen without it.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -45,7 +45,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobState, JobView
+from punctual.core.job import JobState, JobView
 from punctual.core.job_table import JobTable
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.ledger import Bookings, Ledger
@@ -63,6 +63,7 @@ from punctual.core.retry import fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.story import Reason
+from punctual.core.targets import Targets
 
 __all__ = ["Periods", "Scheduler"]
 
@@ -117,6 +118,7 @@ class Scheduler:
         #: How many nodes there are of each capacity.
         self._node_sizes: Mapping[Resources, int] = {}
         self._cache = SnapshotCache(self._planned, self._show, lambda job: self._jobs[job].is_withheld)
+        self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
         self._reconciler = Reconciler(self._ledger, self._cache, self._periods, self._outbox)
@@ -259,7 +261,7 @@ class Scheduler:
         name = job.spec.id
         job.accrue(at)
         self._ledger.close(name)
-        self._aim(job, {})
+        self._targets.aim(job, {})
         self._cache.drop(name)
         self._reconciler.drop(name)
         self._planning.promised.pop(name, None)
@@ -348,8 +350,9 @@ class Scheduler:
 
     def _hold(self, job: ScheduledJob, at: float) -> None:
         """Note what the ledger says the job holds from now on."""
+        had_place = job.has_place
         job.hold(self._ledger.granted(job.spec.id), self._devices, at)
-        self._cache.touch(job.spec.id)
+        self._targets.show(job, had_place=had_place)
 
     # Reports.
 
@@ -388,7 +391,7 @@ class Scheduler:
             job = self._active[name]
             job.target = {node: amount for node, amount in job.target.items() if node != event.node}
             if job.target and fault_of_grant(job, job.target):
-                self._aim(job, {})  # what is left is no allocation: the job waits for another one
+                self._targets.aim(job, {})  # what is left is no allocation: the job waits for another one
             self._cache.touch(name)
         for name in self._ledger.lose(event.node):
             job = self._active[name]
@@ -413,9 +416,10 @@ class Scheduler:
         job = self._active.get(event.spec.id)
         if job is None:
             return
-        kept = {name: getattr(job.spec, name) for name in ("controller", "model", "goal", "convergence")}
-        changes = {name: value for name, value in kept.items() if value != getattr(event.spec, name)}
-        job.spec = replace(event.spec, **changes) if changes else event.spec  # plug-ins stay those of the submission
+        if job.respecify(event.spec):
+            self._planning.stale_revision = self._planning.revision
+            if self._targets.refit(job, self._ledger.nodes):
+                self._reconciler.unsettle(job)
         self._cache.touch(event.spec.id)
         self._planning.is_due = True
         if job.status == "running":
@@ -436,7 +440,7 @@ class Scheduler:
         if job is None or job.stop_cause is not None:
             return
         job.pause = event
-        self._aim(job, {})
+        self._targets.aim(job, {})
         self._cache.withhold(event.job)
         self._planning.promised.pop(event.job, None)
         self._reconciler.unsettle(job)
@@ -498,13 +502,13 @@ class Scheduler:
         is_news = any(grant != job.target for job, grant in changes) or bool(plan.declines)
         self._planning.use(plan.revision, at, is_news=is_news)
         self._carry = plan.carry
-        for name in self._planning.promise(self._kept_promises(plan)):
+        for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
         for job, grant in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
             if grant != job.target:
-                self._aim(job, grant)
+                self._targets.aim(job, grant)
                 self._reconciler.unsettle(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
@@ -516,22 +520,9 @@ class Scheduler:
         if plan.ask_again_at is not None:
             self._outbox.set_timer(at, "plan", None, self._planning.ask_again_s(at, plan.ask_again_at))
 
-    def _kept_promises(self, plan: Plan) -> dict[JobId, float] | None:
-        """What the plan promises to jobs that may have something; None: it says nothing of promises."""
-        if plan.promises is None:
-            return None
-        return {
-            name: at for name, at in plan.promises.items() if name in self._active and not self._jobs[name].is_withheld
-        }
-
-    def _aim(self, job: ScheduledJob, grant: Allocation) -> None:
-        """Make `grant` what the last plan gives the job."""
-        self._cache.touch_nodes(job.target)
-        self._cache.touch_nodes(grant)
-        self._planned.remove(job.spec.id, job.target)
-        job.target = {node: amount for node, amount in grant.items() if amount}
-        self._planned.put(job.spec.id, job.target)
-        self._cache.touch(job.spec.id)
+    def _may_have(self, name: JobId) -> bool:
+        """Whether a plan may give the job something."""
+        return name in self._active and not self._active[name].is_withheld
 
     def _refuse(self, why: str, at: float) -> None:
         if self._strict:

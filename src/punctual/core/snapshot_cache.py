@@ -66,6 +66,12 @@ class SnapshotCache:
         """What a snapshot shows of `job` has changed."""
         self._changed[job] = None
 
+    def begin(self, job: JobId) -> None:
+        """`job` holds something, or is to, and did not before: its place is behind those that began earlier."""
+        self._hide(job)
+        self._changed.pop(job, None)
+        self._changed[job] = None
+
     def withhold(self, job: JobId) -> None:
         """`job` is left out from now on; it comes back with the first `touch` after it is withheld no more."""
         self._hide(job)

@@ -10,6 +10,7 @@ from punctual.core.status import JobStatus
 from punctual.executors.local.output import Streams
 from punctual.runtime.host import Host
 from punctual.runtime.quotes import told
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import moved_deadline_s
 from punctual.store.codec import decode, encode
@@ -18,18 +19,19 @@ from punctual.store.codec import decode, encode
 class ControlHandler:
     """Answers requests, JSON objects with a `verb`; each is called in a thread of its own.
 
-    ============ =================== ==========================================================
+    ============ =================== ================================================================================
     verb         with                answer
-    ============ =================== ==========================================================
+    ============ =================== ================================================================================
     `status`     `jobs`, or all      `jobs`: how each stands
-    `deadline`   `job`, `when`       `job`, `deadline_s`, `deadline_wall`, `left_s`
+    `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
+                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
     `stop`       `job`, `cause`      `job`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `quote`      `job` or            see `punctual.runtime.quotes.told`
                  `submission`;
                  `when`, `cores`
     `leave`                          nothing; the host then leaves its jobs to another process
-    ============ =================== ==========================================================
+    ============ =================== ================================================================================
 
     Parameters
     ----------
@@ -60,8 +62,8 @@ class ControlHandler:
                 wanted = request.get("jobs")
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 return {"jobs": [self._standing(status) for status in told]}
-            case {"verb": "deadline", "job": str(job), "when": str(when)}:
-                return self._move_deadline(self._host.status(JobId(job)), when)
+            case {"verb": "change", "job": str(job), "change": dict(change)}:
+                return self._change(self._host.status(JobId(job)), request.get("when"), change)
             case {"verb": "stop", "job": str(job)}:
                 status = self._host.status(JobId(job))
                 self._host.stop(status.id, str(request.get("cause", "`punctual stop`")))
@@ -107,19 +109,24 @@ class ControlHandler:
             **self._facts(status.id),
         }
 
-    def _move_deadline(self, status: JobStatus, when: str) -> dict[str, Any]:
+    def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
+        """`when`: another deadline, as its user writes it."""
         now = self._host.clocks()
-        deadline_s = moved_deadline_s(
-            when, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
-        )
-        self._host.move_deadline(status.id, deadline_s)
-        deadline_at = status.submitted_at + deadline_s
-        wall = now.wall_of(deadline_at)
+        if when is not None:
+            change["deadline_s"] = moved_deadline_s(
+                when, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
+            )
+        spec = self._host.change(status.id, SpecChange(**change))
+        deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
         return {
-            "job": status.id,
-            "deadline_s": deadline_s,
-            "deadline_wall": wall.isoformat(),
-            "left_s": deadline_at - now.at,
+            "job": spec.id,
+            "weight": spec.weight,
+            "floor_cores": spec.floor.cores,
+            "ceiling_cores": spec.ceiling.cores,
+            "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+            "deadline_s": spec.deadline_s,
+            "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+            "left_s": None if deadline_at is None else deadline_at - now.at,
         }
 
 

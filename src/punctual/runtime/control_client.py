@@ -12,6 +12,7 @@ from punctual.runtime.control import as_told
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import KnownJob, jobs_of
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.runtime.sweeping import give_up
 
@@ -63,16 +64,28 @@ def is_answering(run: Run) -> bool:
     return True
 
 
-def move_deadline(job: KnownJob, when: str) -> dict[str, Any]:
-    """Ask the job's host to change its deadline; raises `InvalidSpec` when it is refused or nobody answers."""
+def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None = None) -> dict[str, Any]:
+    """Ask the job's host to change what is declared of it; raises `InvalidSpec` when it is refused or nobody answers.
+
+    Parameters
+    ----------
+    when
+        Another deadline, as its user writes it.
+    """
+    told = {} if changes is None else asdict(changes)
+    return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
+
+
+def _told_to_host(job: KnownJob, request: dict[str, Any]) -> dict[str, Any]:
+    """What the host of a job that is steered answers; raises `InvalidSpec` as well for any other."""
     if job.steering != "steered":
         raise InvalidSpec(
-            "the deadline can be changed only while the job is steered",
+            "a job can be changed only while it is steered",
             f"a job that is {job.steering}",
             f"job '{job.title}'",
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
         )
-    return _asked(job, {"verb": "deadline", "job": job.job, "when": when})
+    return _asked(job, request)
 
 
 def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.quoting import Quote, QuoteRequest
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.board_reader import BoardReader
@@ -29,6 +28,7 @@ from punctual.runtime.live import LiveEngine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
 from punctual.runtime.quotes import new_view
+from punctual.runtime.spec_change import SpecChange, changed_spec
 from punctual.runtime.submission import Submission
 
 T = TypeVar("T")
@@ -70,6 +70,8 @@ class Host(BoardReader):
         self._lock = Lock()
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
+        #: What was last declared about jobs where the engine has not come to it yet.
+        self._changed: dict[JobId, JobSpec] = {}
 
     def now(self) -> float:
         """The present, as an instant of events."""
@@ -146,16 +148,30 @@ class Host(BoardReader):
             raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
         return status
 
-    def move_deadline(self, job: JobId, deadline_s: float | None) -> None:
-        """Give the job another deadline, in seconds from its submission; None: none.
+    def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
+        """Change what is declared about a job that works: its deadline, its weight, the least and the most it may have.
+
+        Parameters
+        ----------
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Returns
+        -------
+        What is declared from now on.
 
         Raises
         ------
         InvalidSpec
-            There is no such job, or it works no more.
+            There is no such job, it works no more, or it cannot be so.
         """
-        status = self._working(job, "the deadline can be changed only while the job works")
-        self.post(SpecChanged(at=self.now(), spec=replace(status.spec, deadline_s=deadline_s)))
+        status = self._working(job, "a job can be changed only while it works")
+        capacity = total(node.capacity for node in self._board.nodes())
+        with self._lock:  # of two changes at a time the second builds on the first
+            spec = changed_spec(status, self._changed.get(job, status.spec), change, capacity)
+            self._changed[job] = spec
+            self.post(SpecChanged(at=self.now(), spec=spec, by=by))
+        return spec
 
     def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
         """What `question` answers, called with the scheduler between two events in the thread of `run`.
@@ -254,7 +270,14 @@ class Host(BoardReader):
         self._board.fold(message)
         if isinstance(message, JobSubmitted):
             self._coming.discard(message.spec.id)
+        elif isinstance(message, SpecChanged):
+            self._forget_change(message.spec)
         self._tell(message)
+
+    def _forget_change(self, spec: JobSpec) -> None:
+        with self._lock:
+            if self._changed.get(spec.id) is spec:
+                del self._changed[spec.id]
 
 
 def submitted(submission: Submission) -> JobSubmitted:

@@ -333,15 +333,9 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
 
 def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
-    _check_fits(ceiling_cores, request.gpu_frac, capacity)
-    if request.ceiling_cores is not None and request.ceiling_cores < LEAST_CORES:
-        raise InvalidSpec(
-            f"the most cores of a job must be at least {LEAST_CORES:g}",
-            f"{request.ceiling_cores:g} cores",
-            "the job",
-            f"Give {LEAST_CORES:g} or more (`--cores {LEAST_CORES:g}`): a quota below is too short for the kernel.",
-            option="cores",
-        )
+    if request.ceiling_cores is not None:
+        check_ceiling(ceiling_cores, capacity)
+    _check_gpu_frac(request.gpu_frac, capacity)
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
     return JobSpec(
         id=job,
@@ -385,8 +379,9 @@ def _n_retries(request: JobRequest) -> int | None:
     return 0 if request.checkpoint_dir is None else None
 
 
-def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> None:
-    if ceiling_cores > capacity.cores:
+def check_ceiling(ceiling_cores: float, capacity: Resources) -> None:
+    """Raise `InvalidSpec` unless a job on a share of cores may have so many at most."""
+    if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(
             "`--cores` must not ask for more than there is",
             f"{ceiling_cores:g} cores",
@@ -394,6 +389,17 @@ def _check_fits(ceiling_cores: float, gpu_frac: float, capacity: Resources) -> N
             f"Lower the ceiling (`--cores {capacity.cores:g}`), or leave it out.",
             option="cores",
         )
+    if ceiling_cores < LEAST_CORES:
+        raise InvalidSpec(
+            f"the most cores of a job must be at least {LEAST_CORES:g}",
+            f"{ceiling_cores:g} cores",
+            "the job",
+            f"Give {LEAST_CORES:g} or more (`--cores {LEAST_CORES:g}`): a quota below is too short for the kernel.",
+            option="cores",
+        )
+
+
+def _check_gpu_frac(gpu_frac: float, capacity: Resources) -> None:
     if gpu_frac > capacity.gpus:
         raise InvalidSpec(
             "a part of a GPU needs one",
