@@ -154,6 +154,7 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "program": (_program, "a text, `python train.py`, or a list of texts"),
     "deadline": (_deadline, "a text, `90m` or `18:00`, or seconds"),
     "env": (_variables, 'a table of texts, `{ SEED = "1" }`'),
+    "after": (_names, 'a list of names of jobs, ["prepare"]'),
     "secret_env": (_names, 'a list of names of variables, ["API_KEY"]'),
     "steps": (_whole_number, "a whole number"),
     "retries": (_whole_number, "a whole number"),

@@ -107,6 +107,10 @@ Work = Annotated[
         metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
     ),
 ]
+After = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Start it when this job of the same host has finished; may be said again."),
+]
 PolicyName = Annotated[
     str, typer.Option(help="How jobs share the machine, see `punctual policies`; for the first of them to choose.")
 ]
@@ -140,6 +144,7 @@ def run(
     alone: Alone = False,
     weight: Weight = 1.0,
     preemptible: Preemptible = None,
+    after: After = None,
     policy: PolicyName = SHARING_POLICY,
     strict: Strict = False,
     report: ReportFile = None,
@@ -165,6 +170,7 @@ def run(
         retries=retries,
         weight=weight,
         preemptible=preemptible,
+        after=tuple(after or ()),
         secret_env=tuple(secret_env or ()),
         name=name,
         guarantee=guarantee,

@@ -80,6 +80,9 @@ class JobSpec:
     work_core_s
         Core-seconds that the whole job takes, as far as known beforehand, of a job on a share of cores; None: it shows
         while it runs.
+    after
+        Jobs that must have finished before it is started. Its deadline counts from its submission all the same. One of
+        them that ends otherwise ends it too.
     """
 
     id: JobId
@@ -104,6 +107,7 @@ class JobSpec:
     n_retries: int | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    after: tuple[JobId, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.id:
@@ -148,6 +152,13 @@ class JobSpec:
             f"{self.work_core_s} core-s",
             "Give the core time of the whole job (`--work 30m`).",
             "work",
+        )
+        self._check(
+            self.id not in self.after,
+            "`after` must name other jobs",
+            "the job itself",
+            "Leave its own name out.",
+            "after",
         )
         self._check_workers()
 

@@ -1,11 +1,13 @@
-"""The jobs that a scheduler knows: all that have not ended, and the last ones that have."""
+"""The jobs that a scheduler knows: all that have not ended, the last ones that have, and who waits for whom."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.story import Reason
 
 
 class JobTable:
@@ -28,6 +30,9 @@ class JobTable:
         self._jobs: dict[JobId, ScheduledJob] = {}
         #: Ended jobs that are remembered, in the order in which they ended.
         self._ended: dict[JobId, None] = {}
+        #: Jobs that wait for each job, and the jobs that have just ended.
+        self._followers: dict[JobId, list[JobId]] = {}
+        self._just_ended: list[ScheduledJob] = []
 
     def __getitem__(self, job: JobId) -> ScheduledJob:
         """Also after its end; raises `KeyError` for one that is not known any more."""
@@ -42,8 +47,40 @@ class JobTable:
         self._jobs[job.spec.id] = job
         self.active[job.spec.id] = job
 
+    def queue_behind(self, job: ScheduledJob) -> Reason | None:
+        """Have a new job wait for those that it is to run after; why it never can; None: it can."""
+        for name in job.spec.after:
+            before = self.get(name)
+            if before is None:
+                return Reason("after-unknown", f"it is to run after '{name}', and there is no such job")
+            if before.ended and before.status != "finished":
+                return _left_behind(before)
+        job.waits_for = tuple(name for name in job.spec.after if not self[name].ended)
+        self._follow(job)
+        return None
+
+    def _follow(self, job: ScheduledJob) -> None:
+        for name in job.waits_for:
+            self._followers.setdefault(name, []).append(job.spec.id)
+
+    def followers_of_ended(self) -> Iterator[tuple[ScheduledJob, Reason | None]]:
+        """The jobs that waited for one that has just ended, and why they can never run; None: they wait for it no more.
+
+        Also of jobs that end meanwhile.
+        """
+        while self._just_ended:
+            before = self._just_ended.pop(0)
+            for name in self._followers.pop(before.spec.id, ()):
+                job = self.active.get(name)
+                if job is None:
+                    continue
+                job.waits_for = tuple(other for other in job.waits_for if other != before.spec.id)
+                yield job, None if before.status == "finished" else _left_behind(before)
+
     def end(self, job: ScheduledJob, status: JobState) -> None:
         """The job has ended; only so many of those are remembered."""
+        if job.spec.id in self._followers:
+            self._just_ended.append(job)
         name = job.spec.id
         del self.active[name]
         job.status = status
@@ -72,3 +109,11 @@ class JobTable:
         self._jobs = {job.spec.id: job for job in jobs}
         self.active.update((name, self._jobs[name]) for name in state["active"])
         self._ended = dict.fromkeys(state["ended"])
+        for job in self.active.values():
+            self._follow(job)
+
+
+def _left_behind(before: ScheduledJob) -> Reason:
+    """Why a job can never run that is to run after `before`."""
+    how = "failed" if before.stop_cause is None else "was stopped"
+    return Reason("after-failed", f"it is to run after '{before.spec.id}', which {how}")

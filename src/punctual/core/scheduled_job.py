@@ -7,6 +7,7 @@ from typing import Any
 
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported
+from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
@@ -16,7 +17,7 @@ from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
 #: What a change of the declaration leaves as it was submitted, and what says which amounts a job may have.
-_OF_SUBMISSION = ("controller", "model", "goal", "convergence")
+_OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 #: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
@@ -116,6 +117,8 @@ class ScheduledJob:
         Why it is to stop; None: it is not.
     pause
         What keeps it from holding anything until its user resumes it; None: nothing does.
+    waits_for
+        Jobs that must finish before it is started.
     begun
         Steps done, and CPU seconds used, when its present process first reported a step: before that it started up.
     most_steps
@@ -163,6 +166,7 @@ class ScheduledJob:
     retry_at: float = 0.0
     stop_cause: str | None = None
     pause: PauseRequested | None = None
+    waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
     begun: tuple[float, float] | None = None
     most_steps: float = 0.0
@@ -200,7 +204,7 @@ class ScheduledJob:
     @property
     def is_withheld(self) -> bool:
         """Whether policies are not to see it: it may hold nothing, whatever they propose."""
-        return self.pause is not None
+        return self.pause is not None or bool(self.waits_for)
 
     @property
     def has_place(self) -> bool:

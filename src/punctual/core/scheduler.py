@@ -154,6 +154,10 @@ class Scheduler:
         if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
         self._folds[type(event)](event)
+        for follower, fault in self._jobs.followers_of_ended():
+            self._cache.touch(follower.spec.id)
+            if fault is not None:
+                self._give_up(follower, event.at, fault)
         if self._planning.is_due:
             self._request_plan(event.at)
         self._reconciler.reconcile(event.at)
@@ -242,6 +246,7 @@ class Scheduler:
         self._jobs.add(job)
         failures, invalid = self._plug_ins.equip(job)
         fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._capacity)
+        fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
             self._jobs.end(job, "failed")
             self._outbox.put(RejectJob(at=event.at, job=spec.id, reason=fault), job)
@@ -429,10 +434,10 @@ class Scheduler:
         job = self._active.get(event.job)
         if job is None:
             return
+        job.stop_cause = event.cause
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:
-            job.stop_cause = event.cause
             self._reconciler.unsettle(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:

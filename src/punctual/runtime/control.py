@@ -105,9 +105,13 @@ class ControlHandler:
             "elapsed_s": now.at - status.submitted_at,
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,
+            "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
             **standing(status),
             **self._facts(status.id),
         }
+
+    def _is_awaited(self, job: JobId) -> bool:
+        return self._host.knows(job) and not self._host.has_ended(job)
 
     def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
         """`when`: another deadline, as its user writes it."""

@@ -24,6 +24,7 @@ from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.engine import Listener, Question
+from punctual.runtime.job_order import in_order
 from punctual.runtime.live import LiveEngine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
@@ -89,8 +90,9 @@ class Host(BoardReader):
         Raises
         ------
         InvalidSpec
-            Another job here has its name.
+            Another job here has its name, or it is to run after one that there is not.
         """
+        in_order([submission], self._known)
         job = self._reserve(submission)
         self._announce(submission)
         return job
@@ -256,6 +258,10 @@ class Host(BoardReader):
                 )
             self._coming.add(job)
         return job
+
+    def _known(self, job: JobId) -> JobStatus | None:
+        """How a job stands that was submitted and come to; None for any other."""
+        return self.status(job) if self.knows(job) else None
 
     def _release(self, job: JobId) -> None:
         """The job will not come after all."""

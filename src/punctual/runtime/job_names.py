@@ -1,6 +1,6 @@
 """Under which names jobs run: each stands for one job in the journal, the logs and all commands."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from punctual.core.ids import JobId
@@ -27,7 +27,14 @@ def names_in(run: Run | None, submissions: Sequence[Submission]) -> list[Submiss
         if name in taken:
             name = _numbered(name, ended_names | open_names | used)
         named.append(replace(submission, spec=replace(submission.spec, id=name)))
-    return named
+    renamed = {old.spec.id: new.spec.id for old, new in zip(submissions, named, strict=True)}
+    return [_after_renamed(submission, renamed) for submission in named]
+
+
+def _after_renamed(submission: Submission, renamed: Mapping[JobId, JobId]) -> Submission:
+    """The job, to run after others of the same request under the names that they have got."""
+    after = tuple(renamed.get(name, name) for name in submission.spec.after)
+    return replace(submission, spec=replace(submission.spec, after=after))
 
 
 def _numbered(name: JobId, taken: Collection[JobId]) -> JobId:

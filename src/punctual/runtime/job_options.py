@@ -52,6 +52,7 @@ class JobOptions:
     retries: int | None = None
     weight: float = 1.0
     preemptible: bool | None = None
+    after: tuple[str, ...] = ()
     name: str | None = None
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -112,6 +113,7 @@ class JobOptions:
             checkpoint_dir=None if self.checkpoint_dir is None else Path(cwd or "", self.checkpoint_dir),
             weight=self.weight,
             preemptible=self.preemptible,
+            after=self.after,
             name=self.name,
             guarantee=self.guarantee,
             work_core_s=checks.read("work", parse_duration_s, self.work, None),

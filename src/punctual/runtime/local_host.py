@@ -27,6 +27,7 @@ from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.host import Host, submitted
+from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.paths import refused_if_unwritable
@@ -176,12 +177,13 @@ class LocalHost(Host):
         streams
             Where each writes; None: as suits where this process writes.
         """
+        ordered = in_order(submissions, self._known)
         with ExitStack() as undoing:
-            for submission in submissions:
+            for submission in ordered:
                 _check_name_is_free(submission.spec.id, self.run_folder)
                 _check_hardware(submission.spec)
                 undoing.callback(self._release, self._reserve(submission))
-            in_journal_time = [self._in_journal_time(submission) for submission in submissions]
+            in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             for submission in in_journal_time:
                 self._keep(submission, streams)
             undoing.pop_all()

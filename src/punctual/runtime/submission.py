@@ -97,6 +97,8 @@ class JobRequest:
         How much the job counts against others, above zero.
     preemptible
         Whether the job may be paused for others; None: if it uses no GPU.
+    after
+        Names of jobs that must have finished before it is started.
     name
         None: made from the program's.
     guarantee
@@ -124,6 +126,7 @@ class JobRequest:
     checkpoint_dir: Path | None = None
     weight: float = 1.0
     preemptible: bool | None = None
+    after: tuple[str, ...] = ()
     name: str | None = None
     guarantee: bool = False
     work_core_s: float | None = None
@@ -303,6 +306,7 @@ def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capa
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
         weight=request.weight,
+        after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, worker.gpus),
         guarantee=request.guarantee,
         profile=_profile(request, worker),
@@ -348,6 +352,7 @@ def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobS
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
         weight=request.weight,
+        after=tuple(map(JobId, request.after)),
         preemptible=_preemptible(request, request.gpu_frac),
         guarantee=request.guarantee,
         work_core_s=request.work_core_s,
