@@ -10,7 +10,7 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, PlanProposed
+from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, PlanProposed, PolicyChanged
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
@@ -195,3 +195,30 @@ def test_a_host_without_jobs_leaves_nothing_behind() -> None:
     with local_host("host", PACED):
         pass
     assert known_runs() == []
+
+
+def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    for name in ("a", "b"):
+        host.submit(submission(name, awaited=go))
+    told: list[Message] = []
+    host.subscribe(told.append)
+    host.run(lambda: pid_of_waiting(go) > 0)
+    assert host.policy == "promises-first"
+    with pytest.raises(InvalidSpec, match="'unheard-of'"):
+        host.change_policy("unheard-of")
+    with pytest.raises(InvalidSpec, match="parameters must be its own"):
+        host.change_policy("fifo", {"unheard": 1})
+    host.change_policy("proportional", {"shortage": "scale"}, by="anna")
+
+    def is_planned_anew() -> bool:
+        i_changed = next((i for i, message in enumerate(told) if isinstance(message, PolicyChanged)), len(told))
+        return any(isinstance(message, PlanProposed) and message.plan for message in told[i_changed:])
+
+    host.run(is_planned_anew)
+    assert host.policy == "proportional"
+    assert host.run_folder.facts()["options"]["policy"] == "proportional"
+    go.touch()
+    host.run(host.all_ended)
+    (changed,) = [message for message in messages_of(host.run_folder) if isinstance(message, PolicyChanged)]
+    assert (changed.before, changed.parameters, changed.by) == ("promises-first", {"shortage": "scale"}, "anna")

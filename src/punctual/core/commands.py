@@ -4,7 +4,8 @@
 for that job: that is what makes a late command harmless.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from punctual.core.control import PacingLine
 from punctual.core.ids import JobId
@@ -69,6 +70,15 @@ class RequestPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsePolicy:
+    """Have plans made by this policy from now on. The next `PlanProposed` answers it: that, or why there is none."""
+
+    at: float
+    policy: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
     """Send `TimerFired` with `timer` at instant `fire_at`; replaces what was set for the same timer."""
 
@@ -100,4 +110,4 @@ class WarnUser:
 
 #: What an executor performs.
 JobCommand = LaunchJob | ResizeJob | StopJob
-Command = JobCommand | RequestPlan | SetTimer | RejectJob | WarnUser
+Command = JobCommand | RequestPlan | UsePolicy | SetTimer | RejectJob | WarnUser

@@ -1,6 +1,7 @@
 """Facts, in the past tense. The scheduler's state is the fold of these; `at` is an instant in seconds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from punctual.core.control import PhaseProgress
 from punctual.core.ids import JobId, NodeId
@@ -15,11 +16,15 @@ from punctual.core.timer import Timer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
-    """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does."""
+    """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does.
+
+    `by`: who; empty: the owner, at the terminal.
+    """
 
     at: float
     spec: JobSpec
     program: Program | None = None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +177,12 @@ class SpecChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested:
-    """The user wants the job to end."""
+    """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself."""
 
     at: float
     job: JobId
     cause: str
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +208,27 @@ class ResumeRequested:
 
     at: float
     job: JobId
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyChanged:
+    """A user wants another policy to share out what there is.
+
+    Attributes
+    ----------
+    policy, parameters
+        Registered name, and what it is made with: plain values.
+    before
+        Name of the one before. Its promises stand if it is the same policy with other parameters.
+    by
+        Who; empty: the owner, at the terminal.
+    """
+
+    at: float
+    policy: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    before: str = ""
     by: str = ""
 
 
@@ -261,6 +288,7 @@ Event = (
     | StopRequested
     | PauseRequested
     | ResumeRequested
+    | PolicyChanged
     | SteeringResumed
     | PlanProposed
     | TimerFired

@@ -132,6 +132,12 @@ class Planning:
         self.requested_at, self.is_due, self.is_late = None, True, True
         return is_news
 
+    def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:
+        """Another policy makes the plans: one that is in flight does not count any more; jobs whose promise is void."""
+        self.begin_anew()
+        self.used_revision = self.revision + 1
+        return () if keeps_promises else self.promise({}, lambda _: True)
+
     def begin_anew(self) -> None:
         """Whatever was in flight is lost."""
         self.is_due, self.requested_at, self.retry_at = True, None, -inf

@@ -19,7 +19,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.commands import Command, RejectJob, RequestPlan
+from punctual.core.commands import Command, RejectJob, RequestPlan, UsePolicy
 from punctual.core.control import Demand
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
@@ -37,6 +37,7 @@ from punctual.core.events import (
     PauseRequested,
     PhaseReported,
     PlanProposed,
+    PolicyChanged,
     ProgressReported,
     ResumeRequested,
     SpecChanged,
@@ -145,6 +146,7 @@ class Scheduler:
             ResumeRequested: self._resume_requested,
             SteeringResumed: self._steering_resumed,
             PlanProposed: self._plan_proposed,
+            PolicyChanged: self._policy_changed,
             TimerFired: self._timer_fired,
         }
 
@@ -486,6 +488,12 @@ class Scheduler:
             job.is_relaunched = True
 
     # Plans.
+
+    def _policy_changed(self, event: PolicyChanged) -> None:
+        self._carry = None
+        for name in self._planning.exchange_policy(keeps_promises=event.policy == event.before):
+            self._cache.touch(name)
+        self._outbox.put(UsePolicy(at=event.at, policy=event.policy, parameters=event.parameters), None)
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)

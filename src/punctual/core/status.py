@@ -20,6 +20,7 @@ from punctual.core.events import (
     PauseRequested,
     PhaseReported,
     PlanProposed,
+    PolicyChanged,
     ProgressReported,
     ResumeRequested,
     SpecChanged,
@@ -205,12 +206,15 @@ class StatusBoard:
         self._ended: dict[JobId, None] = {}
         self._nodes: dict[NodeId, Node] = {}
         self._warnings: dict[str, str] = {}
+        #: The policy that a user has chosen, and what it is made with; None: that with which the history began.
+        self.policy: tuple[str, Mapping[str, Any]] | None = None
         self._folds: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
             SteeringResumed: self._resumed,
             PlanProposed: self._plan_proposed,
+            PolicyChanged: self._policy_changed,
             TimerFired: self._timer_fired,
             WarnUser: self._warned,
         }
@@ -272,11 +276,11 @@ class StatusBoard:
 
     def dump(self) -> object:
         """The state as plain values; serialise it before the next `fold`."""
-        return (self._entries, self._ended, self._nodes, self._warnings)
+        return (self._entries, self._ended, self._nodes, self._warnings, self.policy)
 
     def load(self, state: object) -> None:
         """Continue from what `dump` gave; the board must be new."""
-        self._entries, self._ended, self._nodes, self._warnings = state  # type: ignore[misc]
+        self._entries, self._ended, self._nodes, self._warnings, self.policy = state  # type: ignore[misc]
 
     # Messages about one job.
 
@@ -412,6 +416,9 @@ class StatusBoard:
                 entry.set(state=found_again(state, held))
             elif state != "queued":
                 self._queue_again(entry)
+
+    def _policy_changed(self, event: PolicyChanged) -> None:
+        self.policy = event.policy, event.parameters
 
     def _plan_proposed(self, event: PlanProposed) -> None:
         if event.plan is not None:

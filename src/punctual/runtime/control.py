@@ -8,7 +8,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.executors.local.output import Streams
-from punctual.runtime.host import Host
+from punctual.runtime.host import Host, submitted
 from punctual.runtime.quotes import told
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
@@ -26,6 +26,10 @@ class ControlHandler:
     `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
                  `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
     `stop`       `job`, `cause`      `job`
+    `pause`      `job`, `cause`      `job`
+    `resume`     `job`               `job`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them only `policy`
+                 `parameters`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `quote`      `job` or            see `punctual.runtime.quotes.told`
                  `submission`;
@@ -68,6 +72,18 @@ class ControlHandler:
                 status = self._host.status(JobId(job))
                 self._host.stop(status.id, str(request.get("cause", "`punctual stop`")))
                 return {"job": status.id}
+            case {"verb": "pause", "job": str(job)}:
+                self._host.pause(JobId(job), str(request.get("cause", "")))
+                return {"job": job}
+            case {"verb": "resume", "job": str(job)}:
+                self._host.resume(JobId(job))
+                return {"job": job}
+            case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
+                before = self._host.policy
+                self._host.change_policy(name, parameters)
+                return {"policy": name, "parameters": parameters, "before": before}
+            case {"verb": "policy"}:
+                return {"policy": self._host.policy}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}
@@ -136,7 +152,7 @@ class ControlHandler:
 
 def as_told(submission: Submission) -> dict[str, Any]:
     """A submission as a request holds it."""
-    event = JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
+    event = submitted(submission)
     return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
 
 
@@ -153,6 +169,7 @@ def told_submission(told: Mapping[str, Any]) -> Submission:
         program=event.program,
         inherited=told["inherited"],
         argv=None if argv is None else tuple(argv),
+        by=event.by,
     )
 
 

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -74,6 +74,27 @@ def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None
     """
     told = {} if changes is None else asdict(changes)
     return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
+
+
+def pause(job: KnownJob, cause: str = "") -> dict[str, Any]:
+    """Ask the job's host to have it hold nothing until `resume`; raises as `change` does."""
+    return _told_to_host(job, {"verb": "pause", "job": job.job, "cause": cause})
+
+
+def resume(job: KnownJob) -> dict[str, Any]:
+    """Ask the job's host to let it go on; raises as `change` does."""
+    return _told_to_host(job, {"verb": "resume", "job": job.job})
+
+
+def policy(run: Run, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Which policy the host of a run has or, with a name, is to have; raises `InvalidSpec` when it refuses or is silent."""
+    request = {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
+    try:
+        return ask(run.socket, request)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the host must answer", str(error), f"the host of '{run.name}'", "Look with `punctual ps`, and try again."
+        ) from error
 
 
 def _told_to_host(job: KnownJob, request: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from punctual.core.commands import (
     ResizeJob,
     SetTimer,
     StopJob,
+    UsePolicy,
     WarnUser,
 )
 from punctual.core.events import Event, TimerFired
@@ -99,6 +100,7 @@ class Engine:
             ResizeJob: self._execute,
             StopJob: self._execute,
             RequestPlan: self._request_plan,
+            UsePolicy: self._use_policy,
             SetTimer: self._set_timer,
             RejectJob: _skip,
             WarnUser: _skip,
@@ -147,6 +149,9 @@ class Engine:
 
     def _request_plan(self, command: RequestPlan) -> None:
         self._planner.request(self._scheduler.snapshot(command.at), self.post)
+
+    def _use_policy(self, command: UsePolicy) -> None:
+        self._planner.use(command.policy, command.parameters)
 
     def _set_timer(self, command: SetTimer) -> None:
         self._time.set_timer(command.timer, command.fire_at)

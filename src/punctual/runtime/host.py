@@ -1,9 +1,9 @@
 """Jobs on one scheduler, one engine and one journal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
@@ -11,6 +11,7 @@ from punctual.core.events import (
     Event,
     JobSubmitted,
     PauseRequested,
+    PolicyChanged,
     ResumeRequested,
     SpecChanged,
     StopRequested,
@@ -30,7 +31,7 @@ from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
 from punctual.runtime.quotes import new_view
 from punctual.runtime.spec_change import SpecChange, changed_spec
-from punctual.runtime.submission import Submission
+from punctual.runtime.submission import Submission, check_policy
 
 T = TypeVar("T")
 
@@ -50,6 +51,8 @@ class Host(BoardReader):
         Where events and time come from; safe from any thread.
     afterwards
         Gets each message once scheduler, board and listeners have all that was written together with it.
+    policy
+        Name of the policy with which the history began.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Host(BoardReader):
         time: Mailbox,
         *,
         afterwards: Listener = lambda _: None,
+        policy: str = "",
     ) -> None:
         super().__init__(board)
         self._time, self._scheduler, self._planner = time, scheduler, planner
@@ -69,6 +73,7 @@ class Host(BoardReader):
             scheduler, executor, planner, journal, listeners=[self._listen, afterwards], time=time
         )
         self._lock = Lock()
+        self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: set[JobId] = set()
         #: What was last declared about jobs where the engine has not come to it yet.
@@ -81,6 +86,34 @@ class Host(BoardReader):
     def post(self, event: Event) -> None:
         """Give the engine an event; also from a signal's code."""
         self._engine.post(event)
+
+    # The policy.
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that makes the plans."""
+        return self._first_policy if self._board.policy is None else self._board.policy[0]
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
+        """Have another policy make the plans, or the same one with other parameters.
+
+        What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
+
+        Parameters
+        ----------
+        parameters
+            What it is made with, plain values; None: what it has by itself.
+        by
+            Who wants it; empty: the owner, at the terminal.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such policy, or it cannot be made so.
+        """
+        told = dict(parameters or {})
+        check_policy(name, told)
+        self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
 
     # Jobs.
 
@@ -102,9 +135,9 @@ class Host(BoardReader):
         self._coming.add(event.spec.id)
         self.post(event)
 
-    def stop(self, job: JobId, cause: str) -> None:
-        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code."""
-        self.post(StopRequested(at=self.now(), job=job, cause=cause))
+    def stop(self, job: JobId, cause: str, *, by: str = "") -> None:
+        """Ask the job to end, after a checkpoint if it can make one; also from a signal's code. `by`: who wants it."""
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by))
 
     def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
         """Have the job hold nothing until `resume`, whatever the policy proposes; its deadline goes on counting.
@@ -288,4 +321,4 @@ class Host(BoardReader):
 
 def submitted(submission: Submission) -> JobSubmitted:
     """What the engine is told of a job that is to run."""
-    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program)
+    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program, by=submission.by)

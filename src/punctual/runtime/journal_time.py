@@ -1,6 +1,6 @@
 """The time of a journal, which goes on where it stopped also after the machine was started again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from math import inf
 from typing import Any, TypeVar, cast
@@ -77,6 +77,9 @@ class _Stamped:
     def __init__(self, planner: QuotingPlanner, time: Mailbox) -> None:
         self._planner = planner
         self._time = time
+
+    def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
+        self._planner.use(policy, parameters)
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         self._planner.request(snapshot, lambda plan: sink(replace(plan, at=self._time.now())))

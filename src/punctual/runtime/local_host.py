@@ -10,7 +10,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobSubmitted, NodeJoined
+from punctual.core.events import JobFailed, JobSubmitted, NodeJoined, PolicyChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
@@ -31,7 +31,7 @@ from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.paths import refused_if_unwritable
-from punctual.runtime.planner import InlinePlanner, QuotingPlanner, SharingPlanner
+from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
@@ -141,6 +141,7 @@ class LocalHost(Host):
             state.journal,
             state.time,
             afterwards=self._upkeep,
+            policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
         self._timers = state.time
@@ -151,7 +152,6 @@ class LocalHost(Host):
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
-        self._policy = state.run.facts().get("options", {}).get("policy")
         self.run_folder.record_facts(
             actuator=executor.chosen.actuator.name,
             actuator_reason=executor.chosen.reason,
@@ -245,11 +245,6 @@ class LocalHost(Host):
         """By when the job is promised to be done; None: nothing is promised."""
         return self._scheduler.promised_until_at(job)
 
-    @property
-    def policy(self) -> str | None:
-        """Registered name of the policy that shares the machine."""
-        return self._policy
-
     def _budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
         cores = sum(node.capacity.cores for node in self._board.nodes())
@@ -258,7 +253,7 @@ class LocalHost(Host):
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
-            "policy": self._policy,
+            "policy": self.policy,
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -359,6 +354,10 @@ class LocalHost(Host):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, JobSubmitted):
             self.run_folder.forget_submitted(message.spec.id)
+        elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
+            options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
+            with self._record_lock:
+                self.run_folder.record_facts(options=options)
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """What the executor alone knows of a job that has ended, and what a list of past jobs says of it."""
@@ -471,7 +470,8 @@ def local_executor(run: Run, journal: SqliteJournal, actuator: str | Choice, out
 @contextmanager
 def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
     """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
-    with _planner(policy, state.time) as planner:
+    chosen, parameters = state.board.policy or (policy, {})
+    with _planner(chosen, parameters, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
             handler = ControlHandler(host, host.told_facts, host.submit_told, host.ask_to_leave)
@@ -488,12 +488,9 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
 
 
 @contextmanager
-def _planner(policy: str, time: JournalTime) -> Iterator[QuotingPlanner]:
+def _planner(policy: str, parameters: Mapping[str, Any], time: JournalTime) -> Iterator[QuotingPlanner]:
     """Who runs the policy: this process where that takes microseconds or there is one job, otherwise a worker process."""
-    if policy == INLINE_POLICY:
-        yield InlinePlanner(registry.load("policies", policy)())
-        return
     if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
         registry.load("policies", policy)
-    with SharingPlanner(policy) as planner:
+    with SharingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
         yield time.stamped(planner)

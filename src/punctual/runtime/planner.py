@@ -42,6 +42,10 @@ class Planner(Protocol):
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None: ...
 
+    def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
+        """Have plans made by this policy from now on; those that were requested before need not come any more."""
+        ...
+
 
 class QuotingPlanner(Planner, Protocol):
     """One that answers questions too."""
@@ -69,6 +73,9 @@ class InlinePlanner:
         #: A policy object is asked by one thread at a time.
         self._lock = Lock()
 
+    def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
+        self._policy = registry.load("policies", policy)(**parameters)
+
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         with self._lock:
             plan, cause = _allocate(self._policy, snapshot)
@@ -88,19 +95,23 @@ class SharingPlanner:
     """Plans for a single job at once, and has the policy plan in a worker process once there are several.
 
     With one job there is nothing to share: what it demands it gets from the policy that takes microseconds. The worker
-    is started when the second job comes, and stays.
+    is started when the second job comes, and stays until another policy is to be used. There is none where that is the
+    policy for a single job.
 
     Parameters
     ----------
-    policy
-        Registered name of the policy for several jobs.
+    policy, parameters
+        Registered name of the policy for several jobs, and what it is made with: plain values.
     alone
         Registered name of the policy for a single one, which plans also while there is no worker.
     """
 
-    def __init__(self, policy: str, *, alone: str = "proportional") -> None:
-        self._policy, self._alone_name = policy, alone
+    def __init__(
+        self, policy: str, parameters: Mapping[str, Any] | None = None, *, alone: str = "proportional"
+    ) -> None:
+        self._policy, self._parameters, self._alone_name = policy, dict(parameters or {}), alone
         self._alone: Policy = registry.load("policies", alone)()
+        self._inline = InlinePlanner(self._alone)
         self._together: ProcessPlanner | None = None
         #: A worker may be begun by the engine's thread, and by one that asks for a quote.
         self._lock = Lock()
@@ -116,8 +127,15 @@ class SharingPlanner:
         if self._together is not None:
             self._together.close()
 
+    def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
+        with self._lock:
+            self.close()
+            self._policy, self._parameters, self._together = policy, dict(parameters), None
+
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
-        if len(snapshot.holding) + len(snapshot.waiting) <= 1 and not any(_asks_for_promise(snapshot)):
+        if self._is_simple():
+            self._inline.request(snapshot, sink)
+        elif len(snapshot.holding) + len(snapshot.waiting) <= 1 and not any(_asks_for_promise(snapshot)):
             self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
@@ -126,12 +144,16 @@ class SharingPlanner:
             self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
-        return self._begun().quote(request, limit_s)
+        return (self._inline if self._is_simple() else self._begun()).quote(request, limit_s)
+
+    def _is_simple(self) -> bool:
+        """Whether the policy for several jobs is that for a single one."""
+        return self._policy == self._alone_name and not self._parameters
 
     def _begun(self) -> "ProcessPlanner":
         with self._lock:
             if self._together is None:
-                self._together = ProcessPlanner(self._policy, fallback=self._alone_name)
+                self._together = ProcessPlanner(self._policy, self._parameters, fallback=self._alone_name)
             return self._together
 
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:

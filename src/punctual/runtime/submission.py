@@ -1,11 +1,13 @@
 """From what a user wants run to what the kernel and the executor are told, checked before anything is posted."""
 
+import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec, OptionChecks
@@ -144,6 +146,8 @@ class Submission:
         The command line, where secrets were left out of that of `program`; else None.
     has_chosen_name
         Whether its name is the user's; False: it was made up.
+    by
+        Who wants it; empty: the owner, at the terminal.
     """
 
     submitted_at: float
@@ -152,6 +156,7 @@ class Submission:
     inherited: Mapping[str, str] = field(repr=False)
     argv: tuple[str, ...] | None = field(default=None, repr=False)
     has_chosen_name: bool = True
+    by: str = ""
 
 
 def checked_submission(request: JobRequest, capacity: Resources) -> Submission:
@@ -227,6 +232,23 @@ def check_plug_ins(spec: JobSpec) -> None:
     for family, name in named.items():
         if name is not None:
             registry.load(family, name)
+
+
+def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
+    """Raise `InvalidSpec` unless there is a policy of this name that can be made with `parameters`, which are plain."""
+    policy = registry.load("policies", name)
+    try:
+        json.dumps(parameters, allow_nan=False)
+        policy(**parameters)
+    except InvalidSpec:
+        raise
+    except Exception as error:
+        raise InvalidSpec(
+            "a policy's parameters must be its own",
+            f"{dict(parameters)} ({error})",
+            f"policy '{name}'",
+            "See its page in the documentation for what there is.",
+        ) from error
 
 
 def _check_pattern(request: JobRequest, pattern: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from punctual import registry
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
@@ -31,6 +32,9 @@ class SimulatedPlanner:
         self._policy = policy
         self._queue = queue
         self._physics = physics
+
+    def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
+        self._policy = registry.load("policies", policy)(**parameters)
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         plan = self._policy.allocate(snapshot)
