@@ -298,3 +298,44 @@ def test_ctrl_c_reaches_the_job_of_a_host_that_was_stopped(machine: SharedMachin
     machine.let("b")
     assert finished(b)[0] == "trained b\n"
     assert machine.n_starts("a") == 1
+
+
+def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_policy_exchanged(
+    machine: SharedMachine,
+) -> None:
+    a = machine.begin_job("a", "--deadline", "1h")
+    b = machine.submit("b", "--after", "a")
+    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running", "queued"])
+    assert machine.jobs()[1]["waits_for"] == ["a"]
+
+    def told(*words: str) -> dict[str, Any]:
+        answer = machine.tell(*words, "--json")
+        assert answer.returncode == 0, answer.stderr
+        return dict(objects(answer.stdout)[-1])
+
+    changed = told("set", "a", "--weight", "2", "--cores", "0.5..1", "--deadline", "+10m")
+    assert (changed["weight"], changed["floor_cores"], changed["ceiling_cores"]) == (2.0, 0.5, 1.0)
+    assert changed["deadline_s"] == pytest.approx(4200.0)
+    assert "must be told what to change" in machine.tell("set", "a").stderr
+    assert "only a job that its user has paused" in machine.tell("resume", "a").stderr
+    assert told("pause", "a", "--why", "lunch") == {"job": "a"}
+    wait_until(
+        lambda: machine.jobs()[0], lambda job: (job["state"], job["paused"]) == ("paused", "paused by the user: lunch")
+    )
+    assert told("policy")["policy"] == "promises-first"
+    assert told("policy", "fifo", "--parameter", "size=smallest")["before"] == "promises-first"
+    assert machine.tell("policy", "unheard-of").returncode == 2
+    assert "host a: fifo" in machine.tell("policy").stdout
+    assert told("resume", "a") == {"job": "a"}
+    why = machine.tell("why", "a", "--last", "50").stdout
+    for words in (
+        "the weight was changed: now 2",
+        "paused by the user: lunch",
+        "resumed",
+        "now fifo, before promises-first",
+    ):
+        assert words in why
+    assert told("deadline", "a", "2s")["left_s"] <= 2.0
+    machine.let("a", "b")
+    assert finished(a)[0] == "trained a\n"
+    assert finished(b)[0] == "trained b\n"

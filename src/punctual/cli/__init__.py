@@ -8,7 +8,9 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 #: Commands that jobs must not hold up.
-_PROMPT = {"run", "attach", "up", "down", "submit", "ps", "show", "top", "logs", "deadline", "stop"}
+_PROMPT = {
+    "run", "attach", "up", "down", "submit", "ps", "show", "top", "logs", "deadline", "set", "pause", "resume", "policy", "stop",
+}  # fmt: skip
 
 
 def main() -> None:

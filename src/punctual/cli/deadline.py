@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._options import AsJson
+from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import clock, short
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import change
@@ -23,6 +25,7 @@ def deadline(
             "JOB may be left out if only one runs, and may be shortened.",
         ),
     ],
+    as_json: AsJson = False,
 ) -> None:
     """Change the deadline of a running job."""
     if len(words) > 2:
@@ -32,4 +35,5 @@ def deadline(
         )  # fmt: skip
     answer = change(find_job(words[0] if len(words) == 2 else None, open_jobs()), when=words[-1])
     wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
-    typer.echo(f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}")
+    line = f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}"
+    show_answer(answer, line, as_json=as_json)

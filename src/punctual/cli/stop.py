@@ -4,13 +4,16 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._options import AsJson
+from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import stop as have_ended
 from punctual.runtime.runs import find_job, open_jobs
 
 _HELP = "Name of the job or its beginning; may be left out if there is only one."
 
 
-def stop(job: Annotated[str | None, typer.Argument(help=_HELP)] = None) -> None:
+def stop(job: Annotated[str | None, typer.Argument(help=_HELP)] = None, as_json: AsJson = False) -> None:
     """Ask a job to make a checkpoint, if it can, and end."""
     target = find_job(job, open_jobs())
-    typer.echo(f"{target.title}: {have_ended(target)}")
+    done = have_ended(target)
+    show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)

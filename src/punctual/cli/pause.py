@@ -1,0 +1,22 @@
+"""`punctual pause`: have a job hold nothing for a while."""
+
+from typing import Annotated
+
+import typer
+
+from punctual.cli._options import AsJson
+from punctual.cli._shown_answer import show_answer
+from punctual.runtime.control_client import pause as have_paused
+from punctual.runtime.runs import find_job, open_jobs
+
+_HELP = "Name of the job or its beginning; may be left out if there is only one."
+
+
+def pause(
+    job: Annotated[str | None, typer.Argument(help=_HELP)] = None,
+    why: Annotated[str, typer.Option(help="Why, for whoever asks `punctual why`.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Have a job hold nothing until `punctual resume`; it keeps its memory, and its deadline goes on counting."""
+    answer = have_paused(find_job(job, open_jobs()), why)
+    show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)

@@ -1,0 +1,53 @@
+"""`punctual policy`: how the jobs of a host share the machine, and changing that while they run."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._options import AsJson
+from punctual.cli._shown_answer import show_answer
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.control_client import policy as ask_policy
+from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import known_runs
+
+
+def policy(
+    name: Annotated[str | None, typer.Argument(help="See `punctual policies`; left out: tell which it is.")] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="What it is made with; may be said again.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Name of the host, as `punctual ps` has it; if there are several.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how the jobs of a host share the machine, or have another policy do that from now on."""
+    run = _host(host)
+    answer = ask_policy(run, name, dict(_parameter(text) for text in parameter or ()))
+    line = f"host {run.name}: {answer['policy']}" + (f", before {answer['before']}" if "before" in answer else "")
+    show_answer({"host": run.name, **answer}, line, as_json=as_json)
+
+
+def _host(name: str | None) -> Run:
+    hosts = [run for run in known_runs() if run.is_live() and name in (None, run.name)]
+    if len(hosts) == 1:
+        return hosts[0]
+    raise InvalidSpec(
+        "there must be one host to ask" if name is None else "there must be a host of that name",
+        "none" if not hosts else ", ".join(run.name for run in hosts),
+        "this machine",
+        "See `punctual ps`; name one with `--host`.",
+    )
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """`KEY=VALUE`; a value that is no JSON is a text."""
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise InvalidSpec("a parameter must be `KEY=VALUE`", repr(text), "`--parameter`", "Write `--parameter size=2`.")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value

@@ -1,0 +1,47 @@
+"""`punctual set`: change what is declared about a job while it works."""
+
+from typing import Annotated
+
+import typer
+
+from punctual.cli._options import AsJson
+from punctual.cli._shown_answer import show_answer
+from punctual.cli._words import cores as told_cores
+from punctual.cli._workers import worker_range
+from punctual.core.errors import InvalidSpec
+from punctual.core.units import parse_cores_range
+from punctual.runtime.control_client import change
+from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.spec_change import SpecChange
+
+_HELP = "Name of the job or its beginning; may be left out if there is only one."
+
+
+def set(
+    job: Annotated[str | None, typer.Argument(help=_HELP)] = None,
+    weight: Annotated[float | None, typer.Option(help="How much it counts against others, above 0.")] = None,
+    cores: Annotated[str | None, typer.Option(help="Least and most cores, 0.5..2, or the most alone, 2.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,
+    deadline: Annotated[str | None, typer.Option(help="As `punctual deadline` takes it: 90s, +10m, 18:00.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a job's weight, cores, workers or deadline while it works."""
+    if (weight, cores, workers, deadline) == (None, None, None, None):
+        raise InvalidSpec(
+            "`punctual set` must be told what to change", "nothing", "the command line",
+            "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
+        )  # fmt: skip
+    floor_cores, ceiling_cores = (None, None) if cores is None else parse_cores_range(cores)
+    counts = worker_range(workers, None, None)
+    changes = SpecChange(
+        weight=weight,
+        floor_cores=floor_cores,
+        ceiling_cores=ceiling_cores,
+        n_least=None if counts is None else counts.n_least,
+        n_most=None if counts is None else counts.n_most,
+    )
+    answer = change(find_job(job, open_jobs()), changes, when=deadline)
+    may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
+    if answer["workers"] is not None:
+        may_have = "{} to {} workers".format(*answer["workers"])
+    show_answer(answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}", as_json=as_json)
