@@ -28,9 +28,11 @@ def set(
     """Change a job's weight, cores, workers or deadline while it works."""
     if (weight, cores, workers, deadline) == (None, None, None, None):
         raise InvalidSpec(
-            "`punctual set` must be told what to change", "nothing", "the command line",
+            "`punctual set` must be told what to change",
+            "nothing",
+            "the command line",
             "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
-        )  # fmt: skip
+        )
     floor_cores, ceiling_cores = (None, None) if cores is None else parse_cores_range(cores)
     counts = worker_range(workers, None, None)
     changes = SpecChange(

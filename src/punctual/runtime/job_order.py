@@ -31,9 +31,12 @@ def in_order(submissions: Sequence[Submission], known: Callable[[JobId], JobStat
         ready = [job for job in waiting.values() if not any(name in waiting for name in job.spec.after)]
         if not ready:
             raise InvalidSpec(
-                "`after` must not lead back to the job", " and ".join(f"'{name}'" for name in waiting),
-                f"job '{next(iter(waiting))}'", "Leave one of these dependencies out.", option="after",
-            )  # fmt: skip
+                "`after` must not lead back to the job",
+                " and ".join(f"'{name}'" for name in waiting),
+                f"job '{next(iter(waiting))}'",
+                "Leave one of these dependencies out.",
+                option="after",
+            )
         ordered += ready
         for submission in ready:
             del waiting[submission.spec.id]
