@@ -108,7 +108,7 @@ def test_the_reference_names_every_field(service: LiveService) -> None:
             "ChangeRequest",
             "StopRequest",
             "PauseRequest",
-            "QuoteRequest",
+            "JobQuoteRequest",
             "NewQuoteRequest",
             "QuoteAnswer",
             "FinishEntry",

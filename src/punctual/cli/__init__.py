@@ -9,8 +9,22 @@ from types import FrameType
 
 #: Commands that jobs must not hold up.
 _PROMPT = {
-    "run", "attach", "up", "down", "submit", "ps", "show", "top", "logs", "deadline", "set", "pause", "resume", "policy", "stop",
-}  # fmt: skip
+    "run",
+    "attach",
+    "up",
+    "down",
+    "submit",
+    "ps",
+    "show",
+    "top",
+    "logs",
+    "deadline",
+    "set",
+    "pause",
+    "resume",
+    "policy",
+    "stop",
+}
 
 
 def main() -> None:

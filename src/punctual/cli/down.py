@@ -35,7 +35,7 @@ class JobsThen(StrEnum):
 #: How each job has to stand, if it has not ended, before the service may leave it.
 _STATES: Mapping[JobsThen, Collection[JobState]] = {JobsThen.PAUSE: ("paused", "queued"), JobsThen.STOP: ()}
 _ASK: Mapping[JobsThen, Callable[[KnownJob], object]] = {
-    JobsThen.PAUSE: pause,
+    JobsThen.PAUSE: partial(pause, cause="`punctual down`"),
     JobsThen.STOP: partial(stop, cause="`punctual down`"),
 }
 

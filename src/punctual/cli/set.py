@@ -7,12 +7,12 @@ import typer
 from punctual.cli._options import AsJson
 from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import cores as told_cores
-from punctual.cli._workers import worker_range
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores_range
 from punctual.runtime.control_client import change
 from punctual.runtime.runs import find_job, open_jobs
 from punctual.runtime.spec_change import SpecChange
+from punctual.runtime.worker_options import worker_range
 
 _HELP = "Name of the job or its beginning; may be left out if there is only one."
 

@@ -66,18 +66,6 @@ class ControlHandler:
                 wanted = request.get("jobs")
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 return {"jobs": [self._standing(status) for status in told]}
-            case {"verb": "change", "job": str(job), "change": dict(change)}:
-                return self._change(self._host.status(JobId(job)), request.get("when"), change)
-            case {"verb": "stop", "job": str(job)}:
-                status = self._host.status(JobId(job))
-                self._host.stop(status.id, str(request.get("cause", "`punctual stop`")))
-                return {"job": status.id}
-            case {"verb": "pause", "job": str(job)}:
-                self._host.pause(JobId(job), str(request.get("cause", "")))
-                return {"job": job}
-            case {"verb": "resume", "job": str(job)}:
-                self._host.resume(JobId(job))
-                return {"job": job}
             case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
                 before = self._host.policy
                 self._host.change_policy(name, parameters)
@@ -92,7 +80,25 @@ class ControlHandler:
             case {"verb": "leave"}:
                 self._leave()
                 return {}
+            case {"job": str(job)}:
+                return self._answer_about(JobId(job), request)
         raise ValueError(f"no such request: {request}")
+
+    def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a request that something be done to a job."""
+        status = self._host.status(job)
+        match request:
+            case {"verb": "change", "change": dict(change)}:
+                return self._change(status, request.get("when"), change)
+            case {"verb": "stop"}:
+                self._host.stop(job, str(request.get("cause", "`punctual stop`")))
+            case {"verb": "pause"}:
+                self._host.pause(job, str(request.get("cause", "")))
+            case {"verb": "resume"}:
+                self._host.resume(job)
+            case _:
+                raise ValueError(f"no such request: {request}")
+        return {"job": job}
 
     def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What a deadline would take, of a job that is here or of one that is not submitted; changes nothing."""

@@ -155,11 +155,6 @@ def leave(run: Run) -> None:
         ) from error
 
 
-def pause(job: KnownJob) -> None:
-    """Have the job stand still until it is resumed; raises `InvalidSpec` when it is refused or nobody answers."""
-    _asked(job, {"verb": "pause", "job": job.job})
-
-
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
     """Have the job end, by whoever can do it; in words, what was done."""
     if job.steering == "interrupted":

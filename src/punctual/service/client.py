@@ -102,6 +102,7 @@ class SubmitOptions(TypedDict, total=False):
     retries: int
     weight: float
     preemptible: bool
+    after: list[str]
     guarantee: bool
     work: str
     name: str

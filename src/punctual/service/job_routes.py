@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -21,6 +22,7 @@ from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.local_host import capacity_here
 from punctual.runtime.runs import messages_of
+from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import moved_deadline_s
 from punctual.service.context import Context, ServiceContext, Submitter, note_change
@@ -138,7 +140,7 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
     status = context.status(job)
     context.check_takes_changes()
     if "deadline" in asked.model_fields_set:
-        status = _with_deadline(context, status, asked.deadline)
+        status = _with_deadline(context, status, asked.deadline, by=str(caller))
         note_change(caller, f"the deadline of job '{job}' was changed to {asked.deadline}")
     return _shown(context, status)
 
@@ -150,7 +152,7 @@ async def stop(job: str, context: Context, caller: Submitter, asked: StopRequest
     context.check_takes_changes()
     if not status.ended:
         said = f": {asked.cause}" if asked is not None and asked.cause else ""
-        context.host.stop(status.id, f"stopped over HTTP by {caller}{said}")
+        context.host.stop(status.id, f"stopped over HTTP by {caller}{said}", by=str(caller))
         note_change(caller, f"job '{job}' was asked to stop")
     return _shown(context, context.status(job))
 
@@ -179,16 +181,15 @@ def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
     return job_standing(context.host, status, context.host.clocks())
 
 
-def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None) -> JobStatus:
+def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None, *, by: str) -> JobStatus:
     """The job with another deadline, which the host is told of; None: none."""
-    deadline_s, now = None, context.host.clocks()
+    deadline_s, now = inf, context.host.clocks()
     with _about("deadline"):
         if text is not None:
             deadline_s = moved_deadline_s(
                 text, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
             )
-        context.host.move_deadline(status.id, deadline_s)
-    return replace(status, spec=replace(status.spec, deadline_s=deadline_s))
+        return replace(status, spec=context.host.change(status.id, SpecChange(deadline_s=deadline_s), by=by))
 
 
 # Submitting.
@@ -221,6 +222,7 @@ def checked_submission_of(asked: SubmitRequest) -> Submission:
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(
         program=tuple(asked.program),
+        after=tuple(asked.after),
         secret_env=tuple(asked.secret_env),
         cwd=Path(asked.cwd) if asked.cwd is not None else Path.home(),
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),

@@ -15,9 +15,9 @@ from punctual.service.problems import Refused, answers
 from punctual.service.schema import (
     FinishEntry,
     HurtEntry,
+    JobQuoteRequest,
     NewQuoteRequest,
     QuoteAnswer,
-    QuoteRequest,
     ReasonText,
     finite,
 )
@@ -26,7 +26,7 @@ router = APIRouter(tags=["quotes"])
 
 
 @router.post("/jobs/{job}/quote", responses=answers(404, 415))
-def quote(job: str, asked: QuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
+def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
     """Tell what another deadline of the job would take, and who would be hurt; nothing is changed."""
     status, now = context.status(job), context.host.clocks()
     deadline_s = None

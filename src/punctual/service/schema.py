@@ -133,7 +133,7 @@ class PauseRequest(RequestBody):
 CoreAmounts = Annotated[list[Annotated[float, Field(gt=0, le=1e6)]], Field(max_length=16)]
 
 
-class QuoteRequest(RequestBody):
+class JobQuoteRequest(RequestBody):
     """What another deadline would take."""
 
     deadline: ShortText | None = Field(None, description="As in a change; null: the one that the job has.")
