@@ -88,6 +88,9 @@ class SubmitRequest(RequestBody):
     retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     preemptible: bool | None = None
+    after: Annotated[list[ShortText], Field(max_length=256)] = Field(
+        default_factory=list, description="Names of jobs that must have finished before it is started."
+    )
     guarantee: bool = Field(
         False, description="Run only with a promise; else the refusal names a deadline that has one."
     )
