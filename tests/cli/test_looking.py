@@ -84,6 +84,7 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
 
 def test_a_job_that_nobody_steers_is_shown_as_such(machine: Service) -> None:
     service = submit_talking(machine)
+    wait_until(lambda: json.loads(machine.tell("show", "talk", "--json").stdout)["steps_total"] == 4)
     machine.kill(service)
     shown = json.loads(machine.tell("show", "talk", "--json").stdout)
     assert (shown["state"], shown["steps_total"]) == ("unsteered", 4)
@@ -96,7 +97,13 @@ def test_all_jobs_are_shown_on_a_terminal_until_ctrl_c(machine: Service) -> None
     assert "talk" in machine.punctual("top").stdout
     terminal_fd, stdout_fd = pty.openpty()
     environment = {**os.environ, "PUNCTUAL_HOME": str(machine.home), "TERM": "xterm", "COLUMNS": "100"}
-    top = subprocess.Popen([sys.executable, "-m", "punctual", "top"], env=environment, stdout=stdout_fd)
+    top = subprocess.Popen(
+        [sys.executable, "-m", "punctual", "top"],
+        env=environment,
+        stdout=stdout_fd,
+        # Also where the tests run in the background, whose processes ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 -- it does nothing else
+    )
     os.close(stdout_fd)
     try:
         seen = b""

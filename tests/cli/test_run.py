@@ -101,7 +101,8 @@ def test_goals_that_cannot_be_followed_are_refused(terminal: Terminal, options: 
 
 
 def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
-    run = terminal.begin(PAUSING, "--deadline", "1h", "--json", "--name", "mine")
+    program = PAUSING.replace("step(0.002)", "step(0.02)")  # long enough for a grant to follow the new deadline
+    run = terminal.begin(program, "--deadline", "1h", "--json", "--name", "mine")
     job = terminal.wait_for_job(lambda job: job.get("steps_done") == 20)
     assert (job["job"], job["state"]) == ("mine", "running")
     assert 0 < job["left_s"] < 3600

@@ -104,7 +104,7 @@ def test_a_service_takes_the_place_of_a_command_which_then_follows(machine: Serv
     output, errors = a.communicate(timeout=PATIENCE_S)
     assert a.returncode == 0, errors
     assert objects(output)[-1]["steps_done"] == 60
-    assert [line["type"] for line in objects(output)].count("resumed") == 1
+    assert "resumed" in [line["type"] for line in objects(output)]
     finished(b)
     service.terminate()
     left(service)

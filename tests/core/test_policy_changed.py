@@ -22,7 +22,7 @@ def promised(desk: Desk) -> Desk:
     desk.run(A, 1.0)
     desk.tell(desk.joined)
     revision = desk.scheduler.snapshot(1.0).revision
-    plan = Plan(revision=revision, grants={A: cores(1.0)}, promises={A: 90.0}, carry={"old": 1.0})
+    plan = Plan(revision=revision, grants={A: cores(1.0)}, promises={A: 100.0}, carry={"old": 1.0})
     desk.tell(PlanProposed(at=1.0, plan=plan, revision=revision))
     only(desk.tell(desk.joined), RequestPlan)
     return desk
@@ -47,7 +47,7 @@ def test_a_plan_that_was_in_flight_is_dropped(promised: Desk) -> None:
     only(promised.tell(PlanProposed(at=12.0, plan=plan, revision=new)), ResizeJob)
 
 
-@pytest.mark.parametrize(("before", "until_at"), [("promises-first", None), ("fifo", 90.0)])
+@pytest.mark.parametrize(("before", "until_at"), [("promises-first", None), ("fifo", 100.0)])
 def test_promises_stand_only_under_the_same_policy(promised: Desk, before: str, until_at: float | None) -> None:
     promised.tell(changed(before))
     assert promised.scheduler.promised_until_at(A) == until_at

@@ -107,6 +107,7 @@ _SPECIAL: dict[Any, Callable[[], st.SearchStrategy[Any]]] = {
     str: lambda: st.text(max_size=20),
     NoneType: st.none,
     object: _json_values,
+    Any: _json_values,
     Resources: amounts,
     JobSpec: job_specs,
     Program: programs,

@@ -92,9 +92,8 @@ class _Teller:
         self._spec = spec
         said, facts = [], {}
         if before is None or spec.deadline_s != before.deadline_s:
-            said.append(
-                f"the deadline, now {f'{short(spec.deadline_s)} after the start' if spec.deadline_s else 'none'}"
-            )
+            now = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
+            said.append(f"the deadline was changed{_by(event.by)}: now {now}")
             facts["deadline_s"] = spec.deadline_s
         if before is not None and spec.weight != before.weight:
             said.append(f"the weight was changed{_by(event.by)}: now {spec.weight:g}")
