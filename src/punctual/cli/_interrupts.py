@@ -1,8 +1,8 @@
 """What Ctrl-C and other signals mean to a command that brings jobs to their ends."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from punctual.runtime.joined_host import JoinedHost
@@ -42,16 +42,21 @@ class Interrupts:
         for job in host.jobs:
             host.kill(job)
 
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
-        # A terminal that is closed takes the display with it, not the deadline.
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
-        try:
-            yield
-        finally:
-            for number, previous in before.items():
-                signal.signal(number, previous)
+    def caught(self) -> AbstractContextManager[None]:
+        return caught(self)
+
+
+@contextmanager
+def caught(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within, `handler` has SIGINT and SIGTERM, and nothing follows from SIGHUP."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    # A terminal that is closed takes with it what is shown, not what is steered.
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def _name(number: int) -> str:

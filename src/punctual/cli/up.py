@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from punctual.cli._http import HttpOptions
+from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
 from punctual.cli._service import addresses_of, log_file, record_addresses, started_service, up_command
 from punctual.cli._streams import write_error, write_out
@@ -117,7 +118,7 @@ def _serve(options: HostOptions, http: HttpOptions, *, as_json: bool) -> int:
     prune()
     leaving = _Leaving()
     try:
-        with leaving.caught(), service_host(options, facts, http.listen()) as (host, addresses):
+        with caught(leaving), service_host(options, facts, http.listen()) as (host, addresses):
             told = [str(host.run_folder.socket), *addresses]
             record_addresses(host.run_folder, told)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)
@@ -212,14 +213,3 @@ class _Leaving:
         self.received = self.received or number
         if self._host is not None:
             self._host.leave()
-
-    @contextmanager
-    def caught(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self) for number in (signal.SIGINT, signal.SIGTERM)}
-        # A terminal that is closed takes what is printed with it, not the service.
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
-        try:
-            yield
-        finally:
-            for number, previous in before.items():
-                signal.signal(number, previous)
