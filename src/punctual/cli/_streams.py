@@ -1,7 +1,10 @@
 """Standard output and standard error, also when nobody reads them any more, or their disk is full."""
 
 import sys
+from collections.abc import Sequence
 from typing import TextIO
+
+import typer
 
 from punctual.executors.local.output import discard
 
@@ -14,6 +17,14 @@ def write_out(text: str) -> None:
 def write_error(text: str) -> None:
     """Write to standard error, at once; where that fails, nothing more is written there."""
     _write(sys.stderr, 2, text)
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of as many cells as `head` has, each column as wide as its longest cell."""
+    table = [head, *rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _write(stream: TextIO, fd: int, text: str) -> None:

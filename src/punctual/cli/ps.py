@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._streams import print_table
 from punctual.cli._words import clock, short
 from punctual.runtime.control_client import SILENT, STARTING, standings
 from punctual.runtime.runs import KnownJob, known_jobs, known_runs
@@ -44,11 +45,11 @@ def ps(
             typer.echo(json.dumps(standing))
         return
     if rows:
-        _print_table(_COLUMNS, [_row(standing) for standing in rows])
+        print_table(_COLUMNS, [_row(standing) for standing in rows])
     elif not ended:
         typer.echo("there is no job" if everything else "no job runs; --all lists those that have ended", err=True)
     if ended:
-        _print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
+        print_table(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
     for line in _budgets(rows):
         typer.echo(line)
     for standing in rows:
@@ -67,13 +68,6 @@ def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
             f"{budget['host_free_cores']:.2f} free"
         )
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _ended(job: KnownJob) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._streams import print_table
 from punctual.core.units import parse_duration_s
 from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
@@ -47,10 +48,7 @@ def list_tokens(
         for each in known:
             typer.echo(json.dumps(_fields(each)))
         return
-    rows = [_COLUMNS, *(_row(each) for each in known)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(_COLUMNS, [_row(each) for each in known])
 
 
 @token.command()
