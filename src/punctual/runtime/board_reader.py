@@ -9,7 +9,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.engine import Listener
-from punctual.runtime.when import Now
+from punctual.runtime.when import Now, moved_deadline_s
 
 
 class BoardReader(ABC):
@@ -47,6 +47,20 @@ class BoardReader(ABC):
             raise InvalidSpec(
                 "there must be a job of that name", f"'{job}'", "this host", "See `punctual ps` for what runs."
             ) from None
+
+    def moved_deadline_s(self, job: JobId, when: str, now: Now) -> float:
+        """Seconds from the job's submission to the deadline that a user writes as `when`.
+
+        Raises `InvalidSpec` as `punctual.runtime.when.moved_deadline_s` does.
+        """
+        status = self.status(job)
+        return moved_deadline_s(
+            when,
+            started_at=status.submitted_at,
+            present_s=status.spec.deadline_s,
+            job=status.id,
+            now=now,
+        )
 
     def knows(self, job: JobId) -> bool:
         """Whether the job's submission has been come to."""

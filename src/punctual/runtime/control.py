@@ -12,7 +12,6 @@ from punctual.runtime.host import Host, submitted
 from punctual.runtime.quotes import told
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
-from punctual.runtime.when import moved_deadline_s
 from punctual.store.codec import decode, encode
 
 
@@ -106,17 +105,9 @@ class ControlHandler:
         now = self._host.clocks()
         if (told_job := request.get("submission")) is not None:
             return told(self._host.quote(told_submission(told_job).spec, amounts=amounts), now)
-        status = self._host.status(JobId(str(request["job"])))
-        deadline_s = None
-        if request.get("when") is not None:
-            deadline_s = moved_deadline_s(
-                str(request["when"]),
-                started_at=status.submitted_at,
-                present_s=status.spec.deadline_s,
-                job=status.id,
-                now=now,
-            )
-        return told(self._host.quote(status.id, deadline_s, amounts), now)
+        job, when = JobId(str(request["job"])), request.get("when")
+        deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
+        return told(self._host.quote(job, deadline_s, amounts), now)
 
     def _standing(self, status: JobStatus) -> dict[str, Any]:
         now, deadline_at = self._host.clocks(), status.deadline_at
@@ -139,9 +130,7 @@ class ControlHandler:
         """`when`: another deadline, as its user writes it."""
         now = self._host.clocks()
         if when is not None:
-            change["deadline_s"] = moved_deadline_s(
-                when, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
-            )
+            change["deadline_s"] = self._host.moved_deadline_s(status.id, when, now)
         spec = self._host.change(status.id, SpecChange(**change))
         deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
         return {

@@ -24,7 +24,6 @@ from punctual.runtime.local_host import capacity_here
 from punctual.runtime.runs import messages_of
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
-from punctual.runtime.when import moved_deadline_s
 from punctual.service.context import Context, ServiceContext, Submitter, note_change
 from punctual.service.problems import answers
 from punctual.service.schema import (
@@ -183,12 +182,8 @@ def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
 
 def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None, *, by: str) -> JobStatus:
     """The job with another deadline, which the host is told of; None: none."""
-    deadline_s, now = inf, context.host.clocks()
     with _about("deadline"):
-        if text is not None:
-            deadline_s = moved_deadline_s(
-                text, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
-            )
+        deadline_s = inf if text is None else context.host.moved_deadline_s(status.id, text, context.host.clocks())
         return replace(status, spec=context.host.change(status.id, SpecChange(deadline_s=deadline_s), by=by))
 
 

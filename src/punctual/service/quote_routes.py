@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from punctual.core.quoting import Finish, Quote
 from punctual.core.resources import Resources
 from punctual.runtime.planner import QuoteFailed
-from punctual.runtime.when import Now, moved_deadline_s
+from punctual.runtime.when import Now
 from punctual.service.context import Context, ServiceContext, Submitter
 from punctual.service.job_routes import checked_submission_of
 from punctual.service.problems import Refused, answers
@@ -29,11 +29,7 @@ router = APIRouter(tags=["quotes"])
 def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
     """Tell what another deadline of the job would take, and who would be hurt; nothing is changed."""
     status, now = context.status(job), context.host.clocks()
-    deadline_s = None
-    if asked.deadline is not None:
-        deadline_s = moved_deadline_s(
-            asked.deadline, started_at=status.submitted_at, present_s=status.spec.deadline_s, job=status.id, now=now
-        )
+    deadline_s = None if asked.deadline is None else context.host.moved_deadline_s(status.id, asked.deadline, now)
     amounts = [Resources(cores) for cores in asked.cores]
     return _answered(context, lambda: context.host.quote(status.id, deadline_s, amounts))
 
