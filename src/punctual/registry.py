@@ -7,6 +7,7 @@ Nothing is imported before it is asked for.
 import ast
 import dataclasses
 import inspect
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import ModuleSpec
@@ -15,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
+from typing import Any
 
 from punctual.core.errors import InvalidSpec
 
@@ -45,6 +47,11 @@ def load(family: str, name: str) -> type:
     if entry_point is None:
         raise _unknown(family, name)
     return _load_foreign(family, entry_point)
+
+
+def maker(family: str) -> Callable[[str], Any]:
+    """What makes an object of the class registered as a name in `family`, with its defaults; raises as `load` does."""
+    return lambda name: load(family, name)()
 
 
 def summary(family: str, name: str) -> str:

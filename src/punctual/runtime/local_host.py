@@ -26,6 +26,7 @@ from punctual.executors.local.output import LogTail, Streams, logs_of
 from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
+from punctual.runtime.engine import Question
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
@@ -101,17 +102,15 @@ class HostState:
 
 def new_scheduler() -> Scheduler:
     """One without jobs, which knows every plug-in that is installed."""
-    return Scheduler(_maker("controllers"), models=_maker("models"), convergences=_maker("convergence"))
+    return Scheduler(
+        registry.maker("controllers"), models=registry.maker("models"), convergences=registry.maker("convergence")
+    )
 
 
 def new_state(run: Run, journal: SqliteJournal, time: JournalTime) -> HostState:
     """That of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
-
-
-def _maker(family: str) -> Callable[[str], Any]:
-    return lambda name: registry.load(family, name)()
 
 
 def capacity_here() -> Resources:
@@ -278,7 +277,7 @@ class LocalHost(Host):
     def ask_to_leave(self) -> None:
         """Have whoever runs this host leave it, with its jobs as they are; from any thread, also from a signal's code."""
         self.is_asked_to_leave = True
-        self._timers.wake()
+        self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:
         """Leave the jobs that have not ended to another process.

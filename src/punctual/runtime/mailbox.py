@@ -38,19 +38,15 @@ class Mailbox(MonotonicClock):
         self._pulse, self._pulse_s = pulse, pulse_s
         self._pulse_at = -inf if pulse is not None else inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
-        self._events: SimpleQueue[Event | Question | None] = SimpleQueue()
+        self._events: SimpleQueue[Event | Question] = SimpleQueue()
 
     def post(self, event: Event) -> None:
         """Enter an event; from any thread, also from a signal's code."""
         self._events.put(event)
 
     def ask(self, question: Question) -> None:
-        """Enter a question, in the order of events; from any thread."""
+        """Enter a question, in the order of events; from any thread, also from a signal's code."""
         self._events.put(question)
-
-    def wake(self) -> None:
-        """Have `next` return though nothing has come; from any thread, also from a signal's code."""
-        self._events.put(None)
 
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
@@ -69,4 +65,4 @@ class Mailbox(MonotonicClock):
                 event = self._events.get(timeout=min(max(0.0, wake_at - now), _WAIT_S_MAX))
             except Empty:
                 continue
-            return event or Due(self.now(), ())
+            return event

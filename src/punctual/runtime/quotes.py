@@ -18,7 +18,7 @@ from punctual.runtime.when import Now
 def new_view(spec: JobSpec, at: float) -> JobView:
     """A job as a policy would see it if it were submitted at `at`; raises `InvalidSpec` if a plug-in refuses it."""
     job = ScheduledJob.of(JobSubmitted(at=at, spec=spec), revision=0, n_retries=0)
-    plug_ins = PlugIns(_maker("controllers"), _maker("models"), _maker("convergence"))
+    plug_ins = PlugIns(registry.maker("controllers"), registry.maker("models"), registry.maker("convergence"))
     _, invalid = plug_ins.equip(job)
     if invalid:
         raise InvalidSpec(
@@ -74,7 +74,3 @@ def _instant(name: str, at: float | None, now: Now) -> dict[str, Any]:
     if at is None:
         return {f"{name}_s": None, f"{name}_wall": None}
     return {f"{name}_s": at - now.at, f"{name}_wall": now.wall_of(at).isoformat()}
-
-
-def _maker(family: str) -> Any:
-    return lambda name: registry.load(family, name)()
