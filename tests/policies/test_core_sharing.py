@@ -254,9 +254,24 @@ def test_a_promised_job_with_little_room_works_ahead_with_cores_that_nobody_want
     assert cores(decide(SURE, [tight], TWO)) == pytest.approx({"tight": 0.7})
 
 
-def test_idle_cores_are_for_jobs_without_a_deadline_first() -> None:
+def test_idle_cores_are_for_promised_jobs_with_little_room_before_jobs_without_a_deadline() -> None:
     jobs = [steered("tight", 70.0, 100.0, most=1.0), background("free")]
-    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 0.7, "free": 1.3})
+    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 1.0, "free": 1.0})
+    jobs = [steered("loose", 20.0, 100.0, most=1.0), background("free")]
+    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"loose": 0.2, "free": 1.8})
+
+
+def test_a_promised_job_of_workers_with_little_room_finds_room_for_one_more() -> None:
+    """With one worker it does a step a second, with two nearly two; 70 steps are left."""
+    jobs = [background("free", at=-1.0), job("workers", (1, 2), steps=70.0, worker=Resources(0.5), on={"a": 1})]
+
+    def held(deadline_s: float) -> float:
+        spec = replace(jobs[1].spec, deadline_s=deadline_s)
+        workers = replace(jobs[1], spec=spec, promised_until_at=jobs[1].submitted_at + deadline_s)
+        return cores(decide(SURE, [jobs[0], workers], TWO)).get("free", jobs[0].granted[NodeId("a")].cores)
+
+    assert held(50.0) == pytest.approx(1.0), "it needs 0.7 of its time with two workers"
+    assert held(500.0) == pytest.approx(1.5)
 
 
 def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:

@@ -20,7 +20,7 @@ from punctual.policies._jobs import span_text
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01
 #: A promised job works ahead with idle cores if it needs more than this part of what it can use until it is due.
-_TIGHT_FRAC = 0.6
+TIGHT_FRAC = 0.6
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
@@ -221,8 +221,8 @@ class CorePromises:
             free -= _raise([member], _weight, free)
         free = max(0.0, free - spare_cores - self._undelivered_cores())
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
-        free -= _raise(background, _weight, free)
-        self._work_ahead(free)
+        free = self._work_ahead(free)
+        _raise(background, _weight, free)
 
     def _undelivered_cores(self) -> float:
         """What programs without Punctual take of the node, as far as promised jobs lately had to do with less.
@@ -236,14 +236,19 @@ class CorePromises:
         held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
-    def _work_ahead(self, free: float) -> None:
-        """Let promised jobs with little room have cores that nobody wants: what comes later may take theirs."""
+    def _work_ahead(self, free: float) -> float:
+        """Let promised jobs with little room have cores that no other deadline needs now; what is left.
+
+        What comes later may take theirs, or their work may cost more than it says. A job without a deadline loses nothing
+        by running later.
+        """
         if len(self.members) == 1:
-            return  # what it does not need is for programs without Punctual
+            return free  # what it does not need is for programs without Punctual
         for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
-            if member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s:
+            if member.left_core_s > TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
                 free, member.cores = free - more, member.cores + more
+        return free
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.

@@ -14,8 +14,8 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._core_promises import CorePromises, SharingJob
-from punctual.policies._jobs import least, never_fits, same_amount, seniority, span_text, starts
+from punctual.policies._core_promises import TIGHT_FRAC, CorePromises, SharingJob
+from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seconds_for, seniority, span_text, starts
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import follows_demand
 
@@ -57,7 +57,8 @@ class CoreSharing:
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
-        #: What jobs made of workers that wait, and for which there is room, need at least, by kind of node.
+        #: What jobs made of workers need to start, or to have one more where a promise leaves little time, by kind of
+        #: node, as far as there is room.
         self._awaited_cores: dict[str, float] = {}
         members = self._members(waiting)
         if members:
@@ -153,15 +154,29 @@ class CoreSharing:
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()
         free = {kind: total(builder.free[node] for node in on) for kind, on in builder.hardware.kinds.items()}
-        for view in waiting:
+        wanted = [(view, view.spec.worker_counts()[0]) for view in waiting if view.spec.unit is not None]
+        wanted += [(view, self._more_workers(view)) for view in builder.snapshot.holding if view.spec.unit is not None]
+        for view, n in wanted:
             unit = view.spec.unit
-            if unit is None or view.status == "stopping":
+            if unit is None or not n or view.status == "stopping":
                 continue
             for kind in builder.kinds_for(view, unit)[:1]:
-                needed = awaited.get(kind, NOTHING) + unit * view.spec.worker_counts()[0]
+                needed = awaited.get(kind, NOTHING) + unit * n
                 if needed.fits_in(free[kind]):
                     awaited[kind] = needed
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
+
+    def _more_workers(self, view: JobView) -> int:
+        """How many workers a promised job would have to get to hold the next larger number; 0: it has time enough."""
+        left_steps, deadline_at = view.remaining_steps(self._at), view.deadline_at
+        n, counts = n_workers(view.spec, self._builder.held(view)), view.spec.worker_counts()
+        more = [count - n for count in counts if count > n]
+        if not more or not left_steps or deadline_at is None or view.promised_until_at != deadline_at:
+            return 0
+        unit, speed = view.spec.unit, self._builder.hardware.speed(view)
+        fastest_sps = max((speed.rate_sps(count, unit.cores * count) for count in counts), default=0.0) if unit else 0.0
+        is_tight = seconds_for(left_steps, fastest_sps) > TIGHT_FRAC * (deadline_at - self._at)
+        return min(more) if is_tight else 0
 
     # What they get.
 
