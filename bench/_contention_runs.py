@@ -164,7 +164,12 @@ def _costs(place: Stage, apps: Sequence[str], n_epoch_steps: int) -> dict[str, f
 
 
 def play(
-    loads: Sequence[Load], policy: str, profiles: Mapping[str, Profile], *, ends_at: float | None = None
+    loads: Sequence[Load],
+    policy: str,
+    profiles: Mapping[str, Profile],
+    *,
+    ends_at: float | None = None,
+    declare: bool = False,
 ) -> list[Outcome]:
     """Submit each training at its instant, do to it what is to be done, and wait for all.
 
@@ -174,11 +179,13 @@ def play(
         Registered name, or `KERNEL`.
     ends_at
         Seconds from the beginning after which what still runs is stopped.
+    declare
+        Whether each says at submission what it was made to cost (`--work`).
     """
     with stage() as place:
         begun = time.monotonic() + 0.2
         kind = _Process if policy == KERNEL else _Command
-        jobs = [kind(load, place, policy, profiles[load.app], begun) for load in loads]
+        jobs = [kind(load, place, policy, profiles[load.app], begun, declare=declare) for load in loads]
         threads = [threading.Thread(target=job.run) for job in jobs]
         for thread in threads:
             thread.start()
@@ -194,8 +201,8 @@ def play(
 class _Job:
     """A training and what its user does."""
 
-    def __init__(self, load: Load, place: Stage, policy: str, profile: Profile, begun: float) -> None:
-        self.load, self._place, self._policy, self._begun = load, place, policy, begun
+    def __init__(self, load: Load, place: Stage, policy: str, profile: Profile, begun: float, *, declare: bool) -> None:
+        self.load, self._place, self._policy, self._begun, self._declares = load, place, policy, begun, declare
         n_epoch_steps = profile.n_epoch_steps(load, is_elastic=load.elastic)
         self._program = place.program(load, n_epoch_steps, is_elastic=load.elastic and policy != KERNEL)
 
@@ -234,6 +241,8 @@ class _Command(_Job):
             options += ["--workers", f"1..{N_WORKERS_MAX}", "--cores-per-worker", str(CORES_PER_WORKER)]
         else:
             options += ["--cores", str(CEILING_CORES)]
+        if self._declares:
+            options += ["--work", f"{load.work_core_s:.3f}s"]
         command = [
             *PUNCTUAL, "run", "--json", "--name", load.name, "--policy", self._policy, "--weight", str(load.weight),
             "--retries", str(int(load.crashes)), *options, "--", *self._program,

@@ -178,6 +178,15 @@ def test_a_job_works_ahead_of_what_workers_will_take() -> None:
     assert plan.ask_again_at == pytest.approx(50.0)
 
 
+def test_spans_of_promised_workers_that_begin_at_the_same_instant_count_once() -> None:
+    """Instants on the scheduler's clock are coarser than the seconds from which they are made."""
+    view = steered("job", 60.0, 100.0)
+    carry = decide(SURE, [view], TWO).carry
+    assert isinstance(carry, dict)
+    carry["cores"]["workers"] = {"": [[0.0, 0.0], [50.0, 0.5], [50.0, 1.9], [200.0, 0.0]]}
+    assert cores(decide(SURE, [view], TWO, carry=carry))["job"] > 1.0
+
+
 def test_workers_are_promised_nothing_of_what_is_planned_for_shares() -> None:
     """The share needs both cores in the second half of the time, and little now."""
     core = Resources(1.0)

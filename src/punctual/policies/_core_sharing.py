@@ -216,9 +216,11 @@ class CoreSharing:
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
         pairs = [(float(at) - self._at, float(amount) * share) for at, amount in steps]
         started = [amount for start, amount in pairs if start <= 0]
-        later = [(start, amount) for start, amount in pairs if start > 0]
-        amounts = [started[-1] if started else 0.0, *(amount for _, amount in later)]
-        starts_s = np.array([0.0, *(start for start, _ in later)])
+        later = {
+            start: amount for start, amount in pairs if start > 0
+        }  # two starts may differ by less than a digit of `at`
+        amounts = [started[-1] if started else 0.0, *later.values()]
+        starts_s = np.array([0.0, *later])
         return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))
 
     def _give(self, node: NodeId, member: SharingJob) -> None:
