@@ -72,15 +72,15 @@ def test_a_job_that_holds_enough_but_not_its_demand_is_told_so() -> None:
 
 
 def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_has_what_is_left() -> None:
-    first = steered("first", 150.0, 100.0)
+    first = steered("first", 115.0, 100.0)
     before = decide(SURE, [first], TWO)
-    heavy = steered("heavy", 80.0, 90.0, weight=9.0, at=1.0)
+    heavy = steered("heavy", 100.0, 90.0, weight=9.0, at=1.0)
     plan = decide(SURE, after(before, [first, heavy]), TWO, carry=before.carry)
     assert promised(plan) == {"first"}
     assert warned(plan) == {"heavy": "not-promised"}
-    assert "80 core-s in 91 s do not fit beside what is promised" in plan.warnings[heavy.id].text
-    assert cores(plan)["first"] == pytest.approx(1.5)
-    assert cores(plan)["heavy"] == pytest.approx(0.5)
+    assert "100 core-s in 91 s do not fit beside what is promised" in plan.warnings[heavy.id].text
+    assert cores(plan)["first"] == pytest.approx(1.15)
+    assert cores(plan)["heavy"] == pytest.approx(0.85)
     assert not decide(SURE, after(plan, [first, heavy]), TWO, carry=plan.carry).warnings, "it was told already"
 
 
@@ -268,6 +268,24 @@ def test_idle_cores_are_for_promised_jobs_with_little_room_before_jobs_without_a
     assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 1.0, "free": 1.0})
     jobs = [steered("loose", 20.0, 100.0, most=1.0), background("free")]
     assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"loose": 0.2, "free": 1.8})
+
+
+def test_on_a_crowded_machine_promised_jobs_work_ahead_before_others() -> None:
+    """Each promised one needs less than half of its core, but together they leave a tenth of the machine."""
+    promised = [replace(steered(name, 45.0, 100.0, most=1.0), promised_until_at=100.0) for name in "abcd"]
+    held = cores(decide(SURE, [*promised, steered("late", 300.0, 90.0)], TWO))
+    assert held == pytest.approx({"a": 0.64, "b": 0.45, "c": 0.45, "d": 0.45}), "the late one stays at its least"
+    held = cores(decide(SURE, [*promised[:2], steered("late", 300.0, 90.0)], TWO))
+    assert held == pytest.approx({"a": 0.45, "b": 0.45, "late": 1.1})
+
+
+def test_a_waiting_job_of_workers_with_a_deadline_starts_beside_promised_jobs_if_these_still_fit() -> None:
+    """Nothing is known of what it needs; the one with a promise demands both cores, and needs half of them."""
+    kept = replace(steered("kept", 100.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
+    workers = job("workers", (1, 2), worker=Resources(0.5), deadline_s=90.0)
+    assert cores(decide(SURE, [kept, workers], TWO)) == pytest.approx({"kept": 1.5, "workers": 0.5})
+    full = replace(steered("kept", 180.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
+    assert cores(decide(SURE, [full, workers], TWO)) == pytest.approx({"kept": 2.0})
 
 
 def test_a_promised_job_of_workers_with_little_room_finds_room_for_one_more() -> None:

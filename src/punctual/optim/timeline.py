@@ -188,6 +188,10 @@ class Timeline:
         timeline = self.split(other.starts_s)
         return Timeline(timeline.starts_s, np.maximum(timeline.free - other.split(timeline.starts_s).free, 0.0))
 
+    def least_until(self, until_s: float) -> float:
+        """The least that is free at a time before `until_s`, or now."""
+        return float(self.free[: max(1, int(np.searchsorted(self.starts_s, until_s)))].min())
+
     def least_share(self, levels: Levels, work: float, until_s: float, *, least: int = 0) -> Share | None:
         """The least share with which the work is done in time; None if there is none.
 

@@ -19,8 +19,11 @@ from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01
-#: A promised job works ahead with idle cores if it needs more than this part of what it can use until it is due.
+#: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
 TIGHT_FRAC = 0.6
+#: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
+#: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
+_ROOM_FRAC = 0.25
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
@@ -171,6 +174,8 @@ class CorePromises:
     solution: Solution | None = field(init=False, default=None)
     #: Whether a job that came lately has still to say how much work it has.
     _waits: bool = field(init=False, default=False)
+    #: What is to be held over time, where constant demands do not fit.
+    _planned: CorePlan | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
@@ -219,9 +224,8 @@ class CorePromises:
         free = self._measure_in_turn(free, spare_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
-        free = max(0.0, free - spare_cores - self._undelivered_cores())
+        free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
-        free = self._work_ahead(free)
         _raise(background, _weight, free)
 
     def _undelivered_cores(self) -> float:
@@ -237,18 +241,26 @@ class CorePromises:
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _work_ahead(self, free: float) -> float:
-        """Let promised jobs with little room have cores that no other deadline needs now; what is left.
+        """Let promised jobs with little room have cores that no other promise needs now; what is left.
 
-        What comes later may take theirs, or their work may cost more than it says. A job without a deadline loses nothing
-        by running later.
+        What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
+        fewer jobs at a time each costs less.
         """
         if len(self.members) == 1:
             return free  # what it does not need is for programs without Punctual
+        room = self._room_left()
         for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
-            if member.left_core_s > TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s:
+            alone_core_s = TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
+            is_crowded = room.least_until(member.due_s) < _ROOM_FRAC * float(self.cores.free[0])
+            if is_crowded or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
                 free, member.cores = free - more, member.cores + more
         return free
+
+    def _room_left(self) -> Timeline:
+        """What the plan of lowest peak leaves free."""
+        plan = self._planned if self._planned is not None else self._plan(self._background_cores())
+        return plan.free
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
@@ -458,7 +470,8 @@ class CorePromises:
         if sum(share.now for share in steady) <= room - background + 1e-9:
             shares: Sequence[Share] = steady
         else:
-            shares = self._plan(background).shares
+            self._planned = self._plan(background)
+            shares = self._planned.shares
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
 

@@ -1,6 +1,7 @@
 """Jobs on shares of cores in a plan: where they lie, what the nodes have for them, and what they get."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -58,8 +59,9 @@ class CoreSharing:
         self.declines: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
         #: What jobs made of workers need to start, or to have one more where a promise leaves little time, by kind of
-        #: node, as far as there is room.
+        #: node, as far as there is room; of that, until when those with a deadline need how much.
         self._awaited_cores: dict[str, float] = {}
+        self._dated_cores: dict[str, list[tuple[float, float]]] = {}
         members = self._members(waiting)
         if members:
             self._wait_for_workers(waiting)
@@ -164,6 +166,9 @@ class CoreSharing:
                 needed = awaited.get(kind, NOTHING) + unit * n
                 if needed.fits_in(free[kind]):
                     awaited[kind] = needed
+                    if view.deadline_at is not None and view.deadline_at > self._at:
+                        dated = self._dated_cores.setdefault(kind, [])
+                        dated.append((view.deadline_at - self._at, unit.cores * n))
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
 
     def _more_workers(self, view: JobView) -> int:
@@ -181,26 +186,39 @@ class CoreSharing:
     # What they get.
 
     def _share(self, node: NodeId, members: Sequence[SharingJob]) -> None:
-        options, free = self._options, self._builder.free[node]
-        promises = CorePromises(
-            members,
-            self._over_time(node, free.cores),
-            self._at,
-            planned=self._carried("planned"),
-            refused=self._carried("refused") & {member.id for member in members},
-            promises=options.promises,
-            risk_sigmas=options.risk_sigmas,
-            background_frac=options.background_frac,
-        )
+        free = self._builder.free[node]
         kind = self._builder.hardware.kind_of[node]
-        awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
-        self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
+        awaited_cores = min(self._awaited_cores.pop(kind, 0.0), free.cores)
+        dated = self._dated_cores.pop(kind, [])
+        promises = self._promises(node, members, free.cores, ())
+        if dated:
+            beside = self._promises(node, members, free.cores, dated)
+            if len(beside.kept) >= len(promises.kept):
+                promises, awaited_cores = beside, max(0.0, awaited_cores - sum(cores for _, cores in dated))
         promises.share(awaited_cores)
         self._nodes[node] = promises
         self.warnings |= promises.told
         self.declines |= promises.declines
-        for member in members:
+        for member in promises.members:
             self._give(node, member)
+
+    def _promises(
+        self, node: NodeId, members: Sequence[SharingJob], cores: float, dated: Sequence[tuple[float, float]]
+    ) -> CorePromises:
+        """What can be promised on a node if for so many seconds so many of its cores are for jobs of workers."""
+        room = self._over_time(node, cores)
+        for until_s, held_cores in dated:
+            room = room.without(Timeline(np.array([0.0, until_s]), np.array([held_cores, 0.0])))
+        return CorePromises(
+            [copy(member) for member in members],
+            room,
+            self._at,
+            planned=self._carried("planned"),
+            refused=self._carried("refused") & {member.id for member in members},
+            promises=self._options.promises,
+            risk_sigmas=self._options.risk_sigmas,
+            background_frac=self._options.background_frac,
+        )
 
     def _carried(self, name: str) -> set[JobId]:
         listed = self._carry.get(name)

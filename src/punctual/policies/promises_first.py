@@ -87,7 +87,8 @@ class PromisesFirst(PolicyBase):
         How much more jobs are worth that need most of the time to a deadline that is not promised, and by which power
         of the device-seconds left that falls.
     promised_frac
-        Share of the devices that promises may take. None: 0.2; or all, if jobs without a promise are turned away.
+        Share of the devices that promises may take. None: 0.2 of the GPUs, or all, if jobs without a promise are turned
+        away; of cores, all but `background_frac`.
     risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
     amortisation_s
@@ -160,6 +161,11 @@ class PromisesFirst(PolicyBase):
         if self.promised_frac is not None:
             return self.promised_frac
         return 1.0 if self.admission == "decline" else _PROMISED_FRAC
+
+    @property
+    def offered_cores_frac(self) -> float:
+        """Share of the cores of nodes without GPUs that promises to jobs of workers may take: as to jobs on shares."""
+        return self.offered_frac if self.promised_frac is not None else 1.0 - self.background_frac
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         return _Round(self, self._builder(snapshot)).plan()
@@ -284,6 +290,7 @@ class _Round:
             admission=policy.admission,
             late=policy.work == "late",
             offered_frac=policy.offered_frac,
+            offered_cores_frac=policy.offered_cores_frac,
             risk_sigmas=policy.risk_sigmas,
             max_wait_s=policy.max_wait_s,
             prior_s=policy.prior_s,
