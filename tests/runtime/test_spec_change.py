@@ -1,5 +1,6 @@
 """What a user may change about a job while it works, and what is refused as it is at its submission."""
 
+from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -46,6 +47,26 @@ def test_workers_change_within_what_the_program_has_prepared_for() -> None:
     spec = changed(WORKERS, n_least=1, n_most=4)
     assert (spec.worker_counts(), spec.floor, spec.ceiling) == ((1, 2, 3, 4), WORKER, WORKER * 4)
     assert changed(WORKERS, n_most=2).worker_counts() == (2,)
+
+
+def test_all_that_is_wrong_is_told_at_once_with_the_option_that_it_is_about() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        changed(SHARE, deadline_s=-1.0, weight=0.0, ceiling_cores=5.0, n_most=2)
+    assert [error.option for error in refused.value.all()] == ["deadline", "weight", "cores", "workers"]
+
+
+def test_what_does_not_fit_any_more_is_about_what_was_changed() -> None:
+    with pytest.raises(InvalidSpec, match="`guarantee` needs a deadline") as refused:
+        changed(replace(SHARE, guarantee=True), deadline_s=inf)
+    assert refused.value.option == "deadline"
+
+
+def test_a_change_is_written_as_at_a_submission() -> None:
+    change = SpecChange.written(weight=2.0, cores="0.5..2", workers="1..4")
+    assert change == SpecChange(weight=2.0, floor_cores=0.5, ceiling_cores=2.0, n_least=1, n_most=4)
+    with pytest.raises(InvalidSpec) as refused:
+        SpecChange.written(cores="2..1", workers="some")
+    assert [error.option for error in refused.value.all()] == ["cores", "workers"]
 
 
 def test_servers_stay_beside_the_workers() -> None:

@@ -22,11 +22,12 @@ from punctual.service.limits import Limits, RequestRate
 from punctual.service.server import Tls, check_installed, serve
 from punctual.service.tokens import Tokens
 
-READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/metrics", "/health"]
+READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/policy", "/metrics", "/health"]
 CHANGES = [
     ("POST", "/jobs", {"program": ["x"]}),
     ("PATCH", "/jobs/a", {"deadline": "1h"}),
     ("POST", "/jobs/a/stop", {}),
+    ("PUT", "/policy", {"name": "fifo"}),
 ]
 
 
@@ -108,7 +109,15 @@ def test_a_viewer_reads_and_changes_nothing(service: LiveService) -> None:
 def test_a_submitter_submits_and_stops(service: LiveService, tmp_path: Path) -> None:
     submitter = service.with_role("submitter")
     assert submitter.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"}).status == 201
+    assert submitter.send("PATCH", "/jobs/a", {"weight": 2.0}).status == 200
     assert submitter.post("/jobs/a/stop").status == 202
+
+
+def test_only_an_operator_changes_the_policy(service: LiveService) -> None:
+    assert service.with_role("submitter").send("PUT", "/policy", {"name": "fifo"}).status == 403
+    assert service.host.policy == "proportional"
+    assert service.with_role("operator").send("PUT", "/policy", {"name": "fifo"}).status == 200
+    wait_until(lambda: service.host.policy, lambda policy: policy == "fifo")
 
 
 def test_a_revoked_token_is_refused_at_once(service: LiveService, tokens: Tokens) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.architecture.test_names import loaded_by
 from tests.service.live_service import LiveService, program
+from tests.waiting import wait_until
 
 import punctual
 from punctual.core.errors import InvalidSpec
@@ -29,6 +30,19 @@ def test_a_job_is_submitted_from_python_as_from_a_shell(
     assert b"".join(job.logs(follow=True)) == f"from here {tmp_path}\n".encode()
     assert [job.name for job in punctual.Client().jobs(state=["finished"], verdict=["met"], name="a")] == ["a"]
     assert [entry.kind for entry in job.why()][-1] == "finished"
+
+
+def test_a_job_and_the_policy_are_changed_from_python(service: LiveService, tmp_path: Path) -> None:
+    job = punctual.submit(program(tmp_path / "never"), name="a", deadline="10m")
+    standing = job.change(weight=2.0, cores="0.2..0.5", deadline=None)
+    assert (standing.weight, standing.least_cores, standing.most_cores, standing.deadline) == (2.0, 0.2, 0.5, None)
+    with pytest.raises(InvalidSpec) as refused:
+        job.change(weight=3.0, workers="1..2")
+    assert refused.value.option == "workers"
+    changed = asyncio.run(AsyncClient(service.served.url).change_policy("fifo", {"backfill": True}))
+    assert (changed.name, changed.before) == ("fifo", "proportional")
+    told = wait_until(Client().policy, lambda policy: policy.name == "fifo")
+    assert told.parameters == {"backfill": True}
 
 
 def test_over_tcp_a_job_has_what_it_is_given(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:

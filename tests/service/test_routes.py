@@ -10,7 +10,10 @@ from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
 from punctual import registry
+from punctual.core.events import PolicyChanged, SpecChanged
 from punctual.core.ids import JobId
+from punctual.runtime.runs import messages_of
+from punctual.runtime.spec_change import SpecChange
 
 
 def ended(service: LiveService, name: str) -> Any:
@@ -134,6 +137,60 @@ def test_a_deadline_is_moved_by_an_edit(service: LiveService, tmp_path: Path) ->
     assert service.caller.send("PATCH", "/jobs/a", {"deadline": None}).json()["deadline"] is None
     refused = service.caller.send("PATCH", "/jobs/a", {"deadline": "2020-01-01 00:00"})
     assert (refused.status, refused.json()["field"]) == (422, "/deadline")
+
+
+def test_weight_and_bounds_are_changed_together_or_not_at_all(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a", "deadline": "10m"})
+    before = service.host.status(JobId("a")).spec
+    wrong = {"weight": 3.0, "cores": "0.2..1", "workers": "1..2", "deadline": "2020-01-01 00:00"}
+    refused = service.caller.send("PATCH", "/jobs/a", wrong)
+    assert (refused.status, refused.json()["field"]) == (422, "/deadline")
+    refused = service.caller.send("PATCH", "/jobs/a", {**wrong, "deadline": "+5m", "cores": "9999"})
+    told = refused.json()
+    assert refused.status == 422
+    assert [fault["field"] for fault in (told, *told["others"])] == ["/cores", "/workers"]
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    assert service.caller.get("/jobs/a").json()["weight"] == 1.0
+    assert service.host.change(before.id, SpecChange()) == before, "nothing of it counts"
+
+    reply = service.caller.send("PATCH", "/jobs/a", {"weight": 3.0, "cores": "0.2..0.5", "deadline": "+5m"})
+    assert reply.status == 200, reply.body
+    bounds = (reply.json()[field] for field in ("weight", "leastCores", "mostCores", "leastWorkers"))
+    assert tuple(bounds) == (3.0, 0.2, 0.5, None)
+    spec = wait_until(lambda: service.host.status(before.id).spec, lambda spec: spec.weight == 3.0)
+    assert (spec.floor.cores, spec.ceiling.cores, spec.deadline_s) == (0.2, 0.5, pytest.approx(900.0))
+    changes = [message for message in messages_of(service.host.run_folder) if isinstance(message, SpecChanged)]
+    assert [message.by for message in changes if message.spec.weight == 3.0] == ["token 'owner'"]
+
+
+def test_the_policy_is_changed_and_the_journal_says_by_whom(service: LiveService) -> None:
+    assert service.caller.get("/policy").json() == {"name": "proportional", "parameters": {}, "before": None}
+    asked = {"name": "fifo", "parameters": {"backfill": True}}
+    reply = service.caller.send("PUT", "/policy", asked)
+    assert (reply.status, reply.json()) == (200, {**asked, "before": "proportional"})
+    wait_until(lambda: service.caller.get("/policy").json(), lambda told: told == {**asked, "before": None})
+    assert service.caller.get("/cluster").json()["policy"] == "fifo"
+    changes = [message for message in messages_of(service.host.run_folder) if isinstance(message, PolicyChanged)]
+    assert [(message.policy, message.by) for message in changes] == [("fifo", "token 'owner'")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"name": "fifi"}, "/name"),
+        ({"name": "fifo", "parameters": {"depth": 2}}, "/parameters"),
+        ({"name": "fifo", "parameters": {"size": "no size"}}, "/parameters"),
+        ({"name": "fifo", "parameters": {"size": {"deep": {}}}}, "/parameters/size"),
+        ({"policy": "fifo"}, "/name"),
+    ],
+)
+def test_what_cannot_be_a_policy_is_refused(service: LiveService, asked: object, field: str) -> None:
+    reply = service.caller.send("PUT", "/policy", asked)
+    assert reply.status == 422, reply.body
+    told = reply.json()
+    assert all(told[part] for part in ("must", "got", "where", "remedy"))
+    assert any(fault["field"].startswith(field) for fault in (told, *told["others"]))
+    assert service.host.policy == "proportional"
 
 
 def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path) -> None:

@@ -8,11 +8,9 @@ from punctual.cli._options import AsJson
 from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import parse_cores_range
 from punctual.runtime.control_client import change
 from punctual.runtime.runs import find_job, open_jobs
 from punctual.runtime.spec_change import SpecChange
-from punctual.runtime.worker_options import worker_range
 
 _HELP = "Name of the job or its beginning; may be left out if there is only one."
 
@@ -33,15 +31,7 @@ def set(
             "the command line",
             "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
         )
-    floor_cores, ceiling_cores = (None, None) if cores is None else parse_cores_range(cores)
-    counts = worker_range(workers, None, None)
-    changes = SpecChange(
-        weight=weight,
-        floor_cores=floor_cores,
-        ceiling_cores=ceiling_cores,
-        n_least=None if counts is None else counts.n_least,
-        n_most=None if counts is None else counts.n_most,
-    )
+    changes = SpecChange.written(weight=weight, cores=cores, workers=workers)
     answer = change(find_job(job, open_jobs()), changes, when=deadline)
     may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
     if answer["workers"] is not None:

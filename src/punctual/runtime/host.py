@@ -94,6 +94,11 @@ class Host(BoardReader):
         """Name of the policy that makes the plans."""
         return self._first_policy if self._board.policy is None else self._board.policy[0]
 
+    @property
+    def policy_parameters(self) -> Mapping[str, Any]:
+        """What it is made with, beside its defaults."""
+        return {} if self._board.policy is None else self._board.policy[1]
+
     def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
         """Have another policy make the plans, or the same one with other parameters.
 

@@ -1,15 +1,19 @@
 """What a user may change about a job while it works, with the checks of its submission."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
+from punctual.core.units import parse_cores_range
 from punctual.runtime.capacity import FLOOR_CORES
 from punctual.runtime.submission import check_ceiling
+from punctual.runtime.worker_options import worker_range
 from punctual.wire import WORKERS_VARIABLE
 
 
@@ -36,6 +40,36 @@ class SpecChange:
     n_least: int | None = None
     n_most: int | None = None
 
+    @classmethod
+    def written(
+        cls,
+        *,
+        deadline_s: float | None = None,
+        weight: float | None = None,
+        cores: str | None = None,
+        workers: str | None = None,
+    ) -> "SpecChange":
+        """The change where cores and workers are as a user writes them: ``0.5..2``, ``1..4``, or the most alone.
+
+        Raises
+        ------
+        InvalidSpec
+            One of them is no such range; it says of each what is wrong.
+        """
+        checks = OptionChecks()
+        nothing: tuple[float | None, float | None] = (None, None)
+        floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, cores, nothing)
+        counts = checks.read("workers", lambda text: worker_range(text, None, None), workers, None)
+        checks.done()
+        return cls(
+            deadline_s=deadline_s,
+            weight=weight,
+            floor_cores=floor_cores,
+            ceiling_cores=ceiling_cores,
+            n_least=None if counts is None else counts.n_least,
+            n_most=None if counts is None else counts.n_most,
+        )
+
 
 def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity: Resources) -> JobSpec:
     """What is declared about a job after `change`, where `spec` was before and there is `capacity`.
@@ -43,18 +77,34 @@ def changed_spec(status: JobStatus, spec: JobSpec, change: SpecChange, capacity:
     Raises
     ------
     InvalidSpec
-        The job cannot be so.
+        The job cannot be so; it says of each part of the change what is wrong with it.
     """
-    changes: dict[str, Any] = {}
+    checks = OptionChecks()
     if change.deadline_s is not None:
-        changes["deadline_s"] = None if change.deadline_s == inf else change.deadline_s
+        with _part(checks, "deadline"):
+            spec = replace(spec, deadline_s=None if change.deadline_s == inf else change.deadline_s)
     if change.weight is not None:
-        changes["weight"] = _finite(change.weight, spec)
+        with _part(checks, "weight"):
+            spec = replace(spec, weight=_finite(change.weight, spec))
     if change.floor_cores is not None or change.ceiling_cores is not None:
-        changes |= _cores(spec, change, capacity)
+        with _part(checks, "cores"):
+            spec = replace(spec, **_cores(spec, change, capacity))
     if change.n_least is not None or change.n_most is not None:
-        changes |= _workers(status, spec, change)
-    return replace(spec, **changes)
+        with _part(checks, "workers"):
+            spec = replace(spec, **_workers(status, spec, change))
+    checks.done()
+    return spec
+
+
+@contextmanager
+def _part(checks: OptionChecks, option: str) -> Iterator[None]:
+    """What is wrong within is about `option`, also where another one does not fit it any more."""
+    with checks.of(option):
+        try:
+            yield
+        except InvalidSpec as error:
+            error.option = option
+            raise
 
 
 def _finite(weight: float, spec: JobSpec) -> float:

@@ -240,7 +240,8 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
     try:
         json.dumps(parameters, allow_nan=False)
         policy(**parameters)
-    except InvalidSpec:
+    except InvalidSpec as error:
+        error.option = "parameters"
         raise
     except Exception as error:
         raise InvalidSpec(
@@ -248,6 +249,7 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
             f"{dict(parameters)} ({error})",
             f"policy '{name}'",
             "See its page in the documentation for what there is.",
+            option="parameters",
         ) from error
 
 

@@ -1,14 +1,22 @@
 """`punctual.AsyncClient`: the client for event loops."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack, cast
 
 from punctual.core.job import JobState
 from punctual.core.verdict import Verdict
-from punctual.service.client import Client, JobEvent, Stream, SubmitOptions, pauses
-from punctual.service.schema import ClusterStanding, Health, JobStanding, PolicyEntry, QuoteAnswer, WhyEntry
+from punctual.service.client import ChangeOptions, Client, JobEvent, Stream, SubmitOptions, pauses
+from punctual.service.schema import (
+    ClusterStanding,
+    Health,
+    JobStanding,
+    PolicyEntry,
+    PolicyStanding,
+    QuoteAnswer,
+    WhyEntry,
+)
 
 T = TypeVar("T")
 
@@ -46,9 +54,9 @@ class AsyncClient:
         """See `Client.why`."""
         return await asyncio.to_thread(self._client.why, name, last=last, every=every)
 
-    async def change(self, name: str, *, deadline: str | None) -> JobStanding:
+    async def change(self, name: str, **changes: Unpack[ChangeOptions]) -> JobStanding:
         """See `Client.change`."""
-        return await asyncio.to_thread(self._client.change, name, deadline=deadline)
+        return await asyncio.to_thread(self._client.change, name, **changes)
 
     async def stop(self, name: str, cause: str = "") -> JobStanding:
         """See `Client.stop`."""
@@ -103,6 +111,14 @@ class AsyncClient:
         """See `Client.policies`."""
         return await asyncio.to_thread(self._client.policies)
 
+    async def policy(self) -> PolicyStanding:
+        """See `Client.policy`."""
+        return await asyncio.to_thread(self._client.policy)
+
+    async def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> PolicyStanding:
+        """See `Client.change_policy`."""
+        return await asyncio.to_thread(self._client.change_policy, name, parameters)
+
     async def metrics(self) -> str:
         """See `Client.metrics`."""
         return await asyncio.to_thread(self._client.metrics)
@@ -127,9 +143,9 @@ class AsyncJob:
         """See `Job.wait`."""
         return await self._client.wait(self.name, timeout_s)
 
-    async def change(self, *, deadline: str | None) -> JobStanding:
+    async def change(self, **changes: Unpack[ChangeOptions]) -> JobStanding:
         """See `Job.change`."""
-        return await self._client.change(self.name, deadline=deadline)
+        return await self._client.change(self.name, **changes)
 
     async def stop(self, cause: str = "") -> JobStanding:
         """See `Job.stop`."""

@@ -32,6 +32,7 @@ from punctual.service.schema import (
     JobStanding,
     PolicyEntry,
     PolicyList,
+    PolicyStanding,
     QuoteAnswer,
     SubmitRequest,
     WhyAnswer,
@@ -110,6 +111,15 @@ class SubmitOptions(TypedDict, total=False):
     env: dict[str, str]
     inherit_env: list[str]
     secret_env: list[str]
+
+
+class ChangeOptions(TypedDict, total=False):
+    """What is to be different about a job, written as for `punctual set`; `deadline` None: no deadline any more."""
+
+    deadline: str | None
+    weight: float
+    cores: str
+    workers: str
 
 
 class Client:
@@ -201,9 +211,15 @@ class Client:
         query = {"last": last, "every": str(every).lower()}
         return self._answer(WhyAnswer, "GET", _path(name, "why"), query=query).entries
 
-    def change(self, name: str, *, deadline: str | None) -> JobStanding:
-        """Give the job another deadline: ``+30m``, ``90s`` from now, ``18:00``; None: none."""
-        return self._answer(JobStanding, "PATCH", _path(name), body={"deadline": deadline})
+    def change(self, name: str, **changes: Unpack[ChangeOptions]) -> JobStanding:
+        """Change the deadline (``+30m``, ``90s`` from now, ``18:00``), weight, cores or workers of a job that works.
+
+        Raises
+        ------
+        InvalidSpec
+            Something of it cannot be; then nothing is changed.
+        """
+        return self._answer(JobStanding, "PATCH", _path(name), body=changes)
 
     def stop(self, name: str, cause: str = "") -> JobStanding:
         """Ask the job to end, after a checkpoint if it can make one."""
@@ -264,6 +280,23 @@ class Client:
     def policies(self) -> list[PolicyEntry]:
         """The policies there are."""
         return self._answer(PolicyList, "GET", "/policies").policies
+
+    def policy(self) -> PolicyStanding:
+        """The policy that shares out what there is."""
+        return self._answer(PolicyStanding, "GET", "/policy")
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None) -> PolicyStanding:
+        """Have another policy do that, or the same one with other parameters; jobs go on meanwhile.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such policy, or it cannot be made so.
+        ServiceFailed
+            The token has not the role of an operator (403), or nobody answered.
+        """
+        body = {"name": name, "parameters": dict(parameters or {})}
+        return self._answer(PolicyStanding, "PUT", "/policy", body=body)
 
     def metrics(self) -> str:
         """The metrics, as Prometheus reads them."""
@@ -351,9 +384,9 @@ class Job:
         """How it stands once it has ended; raises `TimeoutError` if that takes longer."""
         return self._client.wait(self.name, timeout_s)
 
-    def change(self, *, deadline: str | None) -> JobStanding:
+    def change(self, **changes: Unpack[ChangeOptions]) -> JobStanding:
         """See `Client.change`."""
-        return self._client.change(self.name, deadline=deadline)
+        return self._client.change(self.name, **changes)
 
     def stop(self, cause: str = "") -> JobStanding:
         """Ask it to end, after a checkpoint if it can make one."""

@@ -79,6 +79,7 @@ def _role(role: Role) -> Callable[[Request], Awaitable[Caller]]:
 Context = Annotated[ServiceContext, Depends(_context)]
 Viewer = Annotated[Caller, Depends(_role("viewer"))]
 Submitter = Annotated[Caller, Depends(_role("submitter"))]
+Operator = Annotated[Caller, Depends(_role("operator"))]
 
 
 class CountedStream(StreamingResponse):

@@ -2,9 +2,8 @@
 
 import base64
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -12,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.status import JobStatus
@@ -135,12 +134,13 @@ def why(
 
 @router.patch("/jobs/{job}", responses=answers(404, 415))
 def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> JobStanding:
-    """Change the job while it works."""
+    """Change the job while it works: all that is said, or, where something of it is wrong, nothing."""
     status = context.status(job)
     context.check_takes_changes()
-    if "deadline" in asked.model_fields_set:
-        status = _with_deadline(context, status, asked.deadline, by=str(caller))
-        note_change(caller, f"the deadline of job '{job}' was changed to {asked.deadline}")
+    change = _spec_change(context, status, asked)
+    if change != SpecChange():
+        status = replace(status, spec=context.host.change(status.id, change, by=str(caller)))
+        note_change(caller, f"job '{job}' was changed: {asked.model_dump(exclude_unset=True)}")
     return _shown(context, status)
 
 
@@ -180,11 +180,17 @@ def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
     return job_standing(context.host, status, context.host.clocks())
 
 
-def _with_deadline(context: ServiceContext, status: JobStatus, text: str | None, *, by: str) -> JobStatus:
-    """The job with another deadline, which the host is told of; None: none."""
-    with _about("deadline"):
-        deadline_s = inf if text is None else context.host.moved_deadline_s(status.id, text, context.host.clocks())
-        return replace(status, spec=context.host.change(status.id, SpecChange(deadline_s=deadline_s), by=by))
+def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
+    """What is to be different; raises `InvalidSpec` for what cannot be read."""
+    checks = OptionChecks()
+    moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
+    none_any_more_s = inf if "deadline" in asked.model_fields_set else None
+    deadline_s = checks.read("deadline", moved_s, asked.deadline, none_any_more_s)
+    bounds = asked.model_dump(include={"weight", "cores", "workers"})
+    change = checks.made(lambda: SpecChange.written(deadline_s=deadline_s, **bounds))
+    checks.done()
+    assert change is not None
+    return change
 
 
 # Submitting.
@@ -248,16 +254,6 @@ def _named(context: ServiceContext, submission: Submission) -> Submission:
 def _given_to_host(context: ServiceContext, submission: Submission) -> JobId:
     context.host.submit_told([submission])
     return submission.spec.id
-
-
-@contextmanager
-def _about(option: str) -> Iterator[None]:
-    """What is found wrong within is about `option`, unless the error says about which."""
-    try:
-        yield
-    except InvalidSpec as error:
-        error.option = error.option or option
-        raise
 
 
 # Pages.

@@ -50,6 +50,10 @@ def _absolute(path: str) -> str:
 Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
 ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]
+Weight = Annotated[float, Field(gt=0, le=1e9)]
+_Plain = bool | Annotated[int, Field(ge=-(2**53), le=2**53)] | float | ShortText | None
+#: What a policy is made with: no deeper, since it is written into the journal as it is.
+ParameterValue = _Plain | Annotated[list[_Plain], Field(max_length=64)]
 Folder = Annotated[str, Field(max_length=4096), AfterValidator(_without_nul), AfterValidator(_absolute)]
 
 
@@ -86,7 +90,7 @@ class SubmitRequest(RequestBody):
     steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
     checkpoint_dir: Folder | None = None
     retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    weight: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    weight: Weight = 1.0
     preemptible: bool | None = None
     after: Annotated[list[ShortText], Field(max_length=256)] = Field(
         default_factory=list, description="Names of jobs that must have finished before it is started."
@@ -109,12 +113,29 @@ class SubmitRequest(RequestBody):
 
 
 class ChangeRequest(RequestBody):
-    """What is to be changed of a job; what is not named stays."""
+    """What is to be changed of a job, all of it or, where something is wrong, nothing; what is not named stays."""
 
     deadline: ShortText | None = Field(
         None,
         description="`90s` from now, `+30m` or `-10m` on the present deadline, or a time; null: no deadline any more.",
         examples=["+30m"],
+    )
+    weight: Weight | None = Field(None, description="How much it counts against others; null: as it is.")
+    cores: ShortText | None = Field(
+        None, description="Least and most cores, `0.5..2`, or the most alone; null: as they are."
+    )
+    workers: ShortText | None = Field(
+        None,
+        description="Least and most workers, `1..4`, or the most alone, no more than it was submitted with; null: as they are.",
+    )
+
+
+class PolicyRequest(RequestBody):
+    """The policy that is to share out what there is, and what it is made with."""
+
+    name: ShortText = Field(examples=["promises-first"])
+    parameters: Annotated[dict[VariableName, ParameterValue], Field(max_length=64)] = Field(
+        default_factory=dict, description="Name to value; what is left out has its default."
     )
 
 
@@ -194,6 +215,8 @@ class JobStanding(AnswerBody):
     used_core_seconds: float | None
     least_cores: float | None
     most_cores: float | None
+    least_workers: int | None = Field(description="null: it is not made of workers.")
+    most_workers: int | None
     attempts: int
     warnings: dict[str, str]
 
@@ -307,6 +330,14 @@ class PolicyList(AnswerBody):
     """The policies there are."""
 
     policies: list[PolicyEntry]
+
+
+class PolicyStanding(AnswerBody):
+    """The policy that shares out what there is."""
+
+    name: str
+    parameters: dict[str, Any] = Field(description="What it is made with, beside its defaults.")
+    before: str | None = Field(None, description="The one that it takes the place of, where it was changed just now.")
 
 
 class Health(AnswerBody):

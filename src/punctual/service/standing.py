@@ -14,6 +14,7 @@ def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     """One job as it stands `now`."""
     remaining = remaining_time(status, now.at)
     done_frac, reason = status.done_frac, status.reason
+    counts = None if status.spec.worker is None else status.spec.worker_counts()
     return JobStanding(
         name=status.id,
         state=status.state,
@@ -46,6 +47,8 @@ def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
         used_core_seconds=status.used_core_s,
         least_cores=status.spec.floor.cores,
         most_cores=status.spec.ceiling.cores,
+        least_workers=None if counts is None else counts[0],
+        most_workers=None if counts is None else counts[-1],
         attempts=status.n_attempts,
         warnings=dict(status.warnings),
     )
