@@ -13,7 +13,15 @@ from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
 from punctual.core.commands import LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
-from punctual.core.events import GrantFailed, SpecChanged, SteeringResumed
+from punctual.core.events import (
+    GrantFailed,
+    JobFailed,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    SteeringResumed,
+)
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
@@ -111,6 +119,21 @@ class TestLines:
             "landed 100 ms before the deadline",
         ]
 
+    def test_what_a_user_asks_is_told_with_who_and_why(self) -> None:
+        spec = JobSpec(id=JOB, ceiling=Resources(2), deadline_s=60.0, weight=2.0)
+        told = self.tell(
+            started(0.1), PauseRequested(at=1.0, job=JOB, cause="lunch", by="token 'anna'"),
+            ResumeRequested(at=2.0, job=JOB), SpecChanged(at=3.0, spec=spec, by="token 'anna'"),
+            PolicyChanged(at=4.0, policy="fifo", parameters={"size": "smallest"}, before="promises-first", by="bert"),
+            JobFailed(at=5.0, job=JOB, cause="killed"), PolicyChanged(at=6.0, policy="fifo"),
+        )  # fmt: skip
+        assert told[1:] == [
+            "paused by token 'anna': lunch",
+            "resumed by the user",
+            "the weight was changed by token 'anna': now 2",
+            "the policy was changed by bert: now fifo (size=smallest), before promises-first",
+        ]
+
     def test_a_job_that_is_taken_over_was_not_started(self) -> None:
         told = self.tell(resumed(9.0, 5.0), started(9.0), granted(13.0, 0.5))
         assert told[0].startswith("took over job train-3f2a, actuator cgroup-v1; deadline ")
@@ -136,6 +159,23 @@ def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureF
     assert told[1]["progress_frac"] == pytest.approx(0.005)
     assert told[2]["reason"] == "34.2 core-seconds are left"
     assert told[3]["deadline_s"] == 50.0
+
+
+def test_json_lines_tell_what_a_user_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    board = board_of()
+    lines = JsonLines(lambda: board.job(JOB), dict)
+    for message in (
+        PauseRequested(at=1.0, job=JOB, cause="lunch", by="anna"),
+        ResumeRequested(at=2.0, job=JOB, by="bert"),
+        PolicyChanged(at=3.0, policy="fifo", parameters={"size": "smallest"}, before="promises-first"),
+    ):
+        board.fold(message)
+        lines.tell(message)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["type"] for line in told] == ["pause", "resume", "policy"]
+    assert (told[0]["by"], told[0]["cause"], told[0]["text"]) == ("anna", "lunch", "paused by anna: lunch")
+    assert (told[1]["by"], told[1]["text"]) == ("bert", "resumed by bert")
+    assert (told[2]["policy"], told[2]["parameters"], told[2]["before"]) == ("fifo", {"size": "smallest"}, "promises-first")
 
 
 def test_json_lines_say_that_a_job_was_taken_over(capsys: pytest.CaptureFixture[str]) -> None:

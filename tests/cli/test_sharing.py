@@ -332,10 +332,18 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
         "the weight was changed: now 2",
         "paused by the user: lunch",
         "resumed",
-        "now fifo, before promises-first",
+        "now fifo (size=smallest), before promises-first",
     ):
         assert words in why
     assert told("deadline", "a", "2s")["left_s"] <= 2.0
     machine.let("a", "b")
-    assert finished(a)[0] == "trained a\n"
+    output, lines = finished(a)
+    assert output == "trained a\n"
+    for words in (
+        "the weight was changed: now 2; what it may have was changed: now ",
+        "paused by the user: lunch",
+        "the policy was changed by the user: now fifo (size=smallest), before promises-first",
+        "resumed by the user",
+    ):
+        assert words in lines
     assert finished(b)[0] == "trained b\n"

@@ -6,11 +6,13 @@ from typing import Any
 
 from punctual.cli._streams import write_out
 from punctual.core.commands import WarnUser
-from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SpecChanged, SteeringResumed
+from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SteeringResumed
+from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import JobStatus
 from punctual.runtime.control import standing
+from punctual.runtime.told_requests import told_request
 
 #: Readings come up to ten times a second; a machine that follows needs fewer.
 PROGRESS_PERIOD_S = 0.5
@@ -29,6 +31,8 @@ class JsonLines:
         self._facts = facts
         self._progress_at = float("-inf")
         self._verb = "started"
+        #: What was declared about the job before the next message.
+        self._spec: JobSpec | None = None
 
     def tell(self, message: Message) -> None:
         status = self._status()
@@ -46,8 +50,9 @@ class JsonLines:
                 why = {"reason": status.reason.text, "code": status.reason.code} if status.reason else {}
                 held = {"grant_cores": total(granted.values()).cores, "n_workers": status.n_workers or None}
                 write("grant", {**told, **held, **why})
-            case SpecChanged(spec=spec):
-                write("deadline", {**told, "deadline_s": spec.deadline_s})
             case WarnUser(reason=reason):
                 fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
                 write("warning", {**told, **fields_of_reason})
+            case _ if (request := told_request(message, self._spec)) is not None and not status.ended:
+                write(request.kind, {**told, **request.facts, "text": request.text})
+        self._spec = status.spec

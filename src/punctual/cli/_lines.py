@@ -10,11 +10,12 @@ from punctual.core.events import (
     JobFailed,
     JobStarted,
     ProgressReported,
-    SpecChanged,
     SteeringResumed,
 )
+from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
+from punctual.runtime.told_requests import told_request
 from punctual.runtime.when import Now
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
@@ -70,6 +71,8 @@ class Lines:
         self._told_at = 0.0
         self._told_landed = False
         self._resumed = False
+        #: What was declared about the job before the next message.
+        self._spec: JobSpec | None = None
 
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
@@ -78,6 +81,7 @@ class Lines:
             self._tell(message.at, line)
         if isinstance(message, JobStarted) and (caveat := self._caveat()):
             self._tell(message.at, f"WARNING: {caveat}")
+        self._spec = self._status().spec
 
     def _tell(self, at: float, line: str) -> None:
         self._write(f"{clock(self._clocks().wall_of(at))} {self._title or 'punctual'}: {line}")
@@ -89,8 +93,6 @@ class Lines:
                 return self._begun("took over")
             case JobStarted() if not self._resumed:
                 return self._begun("started")
-            case SpecChanged():
-                return self._deadline("the deadline is now")
             case WarnUser(reason=reason):
                 return reason.text if reason.code == "feasible" else f"WARNING: {reason.text}"
             case GrantFailed(cause=cause):
@@ -101,7 +103,14 @@ class Lines:
                 return self._granted(at)
             case ProgressReported(landed=True):
                 return self._landed()
-        return ""
+        return self._asked(message)
+
+    def _asked(self, message: Message) -> str:
+        """What a user has asked; that the job is to stop is told where it is stopped."""
+        request = told_request(message, self._spec)
+        if request is None or request.kind == "stop" or self._status().ended:
+            return ""
+        return self._deadline("the deadline is now") if request.kind == "deadline" else request.text
 
     def _failed(self, message: Message) -> str:
         if isinstance(message, RejectJob):

@@ -12,14 +12,10 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     JobSubmitted,
-    PauseRequested,
     PlanProposed,
-    PolicyChanged,
     ProgressReported,
-    ResumeRequested,
     SpecChanged,
     SteeringResumed,
-    StopRequested,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
@@ -28,6 +24,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
 from punctual.metrics.decisions import gap_frac
+from punctual.runtime.told_requests import told_by, told_request
 from punctual.runtime.words import cores, holding, proven, short, steps
 
 
@@ -82,32 +79,10 @@ class _Teller:
         deadline_s = event.spec.deadline_s
         goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
         ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
-        text = f"the job was submitted{_by(event.by)} {goal}, at most {ceiling}, steered by {controller}"
+        text = f"the job was submitted{told_by(event.by)} {goal}, at most {ceiling}, steered by {controller}"
         if event.spec.after:
             text += f", to run after {', '.join(event.spec.after)}"
         self._add(event.at, "submitted", text, by=event.by)
-
-    def _changed(self, event: SpecChanged) -> None:
-        before, spec = self._spec, event.spec
-        self._spec = spec
-        said, facts = [], {}
-        if before is None or spec.deadline_s != before.deadline_s:
-            now = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
-            said.append(f"the deadline was changed{_by(event.by)}: now {now}")
-            facts["deadline_s"] = spec.deadline_s
-        if before is not None and spec.weight != before.weight:
-            said.append(f"the weight was changed{_by(event.by)}: now {spec.weight:g}")
-            facts["weight"] = spec.weight
-        if before is not None and (spec.floor, spec.ceiling, spec.counts) != (
-            before.floor,
-            before.ceiling,
-            before.counts,
-        ):
-            bounds = f"{cores(spec.floor.cores)} to {cores(spec.ceiling.cores)}"
-            said.append(f"what it may have was changed{_by(event.by)}: now {bounds}")
-            facts |= {"floor_cores": spec.floor.cores, "ceiling_cores": spec.ceiling.cores}
-        kind = "deadline" if list(facts) == ["deadline_s"] else "change"
-        self._add(event.at, kind, "; ".join(said) or "nothing was changed", **facts, by=event.by)
 
     def _ask(self, command: LaunchJob | ResizeJob) -> None:
         wanted = total(command.grant.values()).cores
@@ -158,28 +133,16 @@ class _Teller:
 
     def _tell_request(self, message: Message) -> None:
         """What a person wants."""
-        match message:
-            case SpecChanged():
-                self._changed(message)
-            case PauseRequested(cause=cause, by=by):
-                self._add(message.at, "pause", message.told(), cause=cause, by=by)
-            case ResumeRequested(by=by):
-                self._add(message.at, "resume", f"resumed{_by(by)}", by=by)
-            case PolicyChanged(policy=policy, parameters=parameters, before=before, by=by):
-                text = f"the policy was changed{_by(by)}: now {policy}, before {before or 'another one'}"
-                self._add(message.at, "policy", text, policy=policy, parameters=parameters, before=before, by=by)
-            case StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
-                self._add(message.at, "stop", f"to be stopped{_by(by)}: {cause}", by=by)
+        request = told_request(message, self._spec)
+        if request is not None:
+            self._add(message.at, request.kind, request.text, **request.facts)
+        if isinstance(message, SpecChanged):
+            self._spec = message.spec
 
     def _add(self, at: float, kind: str, text: str, **facts: Any) -> Link:
         link = Link(at - self._submitted_at, kind, text, facts)
         self.links.append(link)
         return link
-
-
-def _by(name: str) -> str:
-    """Who did it; nothing where it was the owner, at the terminal."""
-    return f" by {name}" if name else ""
 
 
 def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[Link]:
