@@ -1,8 +1,10 @@
 """The service: it stays when jobs have ended, takes over what runs, and leaves jobs as it is told to."""
 
 import json
+import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import HTTPError
@@ -10,12 +12,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.cli.programs import objects
-from tests.cli.test_sharing import SharedMachine, finished
+from tests.cli.test_sharing import NAMED, SharedMachine, finished
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli._http import HttpOptions
 from punctual.cli.up import unit
-from punctual.core.events import JobSubmitted, SteeringResumed
+from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.executors.local.keeper_link import LEASE_S
 from punctual.runtime.local_host import HostOptions
 
 RUN = "service"
@@ -197,6 +201,39 @@ def test_jobs_are_stopped_with_the_service_if_that_is_asked(machine: Service) ->
     a.communicate(timeout=PATIENCE_S)
     assert a.returncode != 0
     assert machine.jobs() == []
+
+
+def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resumed(machine: Service) -> None:
+    service = machine.up()
+    script = machine.script(NAMED, "a.py")
+    assert machine.punctual("submit", "--name", "a", "--", *script, "a").returncode == 0
+    pid = int(wait_until(lambda: machine.folder.joinpath("a.begun").read_text() if machine.n_starts("a") else ""))
+    ended = machine.punctual("down", "--jobs", "pause", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert [(job["job"], job["became"]) for job in objects(ended.stdout)] == [("a", "paused")]
+    left(service)
+
+    machine.let("a")  # it would end at once if it went on
+    used_s = cpu_s(pid)
+    time.sleep(1.5 * LEASE_S)  # its keeper has noticed by now that nobody steers it
+    assert cpu_s(pid) == used_s
+    again = machine.up()
+    told = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["paused"])
+    assert told[0]["paused"] == "paused by the user: `punctual down`"
+    assert cpu_s(pid) == used_s
+    assert machine.tell("resume", "a").returncode == 0
+    wait_until(lambda: machine.jobs() == [])
+    again.terminate()
+    left(again)
+    assert machine.run_folder(RUN).log(JobId("a")).read_text().startswith("trained a\n")
+    assert machine.n_starts("a") == 1
+    assert [type(message) for message in machine.messages(RUN) if isinstance(message, JobFinished)] == [JobFinished]
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time that a process has used, in ticks of the kernel as seconds; raises if it is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_without_a_service_there_is_none_to_end(machine: Service) -> None:

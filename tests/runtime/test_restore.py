@@ -14,8 +14,9 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeJoined, SteeringResumed
+from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeJoined, PlanProposed, SteeringResumed
 from punctual.core.ids import JobId
+from punctual.core.protocols import Message
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
 from punctual.runtime.local_host import HERE, capacity_here
@@ -42,6 +43,23 @@ go, marker = map(pathlib.Path, sys.argv[1:])
 with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
     host.submit(submission("a", awaited=go))
     host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
+    host.run(host.all_ended)
+"""
+
+#: A host with two jobs that run, one that is to run after the first, and a policy that its user has changed.
+HOST_WITH_CHANGED_POLICY = """
+import pathlib, sys
+from dataclasses import replace
+from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
+from punctual.runtime.local_host import local_host
+go = pathlib.Path(sys.argv[1])
+with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+    first, last = submission("a", awaited=go), submission("b")
+    host.submit_all([first, replace(last, spec=replace(last.spec, after=("a",)))])
+    host.run(lambda: pid_of_waiting(go) > 0)
+    host.change_policy("fifo", {"size": "smallest"}, by="anna")
+    host.run(lambda: host.policy == "fifo")
+    host.submit(submission("c", awaited=go))
     host.run(host.all_ended)
 """
 
@@ -264,3 +282,29 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "failed"}
+
+
+def is_of_fifo(message: Message) -> bool:
+    """Whether it is a plan that carries what plans of that policy do."""
+    return isinstance(message, PlanProposed) and message.plan is not None and "watch" in (message.plan.carry or {})
+
+
+def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one_that_was_chosen(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
+        wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))
+        first.kill()
+    messages: list[Message] = []
+    with resumed_host(run_named("host"), output_of=lambda _: lambda output: None) as host:
+        host.subscribe(messages.append)
+        host.run(lambda: any(is_of_fifo(message) for message in messages))
+        assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})
+        assert host.status(A).state == "running"
+        assert host.status(B).state == "queued"
+        go.touch()
+        host.run(host.all_ended)
+        assert {status.state for status in host.jobs()} == {"finished"}
+    told = messages_of(run_named("host"))
+    i_end = next(i for i, message in enumerate(told) if isinstance(message, JobFinished) and message.job == A)
+    i_start = [i for i, message in enumerate(told) if isinstance(message, JobStarted) and message.job == B]
+    assert [i > i_end for i in i_start] == [True]
