@@ -175,7 +175,11 @@ def test_json_lines_tell_what_a_user_asks(capsys: pytest.CaptureFixture[str]) ->
     assert [line["type"] for line in told] == ["pause", "resume", "policy"]
     assert (told[0]["by"], told[0]["cause"], told[0]["text"]) == ("anna", "lunch", "paused by anna: lunch")
     assert (told[1]["by"], told[1]["text"]) == ("bert", "resumed by bert")
-    assert (told[2]["policy"], told[2]["parameters"], told[2]["before"]) == ("fifo", {"size": "smallest"}, "promises-first")
+    assert (told[2]["policy"], told[2]["parameters"], told[2]["before"]) == (
+        "fifo",
+        {"size": "smallest"},
+        "promises-first",
+    )
 
 
 def test_json_lines_say_that_a_job_was_taken_over(capsys: pytest.CaptureFixture[str]) -> None:

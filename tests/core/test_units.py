@@ -41,10 +41,14 @@ DURATIONS = {
     "1d2h3m4s5ms": 93784.005,
     "0s": 0,
     " 3m ": 180,
+    "PT1H30M": 5400,
+    "P1DT2H": 93600,
+    "PT0.25S": 0.25,
+    "P2D": 172800,
 }
 NO_DURATIONS = [
     "", " ", "90", "1.5", "s", "h1", "-5s", "+5s", "5 parsecs", "30m1h", "1h1h", "1h 5", "1:90:00", "1:60", "1-25:00:00",
-    "1:2", "1.h", "1e3s", "inf s", "nan", "٣s", "1h,30m", "18:00 Uhr",
+    "P", "PT", "P1DT", "P1Y", "P1M", "PT1M1H", "pt1h", "1:2", "1.h", "1e3s", "inf s", "nan", "٣s", "1h,30m", "18:00 Uhr",
 ]  # fmt: skip
 CLOCKS = {
     "18:00": Clock(None, None, None, 18, 0),
@@ -53,6 +57,10 @@ CLOCKS = {
     "2026-12-01 18:00": Clock(2026, 12, 1, 18, 0),
     "2026-12-01T18:00:05": Clock(2026, 12, 1, 18, 0, 5),
     "2028-02-29 00:00": Clock(2028, 2, 29, 0, 0),
+    "2026-12-01T18:00:05.250": Clock(2026, 12, 1, 18, 0, 5),
+    "2026-12-01T18:00+01": Clock(2026, 12, 1, 18, 0, utc_offset_s=3600),
+    "tomorrow-18:00": Clock(None, None, None, 18, 0, days_ahead=1),
+    "Tomorrow 9:05:30": Clock(None, None, None, 9, 5, 30, days_ahead=1),
     "2026-12-01T18:00:05Z": Clock(2026, 12, 1, 18, 0, 5, utc_offset_s=0),
     "2026-12-01T18:00:05.250+01:00": Clock(2026, 12, 1, 18, 0, 5, utc_offset_s=3600),
     "2026-12-01 18:00-0530": Clock(2026, 12, 1, 18, 0, utc_offset_s=-19800),
@@ -100,6 +108,7 @@ def test_deadlines_by_duration() -> None:
     assert parse_when("1-02:00:00") == After(93600)
     assert parse_when("+10m") == Extend(600)
     assert parse_when("-30s") == Extend(-30)
+    assert parse_when("now+2h") == parse_when("NOW + 2h") == parse_when("PT2H") == After(7200)
 
 
 def test_two_numbers_and_a_colon_are_a_time_as_deadline_and_minutes_as_duration() -> None:

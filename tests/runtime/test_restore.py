@@ -286,10 +286,13 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
 
 def is_of_fifo(message: Message) -> bool:
     """Whether it is a plan that carries what plans of that policy do."""
-    return isinstance(message, PlanProposed) and message.plan is not None and "watch" in (message.plan.carry or {})
+    carry = message.plan.carry if isinstance(message, PlanProposed) and message.plan is not None else None
+    return isinstance(carry, dict) and "watch" in carry
 
 
-def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one_that_was_chosen(tmp_path: Path) -> None:
+def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one_that_was_chosen(
+    tmp_path: Path,
+) -> None:
     go = tmp_path / "go"
     with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
         wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))

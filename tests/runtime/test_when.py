@@ -24,6 +24,15 @@ def test_a_time_of_day_is_the_next_such_time() -> None:
     assert deadline_s("06:00", started_at=1000.0, now=NOON) == pytest.approx(tomorrow_s)
 
 
+def test_tomorrow_is_the_next_day_also_where_that_time_is_still_to_come_today() -> None:
+    for time_of_day, hour in (("18:00", 18), ("06:00", 6)):
+        expected_s = (datetime(2026, 11, 22, hour, 0).astimezone() - NOON.wall).total_seconds()
+        text = f"tomorrow-{time_of_day}"
+        assert deadline_s(text, started_at=1000.0, now=NOON) == pytest.approx(expected_s)
+        moved_s = moved_deadline_s(text, started_at=1000.0, present_s=None, job="a", now=NOON)
+        assert moved_s == pytest.approx(expected_s)
+
+
 def test_a_date_is_taken_as_it_stands() -> None:
     assert deadline_s("2026-11-21 12:01", started_at=1000.0, now=NOON) == pytest.approx(60)
 

@@ -1,5 +1,6 @@
 """Which command there is, and what becomes of a user's error."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,8 @@ import typer
 from punctual import __version__
 from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of, tell_user
 from punctual.core.errors import InvalidSpec
+
+_PROGRAM = "punctual"
 
 #: Command -> the module that defines it. A module has a function of the command's name and, if it needs any,
 #: `SETTINGS` for how its arguments are read; or an application of that name, with commands of its own.
@@ -52,13 +55,19 @@ _UsageError: Any = typer.BadParameter.__bases__[0]
 def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
     """The command that `arguments` name, with all that it needs imported; call it to run it."""
     argv = arguments or ["--help"]
-    return partial(_run, argv, application(argv))
+    return partial(_run, argv, application(_begun_words() or argv))
+
+
+def _begun_words() -> list[str]:
+    """What is written after the program's name where a shell asks how to go on: only that command is loaded then."""
+    written = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return written.split()[1:] if f"_{_PROGRAM.upper()}_COMPLETE" in os.environ else []
 
 
 def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
     try:
-        exit_code = command(argv, standalone_mode=False)
+        exit_code = command(argv, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except InvalidSpec as error:
         tell_user(error)
@@ -84,7 +93,7 @@ def _unreadable(argv: list[str], got: str) -> InvalidSpec:
 def application(argv: list[str]) -> typer.Typer:
     """The application with the command that `argv` names; with all of them where help or completion lists them."""
     app = typer.Typer(
-        name="punctual",
+        name=_PROGRAM,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         help="Neural-network training that finishes on time, on no more hardware than it needs.",

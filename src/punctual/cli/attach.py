@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import open_job_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
@@ -15,7 +16,7 @@ _JOB = "Name of the job or its beginning; may be left out if there is only one t
 
 
 def attach(
-    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=open_job_names)] = None,
     as_json: AsJson = False,
     strict: Strict = False,
     report: ReportFile = None,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import open_job_names
 from punctual.cli._options import AsJson
 from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import clock, short
@@ -23,6 +24,7 @@ def deadline(
             metavar="[JOB] WHEN",
             help="WHEN is 90s (from now), +10m or -30s (moves the present deadline), or 18:00. "
             "JOB may be left out if only one runs, and may be shortened.",
+            autocompletion=open_job_names,
         ),
     ],
     as_json: AsJson = False,

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import job_names
 from punctual.cli._streams import write_out
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_through
@@ -22,7 +23,7 @@ _PIECE_BYTES = 1 << 16
 
 
 def logs(
-    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
     lines: Annotated[
         int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last lines.", show_default=False)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import open_job_names
 from punctual.cli._options import AsJson
 from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import pause as have_paused
@@ -13,7 +14,7 @@ _HELP = "Name of the job or its beginning; may be left out if there is only one.
 
 
 def pause(
-    job: Annotated[str | None, typer.Argument(help=_HELP)] = None,
+    job: Annotated[str | None, typer.Argument(help=_HELP, autocompletion=open_job_names)] = None,
     why: Annotated[str, typer.Option(help="Why, for whoever asks `punctual why`.")] = "",
     as_json: AsJson = False,
 ) -> None:

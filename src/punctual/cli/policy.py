@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._completion import policy_names
 from punctual.cli._options import AsJson
 from punctual.cli._shown_answer import show_answer
 from punctual.core.errors import InvalidSpec
@@ -14,7 +15,10 @@ from punctual.runtime.runs import known_runs
 
 
 def policy(
-    name: Annotated[str | None, typer.Argument(help="See `punctual policies`; left out: tell which it is.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="See `punctual policies`; left out: tell which it is.", autocompletion=policy_names),
+    ] = None,
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="What it is made with; may be said again.")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._jobs_file import read_jobs
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
@@ -42,6 +43,7 @@ ControllerName = Annotated[
     typer.Option(
         help=f"See `punctual controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
         show_default=False,
+        autocompletion=controller_names,
     ),
 ]
 Workers = Annotated[
@@ -109,10 +111,18 @@ Work = Annotated[
 ]
 After = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Start it when this job of the same host has finished; may be said again."),
+    typer.Option(
+        autocompletion=open_job_names,
+        metavar="NAME",
+        help="Start it when this job of the same host has finished; may be said again.",
+    ),
 ]
 PolicyName = Annotated[
-    str, typer.Option(help="How jobs share the machine, see `punctual policies`; for the first of them to choose.")
+    str,
+    typer.Option(
+        help="How jobs share the machine, see `punctual policies`; for the first of them to choose.",
+        autocompletion=policy_names,
+    ),
 ]
 
 

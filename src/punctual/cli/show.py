@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._completion import job_names
 from punctual.cli._words import clock
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
@@ -22,7 +23,7 @@ _JOB = "Name of the job or its beginning; left out: the only one that runs, or t
 
 
 def show(
-    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Tell all that is known of a job: how it stands, what it runs, what it holds, was promised, and why."""

@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._completion import policy_names
 from punctual.cli._http import HttpOptions
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
@@ -55,7 +56,9 @@ _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
 def up(
-    policy: Annotated[str, typer.Option(help="How jobs share the machine, see `punctual policies`.")] = SHARING_POLICY,
+    policy: Annotated[
+        str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
+    ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
     listen: Annotated[
         str | None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._completion import job_names
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.chain import chain
@@ -16,7 +17,7 @@ _JOB = "Name of the job or its beginning; left out: the only one that runs, or t
 
 
 def why(
-    job: Annotated[str | None, typer.Argument(help=_JOB)] = None,
+    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the latest decisions to tell.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Also tell of new pacing lines; there are many.")] = False,
     study: Annotated[

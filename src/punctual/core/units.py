@@ -19,14 +19,21 @@ _UNITS_S = {"d": DAY_S, "h": HOUR_S, "m": MINUTE_S, "min": MINUTE_S, "s": 1, "ms
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})\s*(ms|min|[dhms])\s*")
 _COLONS = re.compile(r"(?:(?:([0-9]+)-)?([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{2})")
-_DAY_AND_TIME = re.compile(r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
-_UTC_OFFSET = re.compile(r"(?<=:[0-9]{2})(?:\.[0-9]{1,9})?(?:([Zz])|([+-])([0-9]{2}):?([0-9]{2}))")
+_DAY_AND_TIME = re.compile(
+    r"(?:([0-9]{4})-([0-9]{2})-([0-9]{2})(?:\s+|[Tt]))?([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,9})?)?"
+)
+_UTC_OFFSET = re.compile(r"(?<=:[0-9]{2})(?:\.[0-9]{1,9})?(?:([Zz])|([+-])([0-9]{2})(?::?([0-9]{2}))?)")
+_TOMORROW = re.compile(r"tomorrow(?:-|\s+)(.*)", re.IGNORECASE | re.DOTALL)
+_NOW_PLUS = re.compile(r"now\s*\+(.*)", re.IGNORECASE | re.DOTALL)
+_ISO_DURATION = re.compile(
+    rf"P(?=[0-9T])(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?"
+)
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 
 _TEXT_LENGTH_MAX = 64
 
-_DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h` or `1:30:00`."
-_WHEN_REMEDY = "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `2026-12-01 18:00`)."
+_DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
+_WHEN_REMEDY = "Write a duration (`90s`, `1h30m`), a change (`+10m`, `-30s`) or a time (`18:00`, `tomorrow-18:00`, `2026-12-01 18:00`)."
 _CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
 
 
@@ -48,7 +55,7 @@ class Extend:
 class Clock:
     """A local time; without a date it is the next such time of day. What instant that is, only a clock can tell.
 
-    With `utc_offset_s`, how far its clocks are ahead of UTC, it has a date and is a time of another place.
+    With `days_ahead` it has no date, and is on the day so many after the present one. With `utc_offset_s`, how far its clocks are ahead of UTC, it has a date and is a time of another place.
     """
 
     year: int | None
@@ -58,6 +65,7 @@ class Clock:
     minute: int
     second: int = 0
     utc_offset_s: int | None = None
+    days_ahead: int | None = None
 
 
 When = After | Extend | Clock
@@ -70,7 +78,7 @@ def parse_duration_s(text: str) -> float:
     ----------
     text
         Numbers with units, largest first (``1h30m``, ``1.5h``, ``250ms``; units d, h, m or min, s, ms), or
-        ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS``.
+        ``HH:MM:SS``, ``MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (days and smaller units).
 
     Raises
     ------
@@ -86,6 +94,8 @@ def parse_duration_s(text: str) -> float:
     seconds = _colons_s(text.strip())
     if seconds is None:
         seconds = _parts_s(text.strip())
+    if seconds is None:
+        seconds = _iso_s(text.strip())
     if seconds is None or not isfinite(seconds):
         raise InvalidSpec("a duration must be numbers with units", repr(text), "a length of time", _DURATION_REMEDY)
     return seconds
@@ -94,17 +104,22 @@ def parse_duration_s(text: str) -> float:
 def parse_when(text: str) -> When:
     """The deadline that `text` means; see the module for what ``18:00`` is.
 
+    A duration, also as ``now+2h``; a signed one; or a time of day, alone, after ``tomorrow-`` or after a date, as ISO 8601 has
+    it too.
+
     Raises
     ------
     InvalidSpec
-        When `text` is neither a duration nor a signed one nor a time of day, with or without a date.
+        When `text` is none of these.
 
     Examples
     --------
     >>> parse_when("90s"), parse_when("-30s")
     (After(seconds=90.0), Extend(seconds=-30.0))
     >>> parse_when("18:00")
-    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None)
+    Clock(year=None, month=None, day=None, hour=18, minute=0, second=0, utc_offset_s=None, days_ahead=None)
+    >>> parse_when("now+2h"), parse_when("tomorrow-18:00").days_ahead
+    (After(seconds=7200.0), 1)
     >>> parse_when("2026-12-01T18:00:00+01:00").utc_offset_s
     3600
     """
@@ -116,7 +131,12 @@ def parse_when(text: str) -> When:
     found = _DAY_AND_TIME.fullmatch(stripped)
     if found:
         return _clock(text, *(int(part) if part else None for part in found.groups()))
+    tomorrow, now_plus = _TOMORROW.fullmatch(stripped), _NOW_PLUS.fullmatch(stripped)
+    if tomorrow is not None:
+        return _clock_tomorrow(text, tomorrow[1])
     try:
+        if now_plus is not None:
+            return After(parse_duration_s(now_plus[1]))
         if stripped[:1] in ("+", "-"):
             seconds = parse_duration_s(stripped[1:])
             return Extend(-seconds if stripped[0] == "-" else seconds)
@@ -214,6 +234,15 @@ def _parts_s(text: str) -> float | None:
     return total_s if text and end == len(text) else None
 
 
+def _iso_s(text: str) -> float | None:
+    parts = _ISO_DURATION.fullmatch(text)
+    if parts is None:
+        return None
+    return sum(
+        float(part) * unit_s for part, unit_s in zip(parts.groups("0"), (DAY_S, HOUR_S, MINUTE_S, 1), strict=True)
+    )
+
+
 def _two_parts(count: int, large: str, small: str, base: int) -> str:
     return f"{count // base}{large}{count % base:02d}{small}"
 
@@ -225,6 +254,13 @@ def _clock(text: str, year: int | None, month: int | None, day: int | None, *tim
     if year is not None and not 1 <= (day or 0) <= _days_in_month(year, month or 0):
         raise _invalid_when(text, "a date must be one of the calendar")
     return Clock(year, month, day, hour, minute, second)
+
+
+def _clock_tomorrow(text: str, time_of_day: str) -> Clock:
+    time = _DAY_AND_TIME.fullmatch(time_of_day)
+    if time is None or time[1] is not None:
+        raise _invalid_when(text, "`tomorrow-` must be followed by a time of day")
+    return replace(_clock(text, *(int(part) if part else None for part in time.groups())), days_ahead=1)
 
 
 def _clock_elsewhere(text: str, local: str, told_offset: re.Match[str]) -> Clock:

@@ -119,16 +119,17 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
 
 
 def _clock_at(clock: Clock, now: Now) -> float:
-    """Instant of a wall time. A time of day alone means the next such time; a date is taken as it stands."""
+    """Instant of a wall time. A time of day alone means the next such time; a date, or tomorrow, is taken as it stands."""
     today = now.wall.replace(tzinfo=None)
     if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
         return now.at + (clock.year - today.year) * 365.25 * DAY_S
     if clock.utc_offset_s is not None:
         return now.at + (_elsewhere(clock, clock.utc_offset_s) - now.wall).total_seconds()
     day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
+    day += timedelta(days=clock.days_ahead or 0)
     local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
     wall = _wall_of(local, now)
-    if clock.year is None and wall <= now.wall:
+    if clock.year is None and clock.days_ahead is None and wall <= now.wall:
         wall = _wall_of(local + timedelta(days=1), now)
     return now.at + (wall - now.wall).total_seconds()
 

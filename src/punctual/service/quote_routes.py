@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from fastapi import APIRouter
 
+from punctual.core.errors import OptionChecks
 from punctual.core.quoting import Finish, Quote
 from punctual.core.resources import Resources
 from punctual.runtime.planner import QuoteFailed
@@ -28,8 +30,11 @@ router = APIRouter(tags=["quotes"])
 @router.post("/jobs/{job}/quote", responses=answers(404, 415))
 def quote(job: str, asked: JobQuoteRequest, context: Context, _: Submitter) -> QuoteAnswer:
     """Tell what another deadline of the job would take, and who would be hurt; nothing is changed."""
-    status, now = context.status(job), context.host.clocks()
-    deadline_s = None if asked.deadline is None else context.host.moved_deadline_s(status.id, asked.deadline, now)
+    status = context.status(job)
+    checks = OptionChecks()
+    moved_s = partial(context.host.moved_deadline_s, status.id, now=context.host.clocks())
+    deadline_s = checks.read("deadline", moved_s, asked.deadline, None)
+    checks.done()
     amounts = [Resources(cores) for cores in asked.cores]
     return _answered(context, lambda: context.host.quote(status.id, deadline_s, amounts))
 
