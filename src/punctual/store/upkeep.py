@@ -10,7 +10,8 @@ from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
-from punctual.store.sqlite import WAL_BYTES_MAX, JournalTaken, SqliteJournal, connect
+from punctual.store.sqlite import WAL_BYTES_MAX, connect
+from punctual.store.stored import JournalTaken, StoredJournal
 from punctual.store.thinning import Thinning
 
 _LOG = logging.getLogger(__name__)
@@ -67,12 +68,11 @@ class Upkeep:
     """
 
     def __init__(
-        self, journal: SqliteJournal, dump: Callable[[], bytes], *, limits: UpkeepLimits | None = None
+        self, journal: StoredJournal, dump: Callable[[], bytes], *, limits: UpkeepLimits | None = None
     ) -> None:
         self._journal = journal
         self._dump = dump
         self._limits = limits or UpkeepLimits()
-        self._wal_path = journal.path.with_name(f"{journal.path.name}-wal")
         self._thinning = Thinning()
         self._thinned_until = journal.thinned_until
         self._snapshots = journal.snapshot_sequences()
@@ -84,12 +84,19 @@ class Upkeep:
 
     def __call__(self, message: Message) -> None:
         self._n_messages += 1
+        if self._journal.is_behind:  # what is in memory must be written first
+            return
         _ = self._snapshot(message.at) or self._thin() or self._fold(message.at) or self._vacuum()
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
-        self._journal.save_snapshot(self._journal.last_sequence, self._dump())
-        self._snapshots = self._journal.snapshot_sequences()
+        sequence, state = self._journal.last_written, self._dump()
+
+        def save() -> None:
+            self._journal.save_snapshot(sequence, state)
+            self._snapshots = self._journal.snapshot_sequences()
+
+        self._journal.beside(save)
 
     def close(self) -> None:
         """Wait for what is done beside."""
@@ -108,13 +115,16 @@ class Upkeep:
         except JournalTaken:
             raise
         except InvalidSpec as error:
-            _LOG.warning("the journal '%s' stays as long as it is: %s", self._journal.path, error)
+            _LOG.warning("the journal in %s stays as long as it is: %s", self._journal.place, error)
         return True
 
     def _thin(self) -> bool:
         """Thin out the next piece behind the older of the two snapshots: a start from either needs all that follows."""
         if len(self._snapshots) < 2 or self._thinned_until >= self._snapshots[0]:
             return False
+        return self._journal.beside(self._thin_piece)
+
+    def _thin_piece(self) -> None:
         until = self._snapshots[0]
         rows = self._journal.rows_from(self._thinned_until + 1, self._limits.thin_messages)
         if rows and rows[-1][0] < until:
@@ -122,15 +132,15 @@ class Upkeep:
         self._journal.thin(self._thinning.take(row for row in rows if row[0] <= until), until)
         self._thinned_until = until
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
-        return True
 
     def _fold(self, at: float) -> bool:
         """Fold the write-ahead file into the database: beside, because that waits for the disk, and stops nobody."""
-        if at < self._fold_at:
+        file = self._journal.file
+        if file is None or at < self._fold_at:
             return False
         self._fold_at = at + self._limits.fold_s
         try:
-            n_bytes = self._wal_path.stat().st_size
+            n_bytes = file.with_name(f"{file.name}-wal").stat().st_size
         except FileNotFoundError:
             return False
         if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
@@ -140,11 +150,13 @@ class Upkeep:
         return True
 
     def _fold_beside(self) -> None:
+        file = self._journal.file
+        assert file is not None
         try:
-            with closing(connect(self._journal.path, "rw")) as connection:
+            with closing(connect(file, "rw")) as connection:
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         except sqlite3.Error as error:
-            _LOG.warning("the journal '%s' could not be tidied: %s", self._journal.path, error)
+            _LOG.warning("the journal '%s' could not be tidied: %s", file, error)
 
     def _vacuum(self) -> bool:
         if not self._is_vacuuming:

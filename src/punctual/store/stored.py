@@ -1,0 +1,297 @@
+"""What a journal is, wherever it is stored: all but the statements of a database."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.protocols import Message
+from punctual.store.boot import ClockRecord, clock_now, shift_between
+from punctual.store.codec import decode, encode, kind_of
+from punctual.store.owner import Owner, this_process
+from punctual.store.thinning import Row
+
+#: What a user or a program is told was accepted: written through to the disk before `append` returns.
+_ACKNOWLEDGED = frozenset(
+    {"JobSubmitted", "SpecChanged", "PauseRequested", "ResumeRequested", "StopRequested", "PolicyChanged"}
+)
+#: The one before stays, in case the newest is damaged.
+_N_SNAPSHOTS = 2
+#: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
+_N_ROWS = 500
+
+
+class JournalTaken(InvalidSpec):
+    """Another process writes the journal; what was to be written was not."""
+
+
+class StoreUnreachable(InvalidSpec):
+    """The store of the journal cannot be used now; what was to be written was not."""
+
+
+class StoredJournal(ABC):
+    """A journal that survives its process, whenever that is killed, and can be read by others while it is written.
+
+    One process writes a journal at a time. Opening it for writing claims it until `close`; a claim whose process has
+    ended is void. A process that has lost its claim cannot write any more.
+
+    Parameters
+    ----------
+    now
+        For tests: what relates instants to wall time; None: this machine's clocks.
+    """
+
+    #: The file that holds it; None: a database does.
+    file: Path | None = None
+    #: Whether messages wait in memory for a store that cannot be reached.
+    is_behind: bool = False
+
+    def __init__(self, *, read_only: bool, now: ClockRecord | None) -> None:
+        self._read_only = read_only
+        self._now = now
+        self._process = this_process()
+        self._owner = json.dumps(asdict(self._process))
+        #: Number of the last message that was there when this was opened, or that `append` has taken since.
+        self.last_written = 0
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it is, as people are told; without a password."""
+
+    # What a database does.
+
+    @abstractmethod
+    def rows_from(self, sequence: int, n_rows: int) -> list[Row]:
+        """Up to `n_rows` messages from `sequence` on: number, kind and text."""
+
+    @property
+    @abstractmethod
+    def last_sequence(self) -> int:
+        """Number of the last message; 0: there is none."""
+
+    @abstractmethod
+    def snapshot_sequences(self) -> list[int]:
+        """Numbers of the last messages of the snapshots, damaged or not, the oldest first."""
+
+    @abstractmethod
+    def _snapshot(self, sequence: int) -> tuple[object, object] | None:
+        """Checksum and state of the snapshot of that number; None: it cannot be read."""
+
+    @abstractmethod
+    def _fact(self, name: str) -> Any:
+        """The value of a fact; None: there is none. Within `_transaction` nobody else changes the owner meanwhile."""
+
+    @abstractmethod
+    def _transaction(self, *, is_durable: bool = False) -> AbstractContextManager[object]:
+        """All that is written inside is written, or nothing is; `is_durable`: it is on the disk then."""
+
+    def _claiming(self) -> AbstractContextManager[object]:
+        """A transaction in which no other process claims the journal."""
+        return self._transaction()
+
+    # These are called within `_transaction`.
+
+    @abstractmethod
+    def _insert(self, rows: Sequence[Row]) -> None: ...
+
+    @abstractmethod
+    def _delete(self, sequences: Sequence[int]) -> None: ...
+
+    @abstractmethod
+    def _keep_snapshot(self, sequence: int, checksum: bytes, state: bytes, n_kept: int) -> None:
+        """Keep it, in place of one of the same number, and of all only the newest `n_kept`."""
+
+    @abstractmethod
+    def _set_fact(self, name: str, value: str | int) -> None: ...
+
+    @abstractmethod
+    def _forget_fact(self, name: str) -> None: ...
+
+    @abstractmethod
+    def _disconnect(self) -> None: ...
+
+    # Messages.
+
+    def append(self, messages: Iterable[Message]) -> int:
+        """Write `messages`, all or none; the sequence number of the last one.
+
+        Raises
+        ------
+        JournalTaken
+            Another process writes the journal.
+        StoreUnreachable
+            The store cannot be used now.
+        """
+        rows = self._numbered(messages)
+        with self.writing(is_durable=is_acknowledged(rows)):
+            self._insert(rows)
+        self.last_written = rows[-1][0] if rows else self.last_written
+        return self.last_written
+
+    def _numbered(self, messages: Iterable[Message]) -> list[Row]:
+        """`messages` as they are stored."""
+        numbered = enumerate(messages, start=self.last_written + 1)
+        return [(number, kind_of(message), encode(message)) for number, message in numbered]
+
+    def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out."""
+        while rows := self.rows_from(sequence, _N_ROWS):
+            for number, kind, body in rows:
+                yield number, decode(kind, body)
+            sequence = rows[-1][0] + 1
+
+    # Snapshots.
+
+    def save_snapshot(self, sequence: int, state: bytes) -> None:
+        """Keep `state`, to which the messages up to number `sequence` lead; the one before is kept as well.
+
+        Raises
+        ------
+        JournalTaken
+            Another process writes the journal.
+        """
+        with self.writing():
+            self._keep_snapshot(sequence, _checksum(sequence, state), state, _N_SNAPSHOTS)
+            self._record_clock()
+
+    def latest_snapshot(self) -> tuple[int, bytes] | None:
+        """The newest snapshot that is not damaged, and the number of its last message; None: begin with message 1.
+
+        Raises
+        ------
+        InvalidSpec
+            All snapshots are damaged, and the messages before them do not all exist any more.
+        """
+        for sequence in reversed(self.snapshot_sequences()):
+            checksum, state = self._snapshot(sequence) or (b"", b"")
+            if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
+                return sequence, state
+        if self.thinned_until:
+            raise self._invalid(
+                "one of the last two snapshots must be whole", "none that is", "Restore the journal from a backup."
+            )
+        return None
+
+    # Facts.
+
+    @property
+    def clock(self) -> ClockRecord | None:
+        """The clock of whoever wrote last; None: nobody has written."""
+        text = self._fact("clock")
+        return None if text is None else ClockRecord(**json.loads(text))
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who writes the journal; None: whoever wrote it last has closed it."""
+        text = self._fact("owner")
+        return None if text is None else Owner(**json.loads(text))
+
+    @property
+    def thinned_until(self) -> int:
+        """Up to this number, messages may be missing; 0: all are there."""
+        return int(self._fact("thinned_until") or 0)
+
+    def thin(self, sequences: Sequence[int], until: int) -> None:
+        """Remove the messages of those numbers; `until` is what `thinned_until` says from now on.
+
+        The last message stays, whose number would be given again.
+        """
+        with self.writing():
+            last = self.last_sequence
+            self._delete([sequence for sequence in sequences if sequence < last])
+            self._set_fact("thinned_until", until)
+
+    def give_back(self, free_pages: int, n_pages: int) -> bool:
+        """Give room of a file back to the file system; whether it did, and may have to do it again."""
+        return False
+
+    def beside(self, work: Callable[[], None]) -> bool:
+        """Have `work`, which reads and writes this journal, done now or soon; False: it is not, as other work is."""
+        work()
+        return True
+
+    def _record_clock(self) -> None:
+        now = self._now or clock_now()
+        shift_s = shift_between(self.clock, now)
+        self._set_fact("clock", json.dumps(asdict(replace(now, shift_s=shift_s))))
+
+    # Writing.
+
+    def has_claim(self) -> bool:
+        """Whether this process may still write: no other has claimed the journal meanwhile."""
+        return bool(self._fact("owner") == self._owner)
+
+    def check_claim(self) -> None:
+        """Raise `JournalTaken` unless this process may still write."""
+        if not self.has_claim():
+            raise self._taken(self.owner)
+
+    @contextmanager
+    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
+        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
+        with self._transaction(is_durable=is_durable):
+            if self._fact("owner") != self._owner:
+                raise self._taken(self.owner)
+            yield
+
+    def _claim(self, *, take: bool) -> None:
+        with self._claiming():
+            owner = self.owner
+            if owner is not None and self._may_live(owner) and not take:
+                raise self._taken(owner)
+            self._set_fact("owner", self._owner)
+            self._record_clock()
+
+    def _may_live(self, owner: Owner) -> bool:
+        """Whether the process that has claimed the journal may still write."""
+        return owner.may_live()
+
+    def _taken(self, owner: Owner | None) -> JournalTaken:
+        got = "one that was closed" if owner is None else f"one of process {owner.pid} on '{owner.machine}'"
+        return JournalTaken(
+            "a journal must be written by the process that claimed it last", got, self.place,
+            "Let that process steer the jobs, or end it first.",
+        )  # fmt: skip
+
+    def _invalid(self, must: str, got: str, remedy: str) -> InvalidSpec:
+        return InvalidSpec(must, got, self.place, remedy)
+
+    def close(self) -> None:
+        """Give the journal up; nobody has it until it is opened again."""
+        try:
+            if not self._read_only:
+                self._give_up()
+        finally:
+            self._disconnect()
+
+    def _give_up(self) -> None:
+        """Void the claim; if that cannot be, the end of this process does."""
+        try:
+            with self.writing():
+                self._forget_fact("owner")
+        except (JournalTaken, StoreUnreachable):
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def is_acknowledged(rows: Iterable[Row]) -> bool:
+    """Whether one of the messages is what somebody is told was accepted."""
+    return any(kind in _ACKNOWLEDGED for _, kind, _ in rows)
+
+
+def _checksum(sequence: int, state: bytes) -> bytes:
+    return blake2b(state, digest_size=16, key=str(sequence).encode()).digest()
