@@ -30,11 +30,12 @@ from punctual.runtime import local_host as composed
 from punctual.runtime import restore
 from punctual.runtime.local_host import HERE, HostOptions, LocalHost, OnOutput, capacity_here, local_host
 from punctual.runtime.restore import resumed_host
-from punctual.runtime.run_folder import run_named
+from punctual.runtime.run_folder import Run, run_named
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.sweeping import sweep
 from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import StoredJournal
 
 RUN = "kills"
 #: What an executor might have to say.
@@ -172,13 +173,17 @@ class NoRoom:
         return JobProcess.made(*arguments)  # type: ignore[arg-type]
 
 
+def _killing_journal(run: Run, *, take: bool = False) -> StoredJournal:
+    return KillingJournal(run.journal, take=take)
+
+
 def main(text: str) -> int:
     faulthandler.enable()
     told = json.loads(text)
     round_ = Round(**told["round"])
     kill = Kill(told["kind"], told["nth"], told["moment"])
     KillingJournal.kill = kill
-    composed.SqliteJournal = restore.SqliteJournal = KillingJournal  # type: ignore[misc]
+    composed.host_journal = restore.host_journal = _killing_journal
     folder, run = Path(told["folder"]), run_named(RUN)
     if told["kind"] == GrantFailed.__name__ and not told["resumes"]:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]

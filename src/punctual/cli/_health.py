@@ -1,6 +1,7 @@
 """What can be wrong with this machine, this user's folders and the processes of Punctual, and what to do about it."""
 
 import ctypes
+import os
 import shutil
 import socket
 import tempfile
@@ -21,8 +22,10 @@ from punctual.executors.local.executor import actuators
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.control_client import is_answering
 from punctual.runtime.paths import runtime_root, state_root
+from punctual.runtime.run_journal import reader, try_store
 from punctual.runtime.runs import known_runs, live_folders
 from punctual.store.boot import boot_id, clock_now
+from punctual.store.place import STORE_VARIABLE, shown_url
 from punctual.store.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
@@ -131,8 +134,14 @@ def _store() -> Iterator[Finding]:
     yield Finding(about="store", level="ok", text="a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
-            with SqliteJournal(run.journal, read_only=True) as journal:
-                yield Finding(about="store", level="ok", text=f"{run.journal} has {journal.last_sequence} messages")
+            with reader(run) as journal:
+                yield Finding(
+                    about="store", level="ok", text=f"{run.journal_place} has {journal.last_sequence} messages"
+                )
+    url = os.environ.get(STORE_VARIABLE)
+    if url:
+        try_store(url)
+        yield Finding(about="store", level="ok", text=f"a journal can be made in {shown_url(url)}")
 
 
 def _torch() -> Iterator[Finding]:
@@ -176,7 +185,7 @@ def _wall_moved_s() -> float | None:
     moved = []
     for run in known_runs():
         if run.open_jobs():
-            with suppress(InvalidSpec), SqliteJournal(run.journal, read_only=True) as journal:
+            with suppress(InvalidSpec), reader(run) as journal:
                 clock = journal.clock
                 if clock is not None and clock.boot_id == boot_id():
                     moved.append(clock_now().wall_offset_s - clock.wall_offset_s)

@@ -61,7 +61,7 @@ class Outcome:
 def closing_report(outcome: Outcome, drawn: Path | None) -> str:
     """What is said to people of a job at its end."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
     return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
 
@@ -109,7 +109,7 @@ def report_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "exit_code": exit_code,
         "workers": worker_fields(outcome.workers),
         "faults": [str(fault) for fault in outcome.faults],
-        "journal": str(outcome.run.journal),
+        "journal": outcome.run.journal_place,
         "output": str(outcome.run.log(outcome.job)),
     }
 

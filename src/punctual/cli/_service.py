@@ -14,6 +14,7 @@ from punctual.runtime.local_host import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import service_run
+from punctual.store.place import STORE_VARIABLE
 
 _LOOK_S = 0.1
 #: How long a service may take to answer, on a machine whose cores are all in use.
@@ -27,8 +28,10 @@ def log_file() -> Path:
     return state_root().parent / "service.log"
 
 
-def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> Run:
+def started_service(options: HostOptions, arguments: Sequence[str] = (), *, store: str | None = None) -> Run:
     """Start a service that outlives this command, with further arguments of `punctual up`; its run, once it answers.
+
+    `store`: URL of the database for its journal; None: as the environment says.
 
     Raises
     ------
@@ -36,12 +39,20 @@ def started_service(options: HostOptions, arguments: Sequence[str] = ()) -> Run:
         It has ended at once, and why; or it does not answer.
     """
     command = up_command(options, arguments)
+    # Not on the command line, which every user of the machine can read.
+    environment = os.environ if store is None else {**os.environ, STORE_VARIABLE: store}
     # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
     log = log_file()
     with refused_if_unwritable(log.parent), log.open("ab") as output:
         begun_at = output.tell()
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
         )
     give_up_at = time.monotonic() + _START_S_MAX
     while time.monotonic() < give_up_at:

@@ -14,10 +14,10 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.control import standing
 from punctual.runtime.control_client import standings
 from punctual.runtime.followed_host import ToldForecasts
+from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
-from punctual.store.sqlite import SqliteJournal
 
 _JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 
@@ -42,7 +42,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     forecasts = ToldForecasts()
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
-    with SqliteJournal(target.run.journal, read_only=True) as journal:
+    with reader(target.run) as journal:
         for _, message in read_about(journal, [target.job]):
             board.fold(message)
         shift_s, present = clock_shift(journal), Now.read()
@@ -81,7 +81,7 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
         "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
         "warnings": dict(status.warnings),
         "output": str(target.run.log(target.job)),
-        "journal": str(target.run.journal),
+        "journal": target.run.journal_place,
         "host": target.run.name,
     }
 

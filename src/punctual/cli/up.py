@@ -28,12 +28,14 @@ from punctual.core.status import JobStatus
 from punctual.runtime.local_host import SHARING_POLICY, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.retention import prune
+from punctual.runtime.run_journal import check_driver
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.service_host import ServiceHost, service_host
 from punctual.runtime.sharing import service_run
 from punctual.runtime.sweeping import sweep
 from punctual.service.server import DEFAULT_ADDRESS
-from punctual.store.sqlite import JournalTaken
+from punctual.store.place import STORE_VARIABLE, check_url, passwords_of, shown_url
+from punctual.store.stored import JournalTaken
 
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
@@ -76,6 +78,16 @@ def up(
         bool,
         typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."),
     ] = False,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=STORE_VARIABLE,
+            help="PostgreSQL database for the journal: postgresql://USER@HOST/DATABASE. [default: a file]",
+            show_default=False,
+            show_envvar=True,
+        ),
+    ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
@@ -84,23 +96,42 @@ def up(
     options = HostOptions(actuator=actuator, policy=policy, shared=True)
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
     http.check()
+    os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
+    if store is not None:
+        check_url(store)
+        check_driver()
     if systemd:
-        typer.echo(unit(options, http), nl=False)
+        typer.echo(unit(options, http, store), nl=False)
         typer.echo(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     if detach:
         _check_no_service()
-        run = started_service(options, http.arguments())
+        run = started_service(options, http.arguments(), store=store)
         _tell(run.record()["pid"], addresses_of(run), [], as_json=as_json)
         typer.echo(f"punctual: what it says is in {log_file()}", err=True)
         return
-    raise typer.Exit(_serve(options, http, as_json=as_json))
+    raise typer.Exit(_serve(options, http, store, as_json=as_json))
 
 
-def unit(options: HostOptions, http: HttpOptions) -> str:
-    """What systemd is to know, for a service of this user that is started at login."""
+def unit(options: HostOptions, http: HttpOptions, store: str | None = None) -> str:
+    """What systemd is to know, for a service of this user that is started at login.
+
+    Raises `InvalidSpec` if the URL of the store holds a password: a unit can be read by others.
+    """
+    if store is not None and passwords_of(store):
+        raise InvalidSpec(
+            "the URL of a store must hold no password where it is printed",
+            f"'{shown_url(store)}'",
+            "`punctual up --systemd`",
+            "Leave the password out of it, and put it into ~/.pgpass.",
+        )
     home = os.environ.get(HOME_VARIABLE)
-    environment = "" if not home else f"Environment={shlex.quote(f'{HOME_VARIABLE}={Path(home).absolute()}')}\n"
+    variables = {HOME_VARIABLE: str(Path(home).absolute()) if home else None, STORE_VARIABLE: store}
+    environment = "".join(
+        f"Environment={shlex.quote(f'{name}={value}'.replace('%', '%%'))}\n"
+        for name, value in variables.items()
+        if value
+    )
     return _UNIT.format(command=shlex.join(up_command(options, http.arguments())), environment=environment)
 
 
@@ -115,13 +146,14 @@ def _check_no_service() -> None:
         )
 
 
-def _serve(options: HostOptions, http: HttpOptions, *, as_json: bool) -> int:
-    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_json: bool) -> int:
+    argv = [word if store is None else word.replace(store, shown_url(store)) for word in sys.argv]
+    facts = {"argv": argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     sweep()
     prune()
     leaving = _Leaving()
     try:
-        with caught(leaving), service_host(options, facts, http.listen()) as (host, addresses):
+        with caught(leaving), service_host(options, facts, http.listen(), store=store) as (host, addresses):
             told = [str(host.run_folder.socket), *addresses]
             record_addresses(host.run_folder, told)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)

@@ -44,6 +44,8 @@ class ControlHandler:
         Has jobs run, all or none.
     leave
         Has the host leave its jobs to another process; returns at once.
+    check_store
+        Raises `InvalidSpec` if nothing can be changed now.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class ControlHandler:
         facts: Callable[[JobId], Mapping[str, Any]],
         submit: Callable[[Sequence[Submission], Streams], None],
         leave: Callable[[], None],
+        check_store: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._facts = facts
         self._submit = submit
         self._leave = leave
+        self._check_store = check_store
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
@@ -66,6 +70,7 @@ class ControlHandler:
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 return {"jobs": [self._standing(status) for status in told]}
             case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
+                self._check_store()
                 before = self._host.policy
                 self._host.change_policy(name, parameters)
                 return {"policy": name, "parameters": parameters, "before": before}
@@ -86,6 +91,7 @@ class ControlHandler:
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request that something be done to a job."""
         status = self._host.status(job)
+        self._check_store()
         match request:
             case {"verb": "change", "change": dict(change)}:
                 return self._change(status, request.get("when"), change)

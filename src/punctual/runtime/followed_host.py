@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import inf
 from typing import Any
 
@@ -14,10 +14,11 @@ from punctual.core.story import Reason
 from punctual.runtime.board_reader import BoardReader
 from punctual.runtime.control_socket import ControlBusy, ControlFailed, ask
 from punctual.runtime.run_folder import Run
+from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
-from punctual.store.sqlite import SqliteJournal
 from punctual.store.state import loads
+from punctual.store.stored import StoreUnreachable
 
 #: Between two questions to the host; and how long it may take to answer one.
 _ASK_S, _ANSWER_S_MAX = 1.0, 4.0
@@ -76,7 +77,7 @@ class FollowedHost(BoardReader):
         self._ask_at = -inf
         self._answered_at = time.monotonic()
         with ExitStack() as closing:
-            self._journal = closing.enter_context(SqliteJournal(run.journal, read_only=True))
+            self._journal = closing.enter_context(reader(run))
             if waits:
                 closing.enter_context(run.followed())
             self._shift_s = clock_shift(self._journal)
@@ -93,7 +94,8 @@ class FollowedHost(BoardReader):
 
     def look(self) -> None:
         """Take in what is new in the journal, and now and then ask the host."""
-        self._read()
+        with suppress(StoreUnreachable):  # what is in it is told once it is back
+            self._read()
         if time.monotonic() >= self._ask_at:
             self.ask()
 
@@ -141,7 +143,7 @@ class FollowedHost(BoardReader):
     def _read(self) -> None:
         last = self._journal.last_sequence
         for number, message in read_about(self._journal, self._jobs, self._next):
-            last = max(last, number)
+            last, self._next = max(last, number), number + 1
             self._board.fold(message)
             self._tell(message)
         self._next = last + 1

@@ -26,7 +26,7 @@ from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
-from punctual.store.sqlite import JournalTaken
+from punctual.store.stored import JournalTaken
 
 _LOG = logging.getLogger(__name__)
 

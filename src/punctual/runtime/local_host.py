@@ -34,11 +34,12 @@ from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
+from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
 from punctual.store.codec import encode
-from punctual.store.sqlite import JournalTaken, SqliteJournal
 from punctual.store.state import dumps, loads
+from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
 #: This machine.
@@ -84,7 +85,7 @@ class HostState:
     """What a host knows and writes, new or restored: `scheduler` and `board` are of the history in `journal`."""
 
     run: Run
-    journal: SqliteJournal
+    journal: StoredJournal
     scheduler: Scheduler
     board: StatusBoard
     time: JournalTime
@@ -107,7 +108,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: Run, journal: SqliteJournal, time: JournalTime) -> HostState:
+def new_state(run: Run, journal: StoredJournal, time: JournalTime) -> HostState:
     """That of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
@@ -147,6 +148,8 @@ class LocalHost(Host):
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
+        #: What the journal does not have yet, and the run's folder must therefore not tell.
+        self._unrecorded: list[Message] = []
         self.subscribe(self._record)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
@@ -200,6 +203,7 @@ class LocalHost(Host):
         ControlFailed
             The host is leaving or too busy.
         """
+        self.check_store()
         new = [submission for submission in submissions if not self._has_same(submission)]
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
@@ -300,6 +304,16 @@ class LocalHost(Host):
         """Whether jobs can be submitted and changed here: not once they are left or another process has them."""
         return not self._is_leaving and self._journal.has_claim()
 
+    def check_store(self) -> None:
+        """Raise `StoreUnreachable` if the journal cannot be written now, so that nothing may be changed."""
+        if self._journal.is_behind:
+            raise StoreUnreachable(
+                "the store of the journal must be reachable for a change",
+                "one that is away",
+                self._journal.place,
+                "Try again once it is back. Jobs go on, and nothing was changed.",
+            )
+
     @property
     def is_handed_over(self) -> bool:
         """Whether the jobs were left to another process."""
@@ -313,6 +327,7 @@ class LocalHost(Host):
     def _beat(self) -> None:
         """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
         self._journal.check_claim()
+        self._record_written()
         self.executor.renew(self._paused_by_user())
 
     def _paused_by_user(self) -> set[JobId]:
@@ -344,7 +359,15 @@ class LocalHost(Host):
         return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
 
     def _record(self, message: Message) -> None:
-        """Bring the run's folder up to the journal."""
+        """Bring the run's folder up to the journal, and not further: what it tells must not be lost with this process."""
+        self._unrecorded.append(message)
+        self._record_written()
+
+    def _record_written(self) -> None:
+        while self._unrecorded and not self._journal.is_behind:
+            self._record_one(self._unrecorded.pop(0))
+
+    def _record_one(self, message: Message) -> None:
         job = ended_by(message)
         if job is not None and self.has_ended(job):
             with self._record_lock:
@@ -382,6 +405,7 @@ def local_host(
     *,
     output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
+    store: str | None = None,
 ) -> Iterator[LocalHost]:
     """A new host without jobs. Leaving it ends those that still run; its journal stays if it ever had one.
 
@@ -393,6 +417,8 @@ def local_host(
         Says who gets what a job writes.
     facts
         Kept in the run's record (JSON values): command line, wall time.
+    store
+        URL of the database that the journal is to be in; None: a file of the run's folder.
 
     Raises
     ------
@@ -402,7 +428,9 @@ def local_host(
     run = create_run(name, {**(facts or {}), "options": asdict(options)})
     with ExitStack() as ending:
         ending.push(tidying(run))
-        journal = ending.enter_context(SqliteJournal(run.journal))
+        if store is not None:
+            keep_store(run, store)
+        journal = ending.enter_context(host_journal(run))
         state = new_state(run, journal, JournalTime())
         executor = local_executor(run, journal, options.actuator, output_of)
         host = ending.enter_context(opened(state, executor, options.policy))
@@ -419,6 +447,8 @@ def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], 
         if run.jobs():
             run.remove_live_places()
         else:  # what could not even be put together leaves no journal behind
+            with suppress(InvalidSpec):
+                remove_journal(run)
             run.remove()
 
     return tidy
@@ -447,7 +477,7 @@ def _check_hardware(spec: JobSpec) -> None:
         )
 
 
-def local_executor(run: Run, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+def local_executor(run: Run, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
     """Who runs the jobs of `run`, as long as this process has its journal."""
     return LocalExecutor(
         node=HERE,
@@ -473,7 +503,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
     with _planner(chosen, parameters, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
-            handler = ControlHandler(host, host.told_facts, host.submit_told, host.ask_to_leave)
+            handler = ControlHandler(host, host.told_facts, host.submit_told, host.ask_to_leave, host.check_store)
             with ControlSocket(state.run.socket, handler.answer, take=take):
                 yield host
             if not host.is_handed_over:

@@ -36,7 +36,7 @@ from punctual.runtime.restored_state import (
     restored_state,
 )
 from punctual.runtime.run_folder import Run
-from punctual.store.sqlite import SqliteJournal
+from punctual.runtime.run_journal import host_journal
 from punctual.wire import PageError
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def resumed_host(
     InvalidSpec
         All jobs have ended, another process steers them, or what they left cannot be used.
     """
-    if not run.journal.is_file():
+    if not run.has_journal():
         raise InvalidSpec(
             "the run's journal must be there",
             "no such file",
@@ -76,7 +76,7 @@ def resumed_host(
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
         )
     with ExitStack() as ending:
-        journal = ending.enter_context(SqliteJournal(run.journal, take=take))
+        journal = ending.enter_context(host_journal(run, take=take))
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]

@@ -14,14 +14,14 @@ from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
 from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
-from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import StoredJournal
 from punctual.wire import Page, PageError
 
 #: Why a job ends that its user stopped when it had no host.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
 
-def restored_state(run: Run, journal: SqliteJournal) -> tuple[HostState, float]:
+def restored_state(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
     """The state that the journal leads to, and the instant of its last message."""
     state = new_state(run, journal, JournalTime(clock_shift(journal)))
     sequence, last_at = 0, 0.0

@@ -18,8 +18,11 @@ from punctual.executors.local.keeper_link import being_written, read_end, takeov
 from punctual.executors.local.output import Streams
 from punctual.runtime.paths import refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
+from punctual.store.place import StorePlace
 
 _RECORD = "run.json"
+#: Where the journal is that is not in the folder.
+_STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
 SERVICE = "is_service"
 _ENDED: tuple[JobState, ...] = ("finished", "failed")
@@ -46,6 +49,30 @@ class Run:
     @property
     def journal(self) -> Path:
         return self.state_dir / "journal.db"
+
+    @property
+    def store(self) -> StorePlace | None:
+        """Where the journal is, if it is not in this folder."""
+        return StorePlace.of(_read_json(self.state_dir / _STORE))
+
+    def keep_store(self, place: StorePlace) -> None:
+        """Keep where the journal is; only this user can read it, for it may hold a password."""
+        with refused_if_unwritable(self.state_dir):
+            _write_json(self.state_dir / _STORE, place.told())
+
+    def has_journal(self) -> bool:
+        """Whether a journal was begun, as far as can be seen from here."""
+        return self.journal.is_file() or self.store is not None
+
+    @property
+    def journal_place(self) -> str:
+        """Where the journal is, for people; without a password."""
+        store = self.store
+        return str(self.journal) if store is None else store.shown
+
+    @property
+    def record_file(self) -> Path:
+        return self.state_dir / _RECORD
 
     def record(self) -> dict[str, Any]:
         """What was written down about the run's process; empty if there is none or it cannot be read."""

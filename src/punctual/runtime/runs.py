@@ -12,8 +12,9 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
 from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_journal import reader, written_at
 from punctual.store.codec import decode
-from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import StoredJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
@@ -129,12 +130,12 @@ def _runs_in(root: Path) -> list[Run]:
 
 def messages_of(run: Run, jobs: Sequence[JobId] | None = None) -> list[Message]:
     """The messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
-    with SqliteJournal(run.journal, read_only=True) as journal:
+    with reader(run) as journal:
         return [message for _, message in read_about(journal, jobs)]
 
 
 def read_about(
-    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
+    journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
     """The messages numbered `sequence` and above that may concern one of `jobs`; None: all.
 
@@ -165,5 +166,4 @@ def job_to_tell_of(text: str | None) -> KnownJob:
 
 def _written_at(job: KnownJob) -> float:
     """When the journal of the job's run was last written; 0: it has none."""
-    journal = job.run.journal
-    return journal.stat().st_mtime if journal.exists() else 0.0
+    return written_at(job.run)

@@ -10,8 +10,9 @@ from punctual.core.lifecycle import ended_by
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
 from punctual.runtime.restored_state import missed_events, record_ended, restored_state
 from punctual.runtime.run_folder import Run
+from punctual.runtime.run_journal import writer
 from punctual.runtime.runs import live_folders
-from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import StoredJournal
 
 
 def sweep() -> None:
@@ -29,7 +30,7 @@ def sweep() -> None:
 def _end_unkept(run: Run) -> None:
     """End what runs on of jobs whose keeper and guard were killed."""
     if processes_of(*_unkept(run)):
-        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+        with suppress(InvalidSpec), writer(run):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
@@ -45,7 +46,7 @@ def note_ends(run: Run) -> None:
     """
     if not any(run.end_record(job) for job in run.open_jobs()):
         return
-    with suppress(InvalidSpec), SqliteJournal(run.journal) as journal:
+    with suppress(InvalidSpec), writer(run) as journal:
         # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
         state, last_at = restored_state(run, journal)
         record_ended(state)
@@ -59,7 +60,7 @@ def note_ends(run: Run) -> None:
 
 def give_up(run: Run, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more, and that nobody shall resume."""
-    with SqliteJournal(run.journal) as journal:
+    with writer(run) as journal:
         at = _last_at(journal)
         journal.append([JobFailed(at=at, job=job, cause=cause) for job in jobs])
         end_processes_of(*map(run.takeover_socket, jobs))
@@ -67,6 +68,6 @@ def give_up(run: Run, jobs: list[JobId], cause: str) -> None:
         run.record_end(job, "failed")
 
 
-def _last_at(journal: SqliteJournal) -> float:
+def _last_at(journal: StoredJournal) -> float:
     """Instant of the last message."""
     return max((message.at for _, message in journal.read_from(journal.last_sequence)), default=0.0)

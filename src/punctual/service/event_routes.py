@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from punctual.core.commands import Command
 from punctual.core.events import Event
+from punctual.runtime.run_journal import reader
 from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
 from punctual.service.schema import finite
-from punctual.store.sqlite import SqliteJournal
 
 router = APIRouter(tags=["events"])
 
@@ -67,7 +67,7 @@ async def events(
 async def _told(
     context: ServiceContext, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
-    journal = await run_in_threadpool(SqliteJournal, context.host.run_folder.journal, read_only=True)
+    journal = await run_in_threadpool(reader, context.host.run_folder)
     try:
         with context.signal.waiter() as waiter:
             yield f"retry: {_RETRY_MS}\n\n".encode()

@@ -16,7 +16,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.redaction import redacted
 from punctual.service.schema import FaultText, Problem
-from punctual.store.sqlite import JournalTaken
+from punctual.store.stored import JournalTaken, StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,10 +53,10 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def told_of(error: InvalidSpec) -> Response:
-    """A user's mistake, with what else is wrong with the same request."""
+def told_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
+    """A user's mistake, with what else is wrong with the same request; with another status, what is not the user's."""
     first, *others = [_fault(each) for each in error.all()]
-    return problem(422, str(error), **first.model_dump(), others=others)
+    return problem(status, str(error), headers, **first.model_dump(), others=others)
 
 
 def install(app: FastAPI) -> None:
@@ -73,6 +73,10 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(JournalTaken)
     async def _taken(_: Request, error: JournalTaken) -> Response:
         return problem(503, str(error), _RETRY)
+
+    @app.exception_handler(StoreUnreachable)
+    async def _away(_: Request, error: StoreUnreachable) -> Response:
+        return told_of(error, 503, _RETRY)
 
     @app.exception_handler(ControlFailed)
     async def _failed(_: Request, error: ControlFailed) -> Response:

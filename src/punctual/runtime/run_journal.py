@@ -1,0 +1,107 @@
+"""The journal of a run, in its folder or where that says it is."""
+
+import secrets
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.runtime.run_folder import Run
+from punctual.store.place import StorePlace, check_url, shown_url, without_password
+from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import StoredJournal
+
+
+def reader(run: Run) -> StoredJournal:
+    """The journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be reached."""
+    if run.store is None:
+        return SqliteJournal(run.journal, read_only=True)
+    check_driver()
+    from punctual.store.postgresql import PostgresJournal
+
+    return PostgresJournal(run.store, read_only=True)
+
+
+def writer(run: Run) -> StoredJournal:
+    """The journal, claimed to write some messages; raises `InvalidSpec`, and `JournalTaken` if another has it."""
+    if run.store is None:
+        return SqliteJournal(run.journal)
+    check_driver()
+    from punctual.store.postgresql import PostgresJournal
+
+    return PostgresJournal(run.store)
+
+
+def host_journal(run: Run, *, take: bool = False) -> StoredJournal:
+    """The journal for a host, which steers on while a database is away; raises as `writer` does."""
+    if run.store is None:
+        return SqliteJournal(run.journal, take=take)
+    check_driver()
+    from punctual.store.buffered import BufferedJournal
+
+    return BufferedJournal(run.store, take=take)
+
+
+def keep_store(run: Run, url: str) -> None:
+    """Have a new run's journal be in a database."""
+    run.keep_store(StorePlace(url=check_url(url), journal=f"{run.name}-{secrets.token_hex(8)}"))
+
+
+def check_store(run: Run, url: str | None) -> None:
+    """Raise `InvalidSpec` if the journal of `run` is in another store than that of `url`; None: any will do.
+
+    A new password is kept.
+    """
+    if url is None:
+        return
+    store = run.store
+    if store is None or without_password(store.url) != without_password(check_url(url)):
+        got = "the file of the run" if store is None else shown_url(store.url)
+        raise InvalidSpec(
+            "`--store` must be that of the jobs that there are",
+            f"'{shown_url(url)}', and their journal is in {got}",
+            f"run '{run.name}'",
+            "Leave `--store` out, or end the jobs first (`punctual stop`).",
+        )
+    if store.url != url:
+        run.keep_store(StorePlace(url=url, journal=store.journal))
+
+
+def remove_journal(run: Run) -> None:
+    """Remove what a database has of the run's journal; raises `InvalidSpec` where that cannot be done."""
+    if run.store is None:
+        return
+    check_driver()
+    from punctual.store.postgresql import PostgresJournal
+
+    with closing(PostgresJournal(run.store)) as journal:
+        journal.remove()
+
+
+def try_store(url: str) -> None:
+    """Begin a journal in a store and remove it; raises `InvalidSpec` if the store cannot be used, and why."""
+    check_url(url)
+    check_driver()
+    from punctual.store.postgresql import PostgresJournal
+
+    place = StorePlace(url=url, journal=f"doctor-{secrets.token_hex(8)}")
+    with closing(PostgresJournal(place)) as journal:
+        journal.remove()
+
+
+def check_driver() -> None:
+    """Raise `InvalidSpec` where what PostgreSQL needs is not installed."""
+    missing = [name for name in ("sqlalchemy", "alembic", "psycopg") if find_spec(name) is None]
+    if missing:
+        raise InvalidSpec(
+            "what a journal in PostgreSQL needs must be installed",
+            f"no {', '.join(missing)}",
+            "`--store`",
+            "pip install 'punctual[postgresql]'",
+        )
+
+
+def written_at(run: Run) -> float:
+    """When the journal was last written, as far as the folder tells, in seconds since 1970; 0: there is none."""
+    file: Path = run.journal if run.store is None else run.record_file
+    return file.stat().st_mtime if file.exists() else 0.0
