@@ -16,6 +16,8 @@ from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import JournalConformance, ticks
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import StopRequested
+from punctual.core.ids import JobId
 from punctual.core.protocols import Journal
 from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
 
@@ -59,6 +61,19 @@ def test_is_read_by_another_connection_while_it_is_written(path: Path) -> None:
         assert [number for number, _ in reader.read_from(1)] == [1, 2]
         journal.append(ticks(1))
         assert [number for number, _ in reader.read_from(3)] == [3]
+
+
+def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_nothing(path: Path) -> None:
+    with SqliteJournal(path) as journal:
+        said: list[str] = []
+        journal._connection.set_trace_callback(said.append)
+        journal.append(ticks(1))
+        assert not any("synchronous" in statement for statement in said)
+        said.clear()
+        journal.append([StopRequested(at=1.0, job=JobId("a"), cause="test"), *ticks(1)])
+        journal._connection.set_trace_callback(None)
+        assert said[0] == "PRAGMA synchronous = FULL"
+        assert said[-2:] == ["COMMIT", "PRAGMA synchronous = NORMAL"]
 
 
 def test_reading_does_not_write(path: Path) -> None:

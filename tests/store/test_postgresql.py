@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from itertools import count
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.store.journal_kit import JournalConformance, ticks
 from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import StopRequested
+from punctual.core.ids import JobId
 from punctual.core.protocols import Journal
 from punctual.store.place import StorePlace
 from punctual.store.stored import JournalTaken, StoreUnreachable
@@ -21,6 +24,9 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
 pytest.importorskip("psycopg")
 
+from sqlalchemy import event
+
+from punctual.store import buffered
 from punctual.store.buffered import BufferedJournal
 from punctual.store.postgresql import PostgresJournal
 
@@ -228,6 +234,19 @@ def test_what_waits_is_written_by_closing(place: StorePlace, server: Server) -> 
     assert numbers(place) == [1, 2]
 
 
+def test_closing_does_not_wait_for_a_server_that_hangs(
+    place: StorePlace, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffered, "_CLOSE_S", 0.5)
+    journal = BufferedJournal(place)
+    journal.append(ticks(1))
+    with server.hanging():
+        journal.append(ticks(1))
+        journal.close()
+        wait_until(lambda: not [each for each in threading.enumerate() if each.name.startswith("punctual-journal")])
+    assert journal.n_waiting >= 1, "which is told in the log"
+
+
 def test_whoever_took_it_while_it_was_away_has_it(place: StorePlace, server: Server) -> None:
     with BufferedJournal(place) as first:
         first.append(ticks(1))
@@ -244,6 +263,20 @@ def test_whoever_took_it_while_it_was_away_has_it(place: StorePlace, server: Ser
             first.append(ticks(1))
         assert first.last_written == 1, "who follows the other begins behind what this one has written"
     assert len(numbers(place)) == 2
+
+
+def test_what_is_told_to_be_accepted_waits_for_the_servers_disk_and_other_messages_do_not(place: StorePlace) -> None:
+    with BufferedJournal(place) as journal:
+        journal.append(ticks(1))  # what came for a second is on the disk with it
+        journal._on_disk_at = inf
+        said: list[str] = []
+        event.listen(journal._engine, "before_cursor_execute", lambda *told: said.append(told[2]))
+        journal.append(ticks(1))
+        assert "SET LOCAL synchronous_commit = off" in said
+        said.clear()
+        journal.append([StopRequested(at=1.0, job=JobId("a"), cause="test")])
+        assert any(statement.startswith("INSERT") for statement in said)
+        assert not any("synchronous_commit" in statement for statement in said)
 
 
 # The tables.

@@ -46,6 +46,8 @@ class ControlHandler:
         Has the host leave its jobs to another process; returns at once.
     check_store
         Raises `InvalidSpec` if nothing can be changed now.
+    settle
+        Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
 
     def __init__(
@@ -55,12 +57,13 @@ class ControlHandler:
         submit: Callable[[Sequence[Submission], Streams], None],
         leave: Callable[[], None],
         check_store: Callable[[], None] = lambda: None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
         self._facts = facts
         self._submit = submit
         self._leave = leave
-        self._check_store = check_store
+        self._check_store, self._settle = check_store, settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to `request`; raises `InvalidSpec` for the user's mistakes and `ValueError` for the program's."""
@@ -73,6 +76,7 @@ class ControlHandler:
                 self._check_store()
                 before = self._host.policy
                 self._host.change_policy(name, parameters)
+                self._settle()
                 return {"policy": name, "parameters": parameters, "before": before}
             case {"verb": "policy"}:
                 return {"policy": self._host.policy}
@@ -103,6 +107,7 @@ class ControlHandler:
                 self._host.resume(job)
             case _:
                 raise ValueError(f"no such request: {request}")
+        self._settle()
         return {"job": job}
 
     def _quote(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,6 +143,7 @@ class ControlHandler:
         if when is not None:
             change["deadline_s"] = self._host.moved_deadline_s(status.id, when, now)
         spec = self._host.change(status.id, SpecChange(**change))
+        self._settle()
         deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
         return {
             "job": spec.id,

@@ -59,6 +59,8 @@ _PIPED = Streams()
 _END_S_MAX = 5.0
 #: How long a job that another process submits may take to be in the journal, and how often that is looked at.
 _TELL_S_MAX, _LOOK_S = 10.0, 0.01
+#: How long a change may take to be in the journal: less than what a client waits for the answer.
+_SETTLE_S_MAX = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,6 +316,27 @@ class LocalHost(Host):
                 "Try again once it is back. Jobs go on, and nothing was changed.",
             )
 
+    def settle(self) -> None:
+        """Return once the journal has what was posted before, so that it can be told to be accepted.
+
+        Not to be called by the thread of `run`. If that is so busy that it has not come to it in some seconds, this
+        returns all the same.
+
+        Raises
+        ------
+        StoreUnreachable
+            The store went away meanwhile: what was posted is in force, and in memory only.
+        """
+        with suppress(TimeoutError):
+            self.ask(lambda _: None, _SETTLE_S_MAX)
+        if self._journal.is_behind:
+            raise StoreUnreachable(
+                "the store of the journal must be reachable for a change to be accepted",
+                "one that went away just now",
+                self._journal.place,
+                "Look how the job stands before you say it again: it is in force, and is kept once the store is back.",
+            )
+
     @property
     def is_handed_over(self) -> bool:
         """Whether the jobs were left to another process."""
@@ -503,7 +526,9 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
     with _planner(chosen, parameters, state.time) as planner:
         host = LocalHost(state, executor, planner)
         try:
-            handler = ControlHandler(host, host.told_facts, host.submit_told, host.ask_to_leave, host.check_store)
+            handler = ControlHandler(
+                host, host.told_facts, host.submit_told, host.ask_to_leave, host.check_store, host.settle
+            )
             with ControlSocket(state.run.socket, handler.answer, take=take):
                 yield host
             if not host.is_handed_over:

@@ -140,38 +140,42 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
     change = _spec_change(context, status, asked)
     if change != SpecChange():
         status = replace(status, spec=context.host.change(status.id, change, by=str(caller)))
+        context.host.settle()
         note_change(caller, f"job '{job}' was changed: {asked.model_dump(exclude_unset=True)}")
     return _shown(context, status)
 
 
 @router.post("/jobs/{job}/stop", status_code=202, responses=answers(404, 415))
-async def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> JobStanding:
+def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> JobStanding:
     """Ask the job to end, after a checkpoint if it can make one; one that has ended stays as it is."""
     status = context.status(job)
     context.check_takes_changes()
     if not status.ended:
         said = f": {asked.cause}" if asked is not None and asked.cause else ""
         context.host.stop(status.id, f"stopped over HTTP by {caller}{said}", by=str(caller))
+        context.host.settle()
         note_change(caller, f"job '{job}' was asked to stop")
     return _shown(context, context.status(job))
 
 
 @router.post("/jobs/{job}/pause", status_code=202, responses=answers(404, 415))
-async def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> JobStanding:
+def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> JobStanding:
     """Have the job hold nothing until it is resumed."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
+    context.host.settle()
     note_change(caller, f"job '{job}' was paused")
     return _shown(context, context.status(job))
 
 
 @router.post("/jobs/{job}/resume", status_code=202, responses=answers(404))
-async def resume(job: str, context: Context, caller: Submitter) -> JobStanding:
+def resume(job: str, context: Context, caller: Submitter) -> JobStanding:
     """Have a job that was paused go on."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.resume(status.id, by=str(caller))
+    context.host.settle()
     note_change(caller, f"job '{job}' was resumed")
     return _shown(context, context.status(job))
 

@@ -158,6 +158,10 @@ class BufferedJournal(PostgresJournal):
                 self.is_behind = False
                 return
 
+    def _give_up(self) -> None:
+        if not self.is_behind:
+            super()._give_up()
+
     def close(self) -> None:
         """Write what waits, if that can be done within some seconds, and give the journal up."""
         with self._guard:
@@ -168,6 +172,8 @@ class BufferedJournal(PostgresJournal):
             self._worker.submit(self._do, self._flush)
         closing = self._worker.submit(super().close)
         self._worker.shutdown(wait=False)
-        wait([closing], _CLOSE_S)
+        if wait([closing], _CLOSE_S).not_done:
+            self._break_off()  # the thread, and with it this process, would wait as long as the server hangs
+            wait([closing], _CLOSE_S)
         if self._waiting and self._loss is None:
             _LOG.error("%d messages could not be written to %s", self.n_waiting, self.place)

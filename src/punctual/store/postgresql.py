@@ -5,6 +5,8 @@ until the write is done. Beside the fact that names the owner stands a lock of t
 machine it is the only sign that the owner lives.
 """
 
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -228,6 +230,15 @@ class PostgresJournal(StoredJournal):
                 connection.invalidate()
             with suppress(SQLAlchemyError):
                 connection.close()
+
+    def _break_off(self) -> None:
+        """End the wait of another thread for an answer, with an error."""
+        connection = self._connection
+        with suppress(SQLAlchemyError, OSError, psycopg.Error):
+            driver = None if connection is None else connection.connection.driver_connection
+            if isinstance(driver, psycopg.Connection):
+                with socket.socket(fileno=os.dup(driver.fileno())) as opened:
+                    opened.shutdown(socket.SHUT_RDWR)
 
     def _disconnect(self) -> None:
         with self._lock:
