@@ -25,5 +25,6 @@ def change_policy(asked: PolicyRequest, context: Context, caller: Operator) -> P
     with checks.of("name"):
         context.host.change_policy(asked.name, asked.parameters, by=str(caller))
     checks.done()
+    context.host.settle()
     note_change(caller, f"policy '{asked.name}' with {asked.parameters} took the place of '{before}'")
     return PolicyStanding(name=asked.name, parameters=dict(asked.parameters), before=before)
