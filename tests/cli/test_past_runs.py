@@ -1,14 +1,18 @@
 """What is told of runs that have ended, from what was written down at their ends."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.programs import TRACKED, Terminal
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.resources import Resources
 from punctual.runtime import paths
+from punctual.runtime.job_options import JobOptions
 from punctual.runtime.run_folder import create_run
 
 LATE = {
@@ -65,3 +69,18 @@ def test_a_report_says_what_was_run_when_and_where(terminal: Terminal) -> None:
     page = (terminal.folder / "out.html").read_text()
     for part in ("train.py 5", "host", "controller", "actuator", "The latest decisions"):
         assert part in page
+
+
+def test_a_job_like_an_earlier_one_is_known_to_cost_what_that_took(terminal: Terminal) -> None:
+    done = terminal.punctual("run", "--name", "first", "--json", "--", *terminal.script(TRACKED), "5")
+    assert done.returncode == 0, done.stderr
+    took_core_s = json.loads(done.stdout.splitlines()[-1])["used_core_s"]
+    job = JobOptions(program=("sleep", "1"), like="first")
+    assert job.submission(0.0, Resources(2.0)).spec.work_core_s == pytest.approx(took_core_s, abs=0.05)
+    with pytest.raises(InvalidSpec, match="must not go with"):
+        replace(job, work="30m").submission(0.0, Resources(2.0))
+    with pytest.raises(InvalidSpec, match="unknown"):
+        replace(job, like="unknown").submission(0.0, Resources(2.0))
+    assert terminal.punctual("run", "--name", "failed", "--", "false").returncode
+    with pytest.raises(InvalidSpec, match="must name a job that has finished"):
+        replace(job, like="failed").submission(0.0, Resources(2.0))

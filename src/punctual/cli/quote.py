@@ -1,6 +1,7 @@
 """`punctual quote`: ask what a deadline would take, before anything is changed."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,11 +12,11 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.units import parse_cores
 from punctual.runtime.control_client import quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
-from punctual.runtime.earlier_runs import work_of_earlier_run
+from punctual.runtime.earlier_runs import core_s_of_same_program
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.local_host import SHARING_POLICY, capacity_here
 from punctual.runtime.quotes import quote_alone, told
-from punctual.runtime.runs import find_job, known_jobs, open_jobs
+from punctual.runtime.runs import find_job, open_jobs
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
@@ -53,9 +54,9 @@ def quote(
         answer = quote_job(job, deadline, amounts)
     else:
         options = JobOptions(
-            program=tuple(words), deadline=deadline, cores=allowed, workers=workers, steps=steps, work=work
+            program=tuple(words), deadline=deadline, cores=allowed, workers=workers, steps=steps, work=work, like=like
         )
-        answer = _of_program(options, like, amounts)
+        answer = _of_program(options, amounts)
     typer.echo(json.dumps(answer) if as_json else "\n".join(sentences(answer)))
 
 
@@ -69,12 +70,13 @@ def _named(words: list[str]) -> Any:
     return None
 
 
-def _of_program(options: JobOptions, like: str | None, amounts: list[float]) -> dict[str, Any]:
+def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
     now, capacity = Now.read(), capacity_here()
     submission = options.submission(now.at, capacity)
-    if submission.spec.work_core_s is None and submission.spec.worker is None:
-        earlier = None if like is None else find_job(like, known_jobs())
-        submission = work_of_earlier_run(submission, earlier)
+    spec = submission.spec
+    if spec.work_core_s is None and spec.worker is None:
+        spec = replace(spec, work_core_s=core_s_of_same_program(submission.program.argv))
+        submission = replace(submission, spec=spec)
     answer = _of_host(submission, amounts)
     return told(quote_alone(submission.spec, SHARING_POLICY, capacity, now), now) if answer is None else answer
 

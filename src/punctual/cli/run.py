@@ -109,6 +109,9 @@ Work = Annotated[
         metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
     ),
 ]
+Like = Annotated[
+    str | None, typer.Option(metavar="JOB", help="Take `--work` from this job, which has finished: what it took.")
+]
 After = Annotated[
     list[str] | None,
     typer.Option(
@@ -161,6 +164,7 @@ def run(
     quiet: Quiet = False,
     guarantee: Guarantee = False,
     work: Work = None,
+    like: Like = None,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     job = JobOptions(
@@ -185,6 +189,7 @@ def run(
         name=name,
         guarantee=guarantee,
         work=work,
+        like=like,
     )
     submissions = checked_jobs(job, jobs)
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)

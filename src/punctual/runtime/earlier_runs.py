@@ -1,48 +1,43 @@
 """What an earlier run of a program tells of the next."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.runtime.runs import KnownJob, known_jobs, messages_of
-from punctual.runtime.submission import Submission
+from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of
 
 
-def work_of_earlier_run(submission: Submission, earlier: KnownJob | None) -> Submission:
-    """The job with the core time that an earlier one took; as it is if there is none.
-
-    Parameters
-    ----------
-    earlier
-        None: the last job of the same command line that has finished.
+def core_s_of(name: str) -> float:
+    """Core-seconds that an earlier job took.
 
     Raises
     ------
     InvalidSpec
-        `earlier` has not finished.
+        There is no such job, or it has not finished.
     """
-    told = _last_of(submission) if earlier is None else _status(earlier)
-    if earlier is not None and (told is None or told.state != "finished"):
+    earlier = find_job(name, known_jobs())
+    told = _status(earlier)
+    if told is None or told.state != "finished" or told.used_core_s <= 0:
         raise InvalidSpec(
             "`--like` must name a job that has finished",
-            "one that has not",
+            "one that has not" if told is None else f"one that is {told.state}",
             f"job '{earlier.title}'",
             "Say the core time yourself (`--work 30m`).",
+            option="like",
         )
-    if told is None or told.used_core_s <= 0:
-        return submission
-    return replace(submission, spec=replace(submission.spec, work_core_s=told.used_core_s))
+    return told.used_core_s
 
 
-def _last_of(submission: Submission) -> JobStatus | None:
-    argv = list(submission.program.argv)
+def core_s_of_same_program(argv: Sequence[str]) -> float | None:
+    """Core-seconds that the last job of the same command line took that has finished; None: there is none."""
     same = [
         (str(facts.get("submitted_wall", "")), job)
         for job in known_jobs()
-        if job.steering == "ended" and (facts := job.run.end_facts(job.job)).get("argv") == argv
+        if job.steering == "ended" and (facts := job.run.end_facts(job.job)).get("argv") == list(argv)
     ]
     statuses = (_status(job) for _, job in sorted(same, key=lambda pair: pair[0], reverse=True))
-    return next((status for status in statuses if status is not None and status.state == "finished"), None)
+    last = next((status for status in statuses if status is not None and status.state == "finished"), None)
+    return last.used_core_s if last is not None and last.used_core_s > 0 else None
 
 
 def _status(job: KnownJob) -> JobStatus | None:

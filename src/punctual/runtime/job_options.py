@@ -12,6 +12,7 @@ from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.loss import LossGoal
 from punctual.core.resources import Resources
 from punctual.core.units import check_length, parse_cores, parse_cores_range, parse_duration_s
+from punctual.runtime.earlier_runs import core_s_of
 from punctual.runtime.submission import JobRequest, Submission, WorkerRange, checked_submission
 from punctual.runtime.when import Now, deadline_s
 from punctual.runtime.worker_options import gpu_frac, worker_range
@@ -60,6 +61,7 @@ class JobOptions:
     secret_env: tuple[str, ...] = ()
     guarantee: bool = False
     work: str | None = None
+    like: str | None = None
 
     def submission(self, started_at: float, capacity: Resources) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
@@ -88,6 +90,7 @@ class JobOptions:
             workers = worker_range(self.workers, self.gpus, cores_each, self.servers)
         with checks.of(None):
             _check_fit_together(workers, self.cores, self.progress_regex, self.until)
+            _check_one_source(self.work, self.like)
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here())
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
@@ -116,7 +119,16 @@ class JobOptions:
             after=self.after,
             name=self.name,
             guarantee=self.guarantee,
-            work_core_s=checks.read("work", parse_duration_s, self.work, None),
+            work_core_s=checks.read(
+                "like", core_s_of, self.like, checks.read("work", parse_duration_s, self.work, None)
+            ),
+        )
+
+
+def _check_one_source(work: str | None, like: str | None) -> None:
+    if work is not None and like is not None:
+        raise InvalidSpec(
+            "`--like` must not go with `--work`", repr(like), "`punctual run`", "Leave one of them out.", option="like"
         )
 
 

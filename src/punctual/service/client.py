@@ -106,6 +106,7 @@ class SubmitOptions(TypedDict, total=False):
     after: list[str]
     guarantee: bool
     work: str
+    like: str
     name: str
     cwd: str
     env: dict[str, str]

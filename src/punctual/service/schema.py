@@ -99,6 +99,7 @@ class SubmitRequest(RequestBody):
         False, description="Run only with a promise; else the refusal names a deadline that has one."
     )
     work: ShortText | None = Field(None, description="Core time of the whole job, `30m`, if it is known.")
+    like: ShortText | None = Field(None, description="Name of a job that has finished: `work` is what that took.")
     name: ShortText | None = Field(None, description="None: made from the program's.")
     cwd: Folder | None = Field(None, description="Where the program runs; null: the home folder of the service's user.")
     env: Annotated[dict[VariableName, Text], Field(max_length=4096)] = Field(
