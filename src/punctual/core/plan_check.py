@@ -50,14 +50,10 @@ def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
     named, promises = plan.grants if plan.keeps_others else active, plan.promises or {}
     jobs = [active[job] for job in named if job in active and not active[job].is_withheld]
     return [
-        (job, {} if job.spec.id not in promises and _awaits_promise(job) else plan.grants.get(job.spec.id, {}))
+        (job, {} if job.spec.id not in promises and awaits_promise(job) else plan.grants.get(job.spec.id, {}))
         for job in jobs
         if job.submitted_revision < plan.revision
     ]
-
-
-def _awaits_promise(job: ScheduledJob) -> bool:
-    return awaits_promise(job.spec, job.status, job.started_at)
 
 
 def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
