@@ -20,7 +20,9 @@ from punctual.runtime.sweeping import give_up
 #: `punctual.runtime.runs.Steering`: the host is just starting; or it is there and does not answer.
 STARTING, SILENT = "starting", "silent"
 
-#: How long a host may take for what is submitted, in seconds.
+#: How long a host may take for an answer, in seconds.
+_ANSWER_S_MAX = 5.0
+#: The same for what is submitted.
 _SUBMIT_S_MAX = 20.0
 #: And for a quote, for which it may have to load the policy.
 _QUOTE_S_MAX = 30.0
@@ -97,16 +99,16 @@ def policy(run: Run, name: str | None = None, parameters: Mapping[str, Any] | No
         ) from error
 
 
-def _told_to_host(job: KnownJob, request: dict[str, Any]) -> dict[str, Any]:
+def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
     """What the host of a job that is steered answers; raises `InvalidSpec` as well for any other."""
     if job.steering != "steered":
         raise InvalidSpec(
-            "a job can be changed only while it is steered",
+            "a job can be changed and quoted only while it is steered",
             f"a job that is {job.steering}",
             f"job '{job.title}'",
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
         )
-    return _asked(job, request)
+    return _asked(job, request, timeout_s)
 
 
 def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> None:
@@ -125,14 +127,7 @@ def submit(run: Run, submissions: Sequence[Submission], streams: Streams) -> Non
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the job's host what a deadline would take; raises `InvalidSpec` where nobody answers."""
-    if job.steering != "steered":
-        raise InvalidSpec(
-            "a quote can be had only while the job is steered",
-            f"a job that is {job.steering}",
-            f"job '{job.title}'",
-            f"Take it over first (`punctual attach {job.title}`).",
-        )
-    return _asked(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
+    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
 
 
 def quote_new(run: Run, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
@@ -175,7 +170,7 @@ def _stopped_by_keeper(job: KnownJob) -> str:
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 
-def _asked(job: KnownJob, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
+def _asked(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
     try:
         return ask(job.run.socket, request, timeout_s)
     except ControlFailed as error:
