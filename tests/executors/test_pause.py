@@ -219,7 +219,7 @@ stage = Stage(Path(sys.argv[1]) / "runtime")
 stage.run(COUNTS, actuator=sys.argv[2], cwd=sys.argv[1])
 until(Path(sys.argv[1], "count").exists)
 paused(stage)
-stage.executor.renew(sys.argv[3:])
+stage.executor.renew(sys.argv[3:].__contains__)
 Path(sys.argv[1], "paused").touch()
 time.sleep(1000)
 """

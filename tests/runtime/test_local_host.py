@@ -1,7 +1,7 @@
 """Real jobs side by side in one host, and what other processes can ask of it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,6 +195,36 @@ def test_a_host_without_jobs_leaves_nothing_behind() -> None:
     with local_host("host", PACED):
         pass
     assert known_runs() == []
+
+
+def test_leases_are_renewed_without_looking_at_jobs_that_have_ended(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = tmp_path / "go"
+    host.submit(submission("ended"))
+    host.run(host.all_ended)
+    host.submit(submission("paused", awaited=go))
+    host.run(lambda: pid_of_waiting(go) > 0)
+    host.pause(JobId("paused"))
+    host.run(lambda: host.status(JobId("paused")).state == "paused")
+    asked: list[tuple[str, bool]] = []
+    renew = host.executor.renew
+
+    def noted(is_paused: Callable[[JobId], bool]) -> None:
+        def answer(job: JobId) -> bool:
+            asked.append((job, is_paused(job)))
+            return is_paused(job)
+
+        renew(answer)
+
+    monkeypatch.setattr(host.executor, "renew", noted)
+    monkeypatch.setattr(host, "jobs", lambda: pytest.fail("all jobs were looked at"))
+    host._beat()
+    monkeypatch.undo()
+    assert asked == [("paused", True)]
+    host.resume(JobId("paused"))
+    go.touch()
+    host.run(host.all_ended)
 
 
 def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path) -> None:

@@ -351,11 +351,11 @@ class LocalHost(Host):
         """Tell the keepers that the jobs are steered; not before it is known that they are, after a stop for instance."""
         self._journal.check_claim()
         self._record_written()
-        self.executor.renew(self._paused_by_user())
+        self.executor.renew(self._is_paused_by_user)
 
-    def _paused_by_user(self) -> set[JobId]:
-        """The jobs that are to stand still also when nobody steers them."""
-        return {status.id for status in self.jobs() if status.pause is not None}
+    def _is_paused_by_user(self, job: JobId) -> bool:
+        """Whether the job is to stand still also when nobody steers it."""
+        return self.knows(job) and self.status(job).pause is not None
 
     def _keep(self, submission: Submission, streams: Streams | None) -> None:
         """Keep what the job needs to be started, beside the journal; raises `InvalidSpec` if there is no room for it."""

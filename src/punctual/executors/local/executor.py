@@ -1,7 +1,7 @@
 """Runs jobs as processes of this machine, and holds each to its grant."""
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -185,13 +185,14 @@ class LocalExecutor:
         if run is not None:
             run.observe(at, sink)
 
-    def renew(self, paused_by_user: Container[JobId] = ()) -> None:
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         """Tell the keepers of all jobs that these are still steered.
 
-        `paused_by_user`: those of them that are to stay paused, once they are, also when nobody steers them any more.
+        `is_paused_by_user`: whether one of them is to stay paused, once it is, also when nobody steers it any more.
         """
         for job, run in list(self._runs.items()):
-            run.renew(stays_paused=job in paused_by_user)
+            if not run.ended:
+                run.renew(stays_paused=is_paused_by_user(job))
 
     def actuator_name(self, job: JobId) -> str:
         """What enforces the job's grant."""
