@@ -2,6 +2,7 @@
 
 import sys
 from datetime import datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from tests.waiting import wait_until
 from punctual import registry
 from punctual.core.events import PolicyChanged, SpecChanged
 from punctual.core.ids import JobId
+from punctual.core.quoting import Finish, HurtJob, Quote
+from punctual.core.story import Reason
+from punctual.runtime.quotes import told
 from punctual.runtime.runs import messages_of
 from punctual.runtime.spec_change import SpecChange
+from punctual.runtime.when import Now
+from punctual.service.quote_routes import quote_answer
 
 
 def ended(service: LiveService, name: str) -> Any:
@@ -228,6 +234,27 @@ def test_a_quote_tells_the_earliest_deadline_and_changes_nothing(service: LiveSe
     assert timedelta(seconds=60) < took < timedelta(seconds=240)
     assert service.caller.get("/jobs").json()["jobs"] == []
     assert service.caller.post("/jobs/none/quote", {"deadline": "1h"}).status == 404
+
+
+def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
+    now = Now.read()
+    finish = Finish(cores=1.5, n_workers=3, finish_at=now.at + 60, low_at=now.at + 50, high_at=now.at + 70)
+    hurt = HurtJob(job=JobId("b"), promised_until_at=now.at + 90, cores_before=2.0, cores_after=1.0, later_s=inf)
+    quote = Quote(
+        job=JobId("a"), at=now.at, promises=True, deadline_at=now.at + 80, can_be_promised=False, earliest_at=None,
+        expected=finish, finishes=(finish,), hurt=(hurt,), reason=Reason("tight", "no room", {"free_cores": inf}),
+    )  # fmt: skip
+    fields, answer = told(quote, now), quote_answer(quote, now)
+    assert (answer.job, answer.promises, answer.can_be_promised) == ("a", True, False)
+    assert (answer.deadline, answer.earliest) == (datetime.fromisoformat(fields["deadline_wall"]), None)
+    assert answer.expected == answer.finishes[0]
+    entry = answer.finishes[0]
+    assert (entry.cores, entry.workers, entry.finish) == (1.5, 3, now.wall_of(now.at + 60))
+    assert (entry.low, entry.high) == (now.wall_of(now.at + 50), now.wall_of(now.at + 70))
+    (told_hurt,) = answer.hurt
+    assert (told_hurt.job, told_hurt.promised_until, told_hurt.later_seconds) == ("b", now.wall_of(now.at + 90), None)
+    assert (told_hurt.cores_before, told_hurt.cores_after) == (2.0, 1.0)
+    assert (answer.reason.code, answer.reason.text, answer.reason.facts) == ("tight", "no room", {"free_cores": None})
 
 
 def test_why_tells_what_has_happened(service: LiveService) -> None:

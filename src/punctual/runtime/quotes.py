@@ -35,7 +35,7 @@ def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now) -> Qu
 
 
 def told(quote: Quote, now: Now) -> dict[str, Any]:
-    """The quote in plain fields: each instant `_s` from now and on the wall clock, `_wall`."""
+    """The quote in plain fields, for machines and for people: each instant `_s` from now and on the wall clock, `_wall`."""
     return {
         "job": quote.job,
         "promises": quote.promises,
@@ -57,6 +57,7 @@ def told(quote: Quote, now: Now) -> dict[str, Any]:
         ],
         "reason": quote.reason.code,
         "text": quote.reason.text,
+        "facts": dict(quote.reason.facts),
     }
 
 

@@ -1,30 +1,35 @@
 """Quotes: what a deadline would take, before anything is changed."""
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter
 
 from punctual.core.errors import OptionChecks
-from punctual.core.quoting import Finish, Quote
+from punctual.core.quoting import Quote
 from punctual.core.resources import Resources
 from punctual.runtime.planner import QuoteFailed
+from punctual.runtime.quotes import told
 from punctual.runtime.when import Now
 from punctual.service.context import Context, ServiceContext, Submitter
 from punctual.service.job_routes import checked_submission_of
 from punctual.service.problems import Refused, answers
-from punctual.service.schema import (
-    FinishEntry,
-    HurtEntry,
-    JobQuoteRequest,
-    NewQuoteRequest,
-    QuoteAnswer,
-    ReasonText,
-    finite,
-)
+from punctual.service.schema import JobQuoteRequest, NewQuoteRequest, QuoteAnswer, finite
 
 router = APIRouter(tags=["quotes"])
+
+#: Names of fields beside a terminal -> over HTTP, where instants are on the wall clock alone.
+_NAMES = {
+    "deadline_wall": "deadline",
+    "earliest_wall": "earliest",
+    "finish_wall": "finish",
+    "low_wall": "low",
+    "high_wall": "high",
+    "promised_until_wall": "promised_until",
+    "later_s": "later_seconds",
+    "n_workers": "workers",
+}
 
 
 @router.post("/jobs/{job}/quote", responses=answers(404, 415))
@@ -54,40 +59,19 @@ def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> QuoteAnsw
     except (QuoteFailed, TimeoutError) as error:
         detail = str(error) or "the host is too busy"
         raise Refused(503, f"there is no quote just now: {detail}", {"Retry-After": "1"}) from error
-    return _told(quote, context.host.clocks())
+    return quote_answer(quote, context.host.clocks())
 
 
-def _told(quote: Quote, now: Now) -> QuoteAnswer:
-    def wall(at: float | None) -> datetime | None:
-        return None if at is None else now.wall_of(at)
-
-    return QuoteAnswer(
-        job=quote.job,
-        promises=quote.promises,
-        deadline=wall(quote.deadline_at),
-        can_be_promised=quote.can_be_promised,
-        earliest=wall(quote.earliest_at),
-        expected=None if quote.expected is None else _finish(quote.expected, now),
-        finishes=[_finish(finish, now) for finish in quote.finishes],
-        hurt=[
-            HurtEntry(
-                job=hurt.job,
-                promised_until=wall(hurt.promised_until_at),
-                cores_before=hurt.cores_before,
-                cores_after=hurt.cores_after,
-                later_seconds=hurt.later_s,
-            )
-            for hurt in quote.hurt
-        ],
-        reason=ReasonText(code=quote.reason.code, text=quote.reason.text, facts=finite(quote.reason.facts)),
-    )
+def quote_answer(quote: Quote, now: Now) -> QuoteAnswer:
+    """The quote as it is told elsewhere too, under the names that fields have over HTTP."""
+    fields = told(quote, now)
+    reason = {"code": fields["reason"], "text": fields["text"], "facts": finite(fields["facts"])}
+    return QuoteAnswer.model_validate({**_renamed(fields), "reason": reason})
 
 
-def _finish(finish: Finish, now: Now) -> FinishEntry:
-    return FinishEntry(
-        cores=finish.cores,
-        workers=finish.n_workers or None,
-        finish=now.wall_of(finish.finish_at),
-        low=now.wall_of(finish.low_at),
-        high=now.wall_of(finish.high_at),
-    )
+def _renamed(fields: Any) -> Any:
+    if isinstance(fields, list):
+        return [_renamed(part) for part in fields]
+    if isinstance(fields, dict):
+        return {_NAMES.get(name, name): _renamed(part) for name, part in fields.items()}
+    return fields
