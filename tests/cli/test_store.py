@@ -135,6 +135,55 @@ def test_the_end_of_a_job_is_not_lost_if_the_host_is_killed_while_the_database_i
     assert machine.n_starts("a") == 1
 
 
+def test_a_service_leaves_its_jobs_also_while_the_database_is_away(machine: Service, server: Server, url: str) -> None:
+    service = machine.up("--listen", "none", "--store", url)
+    a = machine.begin_job("a", "--deadline", "1h")
+    a.kill()
+    a.wait()
+    server.stop()
+    try:
+        wait_until(lambda: is_refused(machine))
+        service.terminate()
+        assert "1 job left" in left(service)
+        assert machine.states() == {"a": "unsteered"}
+        refused = machine.tell("attach", "a")
+        assert refused.returncode == 2
+        assert "store of the journal must be reachable" in refused.stderr
+    finally:
+        server.start()
+    again = machine.up("--listen", "none")
+    wait_until(lambda: machine.states() == {"a": "running"})
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    again.terminate()
+    left(again)
+    assert machine.n_starts("a") == 1
+
+
+def test_a_service_in_the_background_has_its_store_in_no_list_of_processes(machine: Service, url: str) -> None:
+    options = ["--detach", "--actuator", "pacing", "--listen", "none", "--json", "--store", url]
+    started = machine.punctual("up", *options)
+    assert started.returncode == 0, started.stderr
+    pid = json.loads(started.stdout)["pid"]
+    assert SECRET not in Path(f"/proc/{pid}/cmdline").read_text()
+    store = machine.run_folder(RUN).store
+    assert store is not None
+    assert store.url == url
+    submitted = machine.punctual(
+        "submit", "--actuator", "pacing", "--name", "a", "--", *machine.script(NAMED, "a.py"), "a"
+    )
+    assert submitted.returncode == 0, submitted.stderr
+    wait_until(lambda: machine.n_starts("a"))
+    process = int((machine.folder / "a.begun").read_text())
+    assert SECRET not in Path(f"/proc/{process}/environ").read_text()
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    assert machine.punctual("down").returncode == 0
+    log = machine.home / "state" / "service.log"
+    assert "the service has ended" in log.read_text()
+    assert SECRET not in log.read_text()
+
+
 def test_jobs_are_taken_over_with_their_store_and_no_other(machine: Service, server: Server, url: str) -> None:
     service = machine.up("--listen", "none", "--store", url)
     a = machine.begin_job("a", "--deadline", "1h")
