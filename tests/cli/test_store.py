@@ -231,3 +231,15 @@ def test_the_unit_for_systemd_names_the_store_and_no_password() -> None:
         unit(HostOptions(), HttpOptions(), f"postgresql://me:{SECRET}@db/jobs")
     assert "pgpass" in refused.value.remedy
     assert SECRET not in str(refused.value)
+
+
+def test_doctor_tries_the_store_that_a_service_would_have(
+    machine: Service, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PUNCTUAL_STORE", url)
+    told = machine.tell("doctor")
+    assert "a journal can be made in postgresql://tester:***@" in told.stdout, told
+    monkeypatch.setenv("PUNCTUAL_STORE", f"postgresql://me:{SECRET}@/jobs?host=/nowhere")
+    away = machine.tell("doctor")
+    assert "the store of the journal must be reachable" in away.stdout
+    assert SECRET not in told.stdout + told.stderr + away.stdout + away.stderr
