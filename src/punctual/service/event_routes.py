@@ -15,6 +15,7 @@ from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
 from punctual.service.schema import finite
+from punctual.store.stored import StoreUnreachable
 
 router = APIRouter(tags=["events"])
 
@@ -73,7 +74,10 @@ async def _told(
             yield f"retry: {_RETRY_MS}\n\n".encode()
             while not context.is_closing.is_set():
                 waiter.look()
-                rows = await run_in_threadpool(journal.rows_from, sequence + 1, _N_ROWS)
+                try:
+                    rows = await run_in_threadpool(journal.rows_from, sequence + 1, _N_ROWS)
+                except StoreUnreachable:  # what comes meanwhile is told once it is back
+                    rows = []
                 now = context.host.clocks()
                 for sequence, kind, body in rows:  # noqa: PLR1704 -- the next rows are those behind the last
                     if kind in kinds or (not kinds and kind not in UNASKED_KINDS):
