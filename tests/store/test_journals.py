@@ -14,6 +14,7 @@ from textwrap import dedent
 import pytest
 from tests.memory_journal import MemoryJournal
 from tests.store.journal_kit import JournalConformance, ticks
+from tests.store.opening import opened
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import StopRequested
@@ -40,10 +41,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-def test_goes_on_where_it_stopped(path: Path) -> None:
-    with SqliteJournal(path) as journal:
+def test_goes_on_where_it_stopped(where: str) -> None:
+    with opened(where) as journal:
         journal.append(ticks(2))
-    with SqliteJournal(path) as journal:
+    with opened(where) as journal:
         assert journal.append(ticks(1, first=2)) == 3
         assert [message for _, message in journal.read_from(1)] == ticks(3)
 
@@ -55,8 +56,8 @@ def test_is_for_its_owner_only(path: Path) -> None:
     assert modes == {0o600}
 
 
-def test_is_read_by_another_connection_while_it_is_written(path: Path) -> None:
-    with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
+def test_is_read_by_another_connection_while_it_is_written(where: str) -> None:
+    with opened(where) as journal, opened(where, read_only=True) as reader:
         journal.append(ticks(2))
         assert [number for number, _ in reader.read_from(1)] == [1, 2]
         journal.append(ticks(1))
@@ -76,10 +77,10 @@ def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_
         assert said[-2:] == ["COMMIT", "PRAGMA synchronous = NORMAL"]
 
 
-def test_reading_does_not_write(path: Path) -> None:
-    with SqliteJournal(path):
+def test_reading_does_not_write(where: str) -> None:
+    with opened(where):
         pass
-    with SqliteJournal(path, read_only=True) as reader, pytest.raises(JournalTaken):
+    with opened(where, read_only=True) as reader, pytest.raises(JournalTaken):
         reader.append(ticks(1))
 
 
@@ -122,27 +123,26 @@ def test_anothers_database_is_refused_and_left_alone(path: Path) -> None:
 
 WRITER = """
     import sys
-    from pathlib import Path
-    from punctual.store.sqlite import SqliteJournal
     from tests.store.journal_kit import ticks
+    from tests.store.opening import opened
 
-    journal = SqliteJournal(Path(sys.argv[1]))
+    journal = opened(sys.argv[1])
     while True:
         print(journal.append(ticks(7)), flush=True)
 """
 
 
 @pytest.mark.parametrize("n_appends", [1, 40])
-def test_survives_a_kill_in_the_middle_of_writing(path: Path, n_appends: int) -> None:
+def test_survives_a_kill_in_the_middle_of_writing(where: str, n_appends: int) -> None:
     writer = subprocess.Popen(
-        [sys.executable, "-c", dedent(WRITER), str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", dedent(WRITER), where], stdout=subprocess.PIPE, text=True
     )  # fmt: skip
     with writer:
         assert writer.stdout is not None
         confirmed = [int(writer.stdout.readline()) for _ in range(n_appends)][-1]
         os.kill(writer.pid, signal.SIGKILL)
         confirmed = max([confirmed, *(int(line) for line in writer.stdout if line.endswith("\n"))])
-    with SqliteJournal(path) as journal:
+    with opened(where) as journal:
         found = [number for number, _ in journal.read_from(1)]
         assert found == list(range(1, len(found) + 1))
         assert len(found) >= confirmed, "what was confirmed is there"

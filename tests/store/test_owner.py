@@ -7,23 +7,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from tests.store.journal_kit import ticks
+from tests.store.opening import opened
 
 from punctual.store.owner import start_ticks, this_process
-from punctual.store.sqlite import JournalTaken, SqliteJournal
+from punctual.store.stored import JournalTaken
 
 #: Claims a journal, and writes to it whenever it is told to.
 WRITER = """
     import sys
-    from pathlib import Path
-    from punctual.store.sqlite import JournalTaken, SqliteJournal
+    from punctual.store.stored import JournalTaken
     from tests.store.journal_kit import ticks
+    from tests.store.opening import opened
 
-    journal = SqliteJournal(Path(sys.argv[1]))
+    journal = opened(sys.argv[1])
     print("claimed", flush=True)
     for line in sys.stdin:
         try:
@@ -33,15 +33,10 @@ WRITER = """
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.db"
-
-
 @contextmanager
-def writer(path: Path) -> Iterator[subprocess.Popen[str]]:
+def writer(where: str) -> Iterator[subprocess.Popen[str]]:
     """Another process that has claimed the journal."""
-    command = [sys.executable, "-c", dedent(WRITER), str(path)]
+    command = [sys.executable, "-c", dedent(WRITER), where]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert answer(process) == "claimed"
@@ -61,85 +56,85 @@ def tell_to_write(process: subprocess.Popen[str]) -> str:
     return answer(process)
 
 
-def numbers(path: Path) -> list[int]:
-    with SqliteJournal(path, read_only=True) as reader:
+def numbers(where: str) -> list[int]:
+    with opened(where, read_only=True) as reader:
         return [number for number, _ in reader.read_from(1)]
 
 
-def test_a_second_writer_is_refused_and_changes_nothing(path: Path) -> None:
-    with writer(path) as other:
+def test_a_second_writer_is_refused_and_changes_nothing(where: str) -> None:
+    with writer(where) as other:
         assert tell_to_write(other) == "2"
         with pytest.raises(JournalTaken, match=f"process {other.pid} ") as refused:
-            SqliteJournal(path)
+            opened(where)
         assert refused.value.remedy
         assert tell_to_write(other) == "4"
-    assert numbers(path) == [1, 2, 3, 4]
+    assert numbers(where) == [1, 2, 3, 4]
 
 
-def test_two_writers_in_one_process_are_two(path: Path) -> None:
-    with SqliteJournal(path) as first:
+def test_two_writers_in_one_process_are_two(where: str) -> None:
+    with opened(where) as first:
         with pytest.raises(JournalTaken):
-            SqliteJournal(path)
+            opened(where)
         assert first.append(ticks(1)) == 1
 
 
-def test_anybody_may_read(path: Path) -> None:
-    with writer(path) as other:
+def test_anybody_may_read(where: str) -> None:
+    with writer(where) as other:
         tell_to_write(other)
-        assert numbers(path) == [1, 2]
+        assert numbers(where) == [1, 2]
 
 
-def test_a_closed_journal_is_free(path: Path) -> None:
-    with SqliteJournal(path) as journal:
+def test_a_closed_journal_is_free(where: str) -> None:
+    with opened(where) as journal:
         journal.append(ticks(1))
         assert journal.owner is not None
         assert journal.owner.pid == os.getpid()
-    with SqliteJournal(path, read_only=True) as reader:
+    with opened(where, read_only=True) as reader:
         assert reader.owner is None
-    with SqliteJournal(path) as journal:
+    with opened(where) as journal:
         assert journal.append(ticks(1)) == 2
 
 
-def test_a_killed_writer_has_no_claim(path: Path) -> None:
-    with writer(path) as other:
+def test_a_killed_writer_has_no_claim(where: str) -> None:
+    with writer(where) as other:
         tell_to_write(other)
         other.kill()
         other.wait()
-        with SqliteJournal(path) as journal:
+        with opened(where) as journal:
             assert journal.append(ticks(1)) == 3
 
 
-def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(path: Path) -> None:
-    with writer(path) as other:
+def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(where: str) -> None:
+    with writer(where) as other:
         os.kill(other.pid, signal.SIGSTOP)
         with pytest.raises(JournalTaken):
-            SqliteJournal(path)
-        with SqliteJournal(path, take=True) as journal:
+            opened(where)
+        with opened(where, take=True) as journal:
             journal.append(ticks(1))
             os.kill(other.pid, signal.SIGCONT)
             assert tell_to_write(other) == "taken"
             assert journal.append(ticks(1)) == 2
         assert tell_to_write(other) == "one that was closed"
-    assert numbers(path) == [1, 2]
+    assert numbers(where) == [1, 2]
 
 
-def test_closing_does_not_end_the_claim_of_another(path: Path) -> None:
-    first = SqliteJournal(path)
-    with SqliteJournal(path, take=True) as second:
+def test_closing_does_not_end_the_claim_of_another(where: str) -> None:
+    first = opened(where)
+    with opened(where, take=True) as second:
         first.close()
         assert second.append(ticks(1)) == 1
 
 
-def test_every_kind_of_write_needs_the_claim(path: Path) -> None:
-    with SqliteJournal(path) as first:
+def test_every_kind_of_write_needs_the_claim(where: str) -> None:
+    with opened(where) as first:
         first.append(ticks(3))
-        with SqliteJournal(path, take=True):
+        with opened(where, take=True):
             with pytest.raises(JournalTaken):
                 first.save_snapshot(3, b"state")
             with pytest.raises(JournalTaken):
                 first.thin([1], until=2)
             assert first.latest_snapshot() is None
-    assert numbers(path) == [1, 2, 3]
+    assert numbers(where) == [1, 2, 3]
 
 
 def test_who_may_still_be_there() -> None:

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from tests.postgresql import Server, running_server
+from tests.postgresql import Server
 from tests.store.journal_kit import JournalConformance, ticks
 from tests.waiting import wait_until
 
@@ -31,12 +31,6 @@ from punctual.store.buffered import BufferedJournal
 from punctual.store.postgresql import PostgresJournal
 
 _names = count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as server:
-        yield server
 
 
 @pytest.fixture
