@@ -41,6 +41,7 @@ COMMANDS = {
     "trace": "trace",
     "simulate": "simulate",
     "compare": "compare",
+    "replay": "replay",
     "controllers": "catalogue",
     "policies": "catalogue",
     "token": "token",

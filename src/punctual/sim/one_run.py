@@ -58,7 +58,7 @@ def simulate_one(
     ideal = Ideal(jobs, scenario.cluster)
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
     facts = {
-        **_facts(record, ideal),
+        **facts_of(record, ideal),
         "plans": asdict(decisions.gaps()),
         "cost": {**cost, "n_messages": count.n_messages},
     }
@@ -83,7 +83,8 @@ class _Count:
                 self._tell(min(1.0, self._n_ended / self._n_jobs))
 
 
-def _facts(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
+def facts_of(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
+    """The numbers of a run and its curves, in plain values."""
     course = record.course(_N_POINTS)
     summary = record.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}

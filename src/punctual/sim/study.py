@@ -108,7 +108,7 @@ class Study:
         finally:
             clear(self.out / "runs", self._token)
             # Also what an interruption leaves can be compared.
-            _write_index(self.out, self.scenario, self.result().runs)
+            write_index(self.out, self.scenario, self.result().runs)
         return self.result(tuple(failures))
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
@@ -208,7 +208,8 @@ def _raise_invalid(failure: Failure | None) -> None:
         raise InvalidSpec(*failure.invalid)
 
 
-def _write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:
+def write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:
+    """Say in the folder of a study which runs it has, for `runs_in`."""
     out.mkdir(parents=True, exist_ok=True)
     index = {"scenario": scenario.keys(), "runs": [{"key": run.key, "policy": run.policy} for run in runs]}
     (out / "study.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")

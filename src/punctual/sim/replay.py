@@ -1,0 +1,242 @@
+"""What other policies would have done with the live jobs of a journal, beside what was done and the same done again."""
+
+import json
+import shutil
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from punctual.core.cluster import Node
+from punctual.core.errors import InvalidSpec
+from punctual.core.lifecycle import about
+from punctual.core.protocols import Message
+from punctual.metrics.cluster import ClusterRecord
+from punctual.metrics.decisions import DecisionRecord
+from punctual.metrics.job import JobRecord
+from punctual.sim import fingerprint, parts
+from punctual.sim.choice import made
+from punctual.sim.extra import check_extra
+from punctual.sim.ideal import Ideal
+from punctual.sim.one_run import facts_of
+from punctual.sim.physics import Physics
+from punctual.sim.recorded import RecordedLoad, recorded_load
+from punctual.sim.result import Failure, Result
+from punctual.sim.scenario import PolicyChoice, Scenario
+from punctual.sim.simulation import Simulation
+from punctual.sim.stored import StoredRun, read_run, write_run
+from punctual.sim.study import write_index
+
+#: What the row is called that shows what really happened.
+AS_IT_WAS = "as it was live"
+_SAME = ", replayed"
+_GIB_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faithfulness:
+    """How near the replay of the policy that ran comes to what happened.
+
+    Attributes
+    ----------
+    n_landed
+        Jobs that landed live and in the replay.
+    shift_s
+        Median of the absolute difference of their landings, seconds; None: there are none.
+    n_with_deadline, n_same
+        Those of them that had a deadline, and kept or missed it in both.
+    """
+
+    n_landed: int
+    shift_s: float | None
+    n_with_deadline: int
+    n_same: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What came out.
+
+    Attributes
+    ----------
+    result
+        First what happened, then the policy that ran, then the others.
+    faithfulness
+        None: the policy that ran could not be replayed.
+    """
+
+    result: Result
+    load: RecordedLoad
+    faithfulness: Faithfulness | None
+
+
+def replay(
+    read: Callable[[], Iterable[Message]], source: Path, policy: str, others: Sequence[str], out: Path
+) -> Replay:  # fmt: skip
+    """Play the jobs of a journal under the policy that ran, and under others.
+
+    Parameters
+    ----------
+    read
+        Reads the messages of the journal from its beginning; the same ones at each call.
+    source
+        The journal, to be named in what is written.
+    policy
+        The policy with which the journal began.
+    others
+        Policies as `Scenario` takes them: a name with or without parameters.
+    out
+        Folder of the results, as of a study.
+
+    Raises
+    ------
+    InvalidSpec
+        There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
+    """
+    check_extra("numpy", "scipy", "polars", "matplotlib", "tomli_w")
+    load = recorded_load(read())
+    _check_playable(load, source)
+    scenario = _scenario(load, source, policy, others)
+    studied = _Studied(load, scenario, out)
+    live, again, *rest = scenario.policies
+    runs = [studied.live(live, read())]
+    failures = []
+    for choice in (again, *rest):
+        outcome = studied.played(choice, is_live_one=choice is again)
+        (failures if isinstance(outcome, Failure) else runs).append(outcome)  # type: ignore[arg-type]
+    write_index(out, scenario, tuple(runs))
+    result = Result(scenario, tuple(runs), out, tuple(failures))
+    return Replay(result=result, load=load, faithfulness=studied.faithfulness())
+
+
+def _check_playable(load: RecordedLoad, source: Path) -> None:
+    got = f"{len(load.left_out)} jobs, none of which can be played" if load.left_out else "no jobs"
+    example = next(iter(load.left_out.items()), None)
+    remedy = "Name a journal in which jobs have ended."
+    if example is not None:
+        remedy = f"'{example[0]}' for example: {example[1]}. {remedy}"
+    if not load.jobs:
+        raise InvalidSpec("a journal must have jobs whose work is known", got, f"'{source}'", remedy)
+    if not load.nodes:
+        raise InvalidSpec("a journal must say what the machine had", "no node", f"'{source}'", "Name another journal.")
+
+
+def _scenario(load: RecordedLoad, source: Path, policy: str, others: Sequence[str]) -> Scenario:
+    """The replay as a study; its first policy stands for what happened."""
+    ran = " and others" if load.policy_changes else ""
+    same = {"name": policy, "label": f"{policy}{ran}{_SAME}"}
+    keys = {
+        "policies": [{"name": policy, "label": AS_IT_WAS}, same, *others],
+        "seeds": [0],
+        "trace": {"file": str(source)},
+        "cluster": [_group(node) for node in load.nodes],
+        "physics": {"startup_s": load.startup_s, "resize_s": load.resize_s, "solver_s": load.solver_s},
+    }
+    return Scenario.of(keys, "the replay")
+
+
+def _group(node: Node) -> dict[str, Any]:
+    amount = node.capacity
+    group = {
+        "gpus": int(amount.gpus), "cores": amount.cores or None, "memory_gib": amount.memory_bytes / _GIB_BYTES or None,
+        "device": node.device, "others": dict(amount.others),
+    }  # fmt: skip
+    return {key: value for key, value in group.items() if value is not None}
+
+
+class _Studied:
+    """Makes the runs of a replay, and keeps what became of each job live and under the policy that ran."""
+
+    def __init__(self, load: RecordedLoad, scenario: Scenario, out: Path) -> None:
+        self._load, self._scenario, self._out = load, scenario, out
+        self._ideal = Ideal(load.jobs, scenario.cluster)
+        self._live: list[JobRecord] = []
+        self._again: list[JobRecord] = []
+
+    def live(self, choice: PolicyChoice, messages: Iterable[Message]) -> StoredRun:
+        """What happened to the jobs that are played."""
+        kept = {job.spec.id for job in self._load.jobs}
+        record, decisions = ClusterRecord(segments=True), DecisionRecord()
+        begun_s, n_messages = time.perf_counter(), 0
+        for message in messages:
+            if about(message) is None or about(message) in kept:
+                record.add(message)
+                decisions.add(message)
+                n_messages += 1
+        self._live = record.jobs()
+        return self._stored(choice, record, decisions, begun_s, n_messages)
+
+    def played(self, choice: PolicyChoice, *, is_live_one: bool) -> StoredRun | Failure:
+        """The same jobs under a policy."""
+        record, decisions = ClusterRecord(segments=True), DecisionRecord()
+        begun_s, n_messages = time.perf_counter(), 0
+
+        def count(_: Message) -> None:
+            nonlocal n_messages
+            n_messages += 1
+
+        try:
+            self._simulation(choice, (record.add, decisions.add, count), is_live_one=is_live_one).run()
+        except InvalidSpec:
+            raise
+        except Exception as error:  # noqa: BLE001 -- a policy's bug must not cost the runs of the others
+            what = f"{type(error).__name__}: {error}"
+            return Failure(policy=choice.shown, seed=0, what=what, trace=traceback.format_exc())
+        if is_live_one:
+            self._again = record.jobs()
+        return self._stored(choice, record, decisions, begun_s, n_messages)
+
+    def _simulation(
+        self, choice: PolicyChoice, listeners: tuple[Callable[[Message], None], ...], *, is_live_one: bool
+    ) -> Simulation:  # fmt: skip
+        load = self._load
+        names = {job.spec.controller for job in load.jobs if job.spec.controller}
+        controllers = {name: controller for each in names for name, controller in parts.controllers(each).items()}
+        return Simulation(
+            load.jobs,
+            (),  # they join by events, as they did
+            made(parts.policy(choice.name), choice.parameters, f"policies.{choice.name}"),
+            controllers=controllers,
+            models=parts.models({job.spec.model for job in load.jobs}),
+            physics=made(Physics, self._scenario.physics, "physics"),
+            events=(*load.events, *(load.policy_changes if is_live_one else ())),
+            listeners=listeners,
+        )
+
+    def _stored(
+        self, choice: PolicyChoice, record: ClusterRecord, decisions: DecisionRecord, begun_s: float, n_messages: int
+    ) -> StoredRun:  # fmt: skip
+        about_run = {"policy": choice.shown, "seed": 0, "program": fingerprint.of_program()}
+        key = fingerprint.of_text(json.dumps([about_run, choice.keys()], sort_keys=True))[:24]
+        wall_s = time.perf_counter() - begun_s
+        facts = {
+            **about_run, "key": key, **facts_of(record, self._ideal), "plans": asdict(decisions.gaps()),
+            "cost": {"wall_s": wall_s, "n_messages": n_messages},
+        }  # fmt: skip
+        folder = self._out / "runs" / key
+        shutil.rmtree(folder, ignore_errors=True)  # of another journal, or of this one when it was shorter
+        write_run(folder, facts, record, decisions, "replay")
+        stored = read_run(folder)
+        assert stored is not None
+        return stored
+
+    def faithfulness(self) -> Faithfulness | None:
+        """How near the policy that ran comes to what happened."""
+        if not self._again:
+            return None
+        again = {job.id: job for job in self._again}
+        pairs = [(job, again[job.id]) for job in self._live if job.id in again]
+        shifts_s = [
+            abs(a.landed_at - b.landed_at) for a, b in pairs if a.landed_at is not None and b.landed_at is not None
+        ]
+        both = [(a, b) for a, b in pairs if a.landed_at is not None and b.landed_at is not None]
+        judged = [(a.on_time, b.on_time) for a, b in both if a.on_time is not None and b.on_time is not None]
+        return Faithfulness(
+            n_landed=len(shifts_s),
+            shift_s=median(shifts_s) if shifts_s else None,
+            n_with_deadline=len(judged),
+            n_same=sum(a == b for a, b in judged),
+        )
