@@ -29,6 +29,8 @@ class SimJob:
         change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
     phases
         How fast it is from how many steps done on, ascending from 0; empty: as fast as `truth` from beginning to end.
+    told_steps
+        Steps in total that its training declares once it runs, where the spec says nothing; None: it declares none.
     """
 
     submitted_at: float
@@ -37,6 +39,7 @@ class SimJob:
     work_steps: float
     restarts: bool = False
     phases: tuple[tuple[float, Truth], ...] = ()
+    told_steps: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.work_steps < inf:

@@ -47,7 +47,7 @@ UNUSED_KINDS = frozenset({"TimerFired", "SetTimer", "WarnUser", "PhaseReported",
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
 _HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.
-_N_STRETCHES_MAX = 50
+_N_STRETCHES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +134,8 @@ class _Course:
     last: ProgressReported | None = None
     used_before_core_s: float = 0.0
     redone_worker_s: float = 0.0
+    #: Whether it has not come as far yet as the process before.
+    is_redoing: bool = False
     is_paced: bool = False
     #: The most cores that it used, without a pacing line, and what it held then.
     most_cores: float = 0.0
@@ -156,6 +158,10 @@ class _Course:
             self.lose_process(event.at)
         self._look_at_usage(event)
         self.steps_total = event.steps_total or self.steps_total
+        self.is_redoing = self.is_redoing and event.steps_done <= self.by_core[-1][0]
+        if self.is_redoing:
+            self.used_before_core_s = self.by_core[-1][1] - event.used_core_s
+            self.redone_worker_s = self.held_worker_s - self.by_worker[-1][1]
         in_flight_s = max(0.0, event.at - event.unit_at) if self.last is not None else 0.0
         used_core_s = self.used_before_core_s + event.used_core_s - event.in_flight_core_s
         held_worker_s = self.held_worker_s - self.redone_worker_s - self.n_workers * in_flight_s
@@ -164,9 +170,9 @@ class _Course:
         self.last = event
 
     def lose_process(self, at: float) -> None:
-        """What the next process does until it is as far as this one is counted once."""
+        """What the next process does until it is as far as this one was is not work of the job."""
         self._accrue(at)
-        self.last = None
+        self.last, self.is_redoing = None, True
         self.used_before_core_s = self.by_core[-1][1]
         self.redone_worker_s = self.held_worker_s - self.by_worker[-1][1]
 
@@ -269,9 +275,7 @@ class _Fold:
         """What can be played of all that was taken."""
         works = {job: _work_of(course) for job, course in self._courses.items()}
         kept = {job for job, work in works.items() if isinstance(work, _Work)}
-        jobs = [
-            _sim_job(self._courses[job].submitted, work, kept) for job, work in works.items() if isinstance(work, _Work)
-        ]
+        jobs = [_sim_job(self._courses[job], work, kept) for job, work in works.items() if isinstance(work, _Work)]
         return RecordedLoad(
             jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)),
             events=tuple(_played(event, kept) for event in self._events if about(event) is None or about(event) in kept),
@@ -348,15 +352,19 @@ def _unfinished(
     return f"{state}, and nothing says what it would have needed"
 
 
-def _sim_job(submitted: JobSubmitted, work: _Work, kept: set[JobId]) -> SimJob:
-    spec = _declared(submitted.spec, kept)
+def _sim_job(course: _Course, work: _Work, kept: set[JobId]) -> SimJob:
+    submitted = course.submitted
     points = _fewer(work.points)
     steps, cost = points[-1]
     phases = tuple((before[0], _truth(before, point, work)) for before, point in pairwise(points))
     return SimJob(
-        submitted_at=submitted.at, spec=spec, truth=_truth((0.0, 0.0), (steps, cost), work), work_steps=steps,
+        submitted_at=submitted.at,
+        spec=_declared(submitted.spec, kept),
+        truth=_truth((0.0, 0.0), (steps, cost), work),
+        work_steps=steps,
         phases=phases if len(phases) > 1 else (),
-    )  # fmt: skip
+        told_steps=course.steps_total,
+    )
 
 
 def _fewer(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

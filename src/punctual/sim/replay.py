@@ -103,10 +103,13 @@ def replay(
     studied = _Studied(load, scenario, out)
     live, again, *rest = scenario.policies
     runs = [studied.live(live, read())]
-    failures = []
+    failures: list[Failure] = []
     for choice in (again, *rest):
         outcome = studied.played(choice, is_live_one=choice is again)
-        (failures if isinstance(outcome, Failure) else runs).append(outcome)  # type: ignore[arg-type]
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+        else:
+            runs.append(outcome)
     write_index(out, scenario, tuple(runs))
     result = Result(scenario, tuple(runs), out, tuple(failures))
     return Replay(result=result, load=load, faithfulness=studied.faithfulness())

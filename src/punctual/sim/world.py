@@ -319,7 +319,7 @@ class World:
         return [GrantApplied(at=at, job=life.id, request=life.request, granted=life.grant)]
 
     def _progress(self, life: Life, at: float) -> ProgressReported:
-        steps, declared = life.steps_at(at), life.job.spec.work_steps
+        steps, declared = life.steps_at(at), life.job.spec.work_steps or life.job.told_steps
         return ProgressReported(
             at=at,
             job=life.id,

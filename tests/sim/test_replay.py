@@ -1,0 +1,226 @@
+"""Jobs of a journal, played again: the same policy does the same, another one does something else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from punctual.core.cluster import Node
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    Event,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    NodeJoined,
+    PauseRequested,
+    ProgressReported,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.resources import Resources
+from punctual.core.speed import Shape
+from punctual.sim import parts
+from punctual.sim.job import SimJob
+from punctual.sim.physics import Physics
+from punctual.sim.recorded import Proportional, RecordedLoad, recorded_load
+from punctual.sim.replay import AS_IT_WAS, replay
+from punctual.sim.simulation import Simulation
+from punctual.sim.truth import AllReduce
+from punctual.store.sqlite import SqliteJournal
+from punctual.store.thinning import Thinning
+
+HERE = Node(NodeId("here"), Resources(cores=2.0, memory_bytes=2**30))
+RAN = "promises-first"
+
+
+def spec(i_job: int, **declared: Any) -> JobSpec:
+    fields = {
+        "work_steps": 100.0, "deadline_s": 60.0 + 45.0 * (i_job % 4), "preemptible": True, "startup_s": 2.0, **declared
+    }  # fmt: skip
+    return JobSpec(
+        id=JobId(f"job-{i_job}"), floor=Resources(cores=0.1), ceiling=Resources(cores=2.0), **fields
+    )  # fmt: skip
+
+
+def jobs(n_jobs: int = 5) -> list[SimJob]:
+    """Jobs whose last half costs twice as much; together they are too much for the machine."""
+    return [
+        SimJob(10.0 * i, spec(i), cheap, 100.0, phases=((0.0, cheap), (50.0, dear)))
+        for i, cheap, dear in (
+            (i, Proportional(step_cost=cost), Proportional(step_cost=2 * cost))
+            for i, cost in ((i, 0.3 + 0.1 * (i * 7 % 5)) for i in range(n_jobs))
+        )
+    ]
+
+
+def lived(**changes: Any) -> list[Message]:
+    """The messages of a host with these jobs."""
+    messages: list[Message] = []
+    parts_of_it = {
+        "nodes": [HERE], "policy": parts.policy(RAN)(), "controllers": parts.controllers("remaining-cost"),
+        "physics": Physics(resize_s=0.1), "listeners": [messages.append],
+    }  # fmt: skip
+    Simulation(changes.pop("jobs", None) or jobs(), **{**parts_of_it, **changes}).run()
+    return messages
+
+
+def landings(messages: list[Message]) -> dict[JobId, float]:
+    return {message.job: message.landed_at for message in messages if isinstance(message, JobFinished)}
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[Message]:
+    return lived()
+
+
+def total_cost(job: SimJob) -> float:
+    ends = [*(begin for begin, _ in job.phases[1:]), job.work_steps]
+    return sum(
+        100.0 / truth.rate_sps(Shape(cores=100.0)) * (end - begin)
+        for (begin, truth), end in zip(job.phases, ends, strict=True)
+    )
+
+
+def test_each_job_has_the_work_that_it_turned_out_to_need(messages: list[Message]) -> None:
+    load = recorded_load(messages)
+    assert not load.left_out
+    assert not load.estimated
+    assert [job.spec for job in load.jobs] == [job.spec for job in jobs()]
+    assert [job.submitted_at for job in load.jobs] == [job.submitted_at for job in jobs()]
+    for recorded, true in zip(load.jobs, jobs(), strict=True):
+        assert total_cost(recorded) == pytest.approx(total_cost(true), rel=1e-6)
+    assert (load.startup_s, load.resize_s) == pytest.approx((2.0, 0.1))
+
+
+def test_the_same_policy_lands_jobs_where_they_landed_and_another_does_not(
+    messages: list[Message], tmp_path: Path
+) -> None:
+    played = replay(lambda: messages, tmp_path / "journal.db", RAN, ["fifo"], tmp_path)
+    live, again, fifo = played.result.runs
+    assert [live.policy, again.policy, fifo.policy] == [AS_IT_WAS, f"{RAN}, replayed", "fifo"]
+    assert dict(zip(live.jobs["id"], live.jobs["landed_at"], strict=True)) == pytest.approx(landings(messages))
+    # A stretch between two reports has one speed: that is the model's accuracy here.
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=1.0)
+    assert max(abs(fifo.jobs["landed_at"] - live.jobs["landed_at"])) > 30.0
+    assert played.faithfulness is not None
+    assert (played.faithfulness.n_landed, played.faithfulness.n_same) == (5, 5)
+
+
+def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], tmp_path: Path) -> None:
+    with SqliteJournal(tmp_path / "journal.db") as journal:
+        journal.append(messages)
+        last = journal.last_sequence
+        journal.thin(Thinning().take(journal.rows_from(1, last)), last)
+    with SqliteJournal(tmp_path / "journal.db", read_only=True) as journal:
+        kept = [message for _, message in journal.read_from(1)]
+    assert len(kept) < len(messages) / 2
+    whole, thinned = recorded_load(messages), recorded_load(kept)
+    assert [total_cost(job) for job in thinned.jobs] == pytest.approx([total_cost(job) for job in whole.jobs])
+    played = replay(lambda: kept, tmp_path / "journal.db", RAN, [], tmp_path)
+    live, again = played.result.runs
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=5.0)
+
+
+def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path: Path) -> None:
+    undeclared = [
+        SimJob(job.submitted_at, spec(i, work_steps=None), job.truth, 100.0, phases=job.phases, told_steps=100.0)
+        for i, job in enumerate(jobs(2))
+    ]
+    messages = lived(jobs=undeclared)
+    played = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path)
+    live, again = played.result.runs
+    # Steered to their deadlines, which nobody can who does not know how much is left.
+    assert all(job["landed_at"] > job["submitted_at"] + 0.9 * job["deadline_s"] for job in live.jobs.to_dicts())
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=1.0)
+
+
+def test_what_users_did_is_done_again(tmp_path: Path) -> None:
+    job = JobId("job-1")
+    events: list[Event] = [
+        SpecChanged(at=30.0, spec=spec(0, deadline_s=300.0)),
+        PauseRequested(at=35.0, job=job),
+        ResumeRequested(at=90.0, job=job),
+        StopRequested(at=40.0, job=JobId("job-2"), cause="no more"),
+    ]
+    messages = lived(events=events)
+    load = recorded_load(messages)
+    assert [event for event in load.events if not isinstance(event, NodeJoined)] == sorted(
+        events, key=lambda event: event.at
+    )
+    assert load.estimated.keys() == {"job-2"}
+    live, again = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path).result.runs
+    assert list(again.jobs["status"]) == list(live.jobs["status"])
+    assert list(again.jobs["deadline_s"]) == list(live.jobs["deadline_s"])
+
+
+def messages_of(*more: Message, **declared: Any) -> Iterator[Message]:
+    yield NodeJoined(at=0.0, node=HERE.id, capacity=HERE.capacity)
+    yield JobSubmitted(at=0.0, spec=spec(0, **declared))
+    yield from more
+
+
+def load_of(*more: Message, **declared: Any) -> RecordedLoad:
+    return recorded_load(messages_of(*more, **declared))
+
+
+def reported(steps: float, core_s: float) -> ProgressReported:
+    at = core_s
+    return ProgressReported(
+        at=at, job=JobId("job-0"), steps_done=steps, steps_total=100.0, unit_at=at, used_core_s=core_s
+    )
+
+
+def test_a_job_that_goes_on_is_estimated_from_the_steps_it_has_done() -> None:
+    load = load_of(reported(20.0, 10.0))
+    assert load.estimated == {"job-0": "not ended: the steps left cost as much as those done"}
+    assert total_cost(load.jobs[0]) == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), "not ended, and nothing says what it would have needed"),
+        (
+            (reported(20.0, 10.0), JobFailed(at=11.0, job=JobId("job-0"), cause="exit 1", exit_code=1)),
+            "it failed: what it would have needed is not known",
+        ),
+    ],
+)
+def test_a_job_whose_work_is_not_known_is_left_out_and_told(
+    more: tuple[Message, ...], why: str, tmp_path: Path
+) -> None:
+    assert load_of(*more).left_out == {"job-0": why}
+    with pytest.raises(InvalidSpec) as error:
+        replay(lambda: messages_of(*more), tmp_path / "journal.db", RAN, ["fifo"], tmp_path)
+    assert error.value.must == "a journal must have jobs whose work is known"
+    assert why in error.value.remedy
+
+
+def test_what_a_failed_process_had_done_already_is_not_counted_twice() -> None:
+    again = [reported(10.0, 5.0), reported(20.0, 9.0), reported(100.0, 49.0)]
+    failed = JobFailed(at=12.0, job=JobId("job-0"), cause="exit 1", retryable=True)
+    landed = JobFinished(at=60.0, job=JobId("job-0"), landed_at=60.0)
+    (job,) = load_of(reported(0.0, 0.0), reported(20.0, 10.0), failed, *again, landed).jobs
+    # 20 steps for 10 core-seconds, and from where the second process was as far, 80 for 40.
+    assert total_cost(job) == pytest.approx(50.0)
+
+
+def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: Path) -> None:
+    law = AllReduce(step_s=1.0, communication_frac=0.0)
+    gpu = Resources(gpus=1)
+    trained = JobSpec(
+        id=JobId("devices"), worker=gpu, counts=(1, 2), floor=gpu, ceiling=gpu * 2, work_steps=100.0, controller=None
+    )
+    node = Node(NodeId("here"), Resources(cores=8.0, gpus=2, memory_bytes=2**30))
+    messages = lived(jobs=[SimJob(0.0, trained, law, 100.0)], nodes=[node])
+    (job,) = recorded_load(messages).jobs
+    assert isinstance(job.truth, Proportional)
+    assert (job.truth.by_workers, job.truth.step_cost) == (True, pytest.approx(1.0))
+    live, again = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path).result.runs
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]))
