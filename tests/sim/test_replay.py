@@ -12,6 +12,7 @@ from punctual.core.events import (
     Event,
     JobFailed,
     JobFinished,
+    JobStarted,
     JobSubmitted,
     NodeJoined,
     PauseRequested,
@@ -28,7 +29,7 @@ from punctual.core.speed import Shape
 from punctual.sim import parts
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import Proportional, RecordedLoad, recorded_load
+from punctual.sim.recorded import ProportionalSpeed, RecordedLoad, recorded_load
 from punctual.sim.replay import AS_IT_WAS, replay
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import AllReduce
@@ -41,11 +42,13 @@ RAN = "promises-first"
 
 def spec(i_job: int, **declared: Any) -> JobSpec:
     fields = {
-        "work_steps": 100.0, "deadline_s": 60.0 + 45.0 * (i_job % 4), "preemptible": True, "startup_s": 2.0, **declared
-    }  # fmt: skip
-    return JobSpec(
-        id=JobId(f"job-{i_job}"), floor=Resources(cores=0.1), ceiling=Resources(cores=2.0), **fields
-    )  # fmt: skip
+        "work_steps": 100.0,
+        "deadline_s": 60.0 + 45.0 * (i_job % 4),
+        "preemptible": True,
+        "startup_s": 2.0,
+        **declared,
+    }
+    return JobSpec(id=JobId(f"job-{i_job}"), floor=Resources(cores=0.1), ceiling=Resources(cores=2.0), **fields)
 
 
 def jobs(n_jobs: int = 5) -> list[SimJob]:
@@ -53,7 +56,7 @@ def jobs(n_jobs: int = 5) -> list[SimJob]:
     return [
         SimJob(10.0 * i, spec(i), cheap, 100.0, phases=((0.0, cheap), (50.0, dear)))
         for i, cheap, dear in (
-            (i, Proportional(step_cost=cost), Proportional(step_cost=2 * cost))
+            (i, ProportionalSpeed(step_cost=cost), ProportionalSpeed(step_cost=2 * cost))
             for i, cost in ((i, 0.3 + 0.1 * (i * 7 % 5)) for i in range(n_jobs))
         )
     ]
@@ -63,9 +66,12 @@ def lived(**changes: Any) -> list[Message]:
     """The messages of a host with these jobs."""
     messages: list[Message] = []
     parts_of_it = {
-        "nodes": [HERE], "policy": parts.policy(RAN)(), "controllers": parts.controllers("remaining-cost"),
-        "physics": Physics(resize_s=0.1), "listeners": [messages.append],
-    }  # fmt: skip
+        "nodes": [HERE],
+        "policy": parts.policy(RAN)(),
+        "controllers": parts.controllers("remaining-cost"),
+        "physics": Physics(resize_s=0.1),
+        "listeners": [messages.append],
+    }
     Simulation(changes.pop("jobs", None) or jobs(), **{**parts_of_it, **changes}).run()
     return messages
 
@@ -202,6 +208,20 @@ def test_a_job_whose_work_is_not_known_is_left_out_and_told(
     assert why in error.value.remedy
 
 
+def test_a_job_that_told_of_no_steps_takes_what_it_held() -> None:
+    started = JobStarted(at=1.0, job=JobId("job-0"), request=1, granted={HERE.id: Resources(cores=0.5)})
+    load = load_of(started, JobFinished(at=11.0, job=JobId("job-0"), landed_at=11.0))
+    assert load.estimated == {"job-0": "it told of no steps: its work is what it held until its end"}
+    assert (load.jobs[0].work_steps, load.jobs[0].truth.rate_sps(Shape(cores=0.5))) == (100.0, pytest.approx(10.0))
+
+
+def test_a_job_is_no_faster_than_it_was_seen_to_be_where_its_grant_did_not_hold_it_back() -> None:
+    started = JobStarted(at=0.0, job=JobId("job-0"), request=1, granted={HERE.id: Resources(cores=2.0)})
+    landed = JobFinished(at=51.0, job=JobId("job-0"), landed_at=50.0)
+    (job,) = load_of(started, reported(0.0, 0.0), reported(50.0, 25.0), reported(100.0, 50.0), landed).jobs
+    assert job.truth.rate_sps(Shape(cores=2.0)) == job.truth.rate_sps(Shape(cores=1.0)) == pytest.approx(2.0)
+
+
 def test_what_a_failed_process_had_done_already_is_not_counted_twice() -> None:
     again = [reported(10.0, 5.0), reported(20.0, 9.0), reported(100.0, 49.0)]
     failed = JobFailed(at=12.0, job=JobId("job-0"), cause="exit 1", retryable=True)
@@ -220,7 +240,7 @@ def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: P
     node = Node(NodeId("here"), Resources(cores=8.0, gpus=2, memory_bytes=2**30))
     messages = lived(jobs=[SimJob(0.0, trained, law, 100.0)], nodes=[node])
     (job,) = recorded_load(messages).jobs
-    assert isinstance(job.truth, Proportional)
+    assert isinstance(job.truth, ProportionalSpeed)
     assert (job.truth.by_workers, job.truth.step_cost) == (True, pytest.approx(1.0))
     live, again = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path).result.runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]))

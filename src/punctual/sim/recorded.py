@@ -51,7 +51,7 @@ _N_STRETCHES_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proportional:
+class ProportionalSpeed:
     """As fast in proportion to what the job holds, up to the most it can use.
 
     Attributes
@@ -278,7 +278,9 @@ class _Fold:
         jobs = [_sim_job(self._courses[job], work, kept) for job, work in works.items() if isinstance(work, _Work)]
         return RecordedLoad(
             jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)),
-            events=tuple(_played(event, kept) for event in self._events if about(event) is None or about(event) in kept),
+            events=tuple(
+                _played(event, kept) for event in self._events if about(event) is None or about(event) in kept
+            ),
             policy_changes=tuple(self._policy_changes),
             nodes=tuple(self._nodes[node] for node in sorted(self._nodes)),
             estimated={job: work.estimate for job, work in works.items() if isinstance(work, _Work) and work.estimate},
@@ -287,7 +289,7 @@ class _Fold:
             resize_s=median(self._resizes_s or [0.0]),
             solver_s=median(self._plans_s or [0.0]),
             unsteered_s=self._unsteered_s,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,24 +323,21 @@ def _work_of(course: _Course) -> _Work | str:
     return _unfinished(course, points, usable, by_workers=by_workers)
 
 
-def _finished(
-    course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool
-) -> _Work | str:  # fmt: skip
+def _finished(course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool) -> _Work | str:
     if points[-1][0] > 0 and points[-1][1] > 0:
         return _Work(points, usable, by_workers)
     return _as_held(course, "it told of no steps: its work is what it held until its end")
 
 
 def _as_held(course: _Course, estimate: str) -> _Work | str:
-    """Its work as one step that takes what it held."""
+    """All its steps, or one if it has declared none, take what it held."""
     by_workers = not course.held_core_s
     held = course.held_worker_s if by_workers else course.held_core_s
-    return _Work([(0.0, 0.0), (1.0, held)], inf, by_workers, estimate) if held > 0 else "it held nothing"
+    steps = course.steps_total or course.spec.work_steps or 1.0
+    return _Work([(0.0, 0.0), (steps, held)], inf, by_workers, estimate) if held > 0 else "it held nothing"
 
 
-def _unfinished(
-    course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool
-) -> _Work | str:  # fmt: skip
+def _unfinished(course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool) -> _Work | str:
     """Its work with the mean cost of the steps that it has done."""
     state = "stopped by a user" if course.is_stopped else "not ended"
     steps, cost = points[-1]
@@ -373,11 +372,11 @@ def _fewer(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [point for i, point in enumerate(points) if i <= 1 or (i - 1) % every == 0 or i == len(points) - 1]
 
 
-def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work) -> Proportional:
+def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work) -> ProportionalSpeed:
     # A stretch in which no cost was seen is not done in no time: it has a thousandth of the mean.
     least = 1e-3 * work.points[-1][1] / work.points[-1][0]
     step_cost = max((point[1] - before[1]) / (point[0] - before[0]), least)
-    return Proportional(step_cost=step_cost, usable=work.usable, by_workers=work.by_workers)
+    return ProportionalSpeed(step_cost=step_cost, usable=work.usable, by_workers=work.by_workers)
 
 
 def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:

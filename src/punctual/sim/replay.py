@@ -75,7 +75,7 @@ class Replay:
 
 def replay(
     read: Callable[[], Iterable[Message]], source: Path, policy: str, others: Sequence[str], out: Path
-) -> Replay:  # fmt: skip
+) -> Replay:
     """Play the jobs of a journal under the policy that ran, and under others.
 
     Parameters
@@ -144,9 +144,12 @@ def _scenario(load: RecordedLoad, source: Path, policy: str, others: Sequence[st
 def _group(node: Node) -> dict[str, Any]:
     amount = node.capacity
     group = {
-        "gpus": int(amount.gpus), "cores": amount.cores or None, "memory_gib": amount.memory_bytes / _GIB_BYTES or None,
-        "device": node.device, "others": dict(amount.others),
-    }  # fmt: skip
+        "gpus": int(amount.gpus),
+        "cores": amount.cores or None,
+        "memory_gib": amount.memory_bytes / _GIB_BYTES or None,
+        "device": node.device,
+        "others": dict(amount.others),
+    }
     return {key: value for key, value in group.items() if value is not None}
 
 
@@ -194,7 +197,7 @@ class _Studied:
 
     def _simulation(
         self, choice: PolicyChoice, listeners: tuple[Callable[[Message], None], ...], *, is_live_one: bool
-    ) -> Simulation:  # fmt: skip
+    ) -> Simulation:
         load = self._load
         names = {job.spec.controller for job in load.jobs if job.spec.controller}
         controllers = {name: controller for each in names for name, controller in parts.controllers(each).items()}
@@ -211,14 +214,17 @@ class _Studied:
 
     def _stored(
         self, choice: PolicyChoice, record: ClusterRecord, decisions: DecisionRecord, begun_s: float, n_messages: int
-    ) -> StoredRun:  # fmt: skip
+    ) -> StoredRun:
         about_run = {"policy": choice.shown, "seed": 0, "program": fingerprint.of_program()}
         key = fingerprint.of_text(json.dumps([about_run, choice.keys()], sort_keys=True))[:24]
         wall_s = time.perf_counter() - begun_s
         facts = {
-            **about_run, "key": key, **facts_of(record, self._ideal), "plans": asdict(decisions.gaps()),
+            **about_run,
+            "key": key,
+            **facts_of(record, self._ideal),
+            "plans": asdict(decisions.gaps()),
             "cost": {"wall_s": wall_s, "n_messages": n_messages},
-        }  # fmt: skip
+        }
         folder = self._out / "runs" / key
         shutil.rmtree(folder, ignore_errors=True)  # of another journal, or of this one when it was shorter
         write_run(folder, facts, record, decisions, "replay")
