@@ -217,3 +217,14 @@ def test_a_landed_job_of_workers_keeps_what_it_has(office: Office) -> None:
 )
 def test_how_often_an_amount_fits(amount: Resources, part: Resources, n: int) -> None:
     assert amount.n_times(part) == n
+
+
+def test_the_time_that_a_change_takes_is_no_part_of_a_speed(office: Office) -> None:
+    """Reports come while the job is held up after the grant was applied, and when it goes on."""
+    office.report(0.0, 0.0)
+    office.report(4.0, 8.0)
+    office.applied(only(office.plan(4, at=4.0), ResizeJob), at=4.0)
+    office.report(4.3, 8.0, unit_at=4.0)
+    office.report(4.6, 8.0)
+    office.report(8.6, 24.0)
+    assert office.seen()[-1].rate_sps == pytest.approx(4.0)

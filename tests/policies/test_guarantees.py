@@ -45,9 +45,9 @@ class World:
     rejected: dict[str, RejectJob] = field(default_factory=dict)
     launched: set[str] = field(default_factory=set)
     warned: list[str] = field(default_factory=list)
-    #: Of jobs made of workers: steps done, workers held, and from when on it works with them.
+    #: Of jobs made of workers: steps done, workers held, since when, and from when on it works with them.
     done_steps: dict[str, float] = field(default_factory=dict)
-    holds: dict[str, tuple[int, float]] = field(default_factory=dict)
+    holds: dict[str, tuple[int, float, float]] = field(default_factory=dict)
     scheduler: Scheduler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -81,21 +81,22 @@ class World:
     def _change(self, job: JobId, grant: Allocation) -> None:
         spec = self.scheduler.job(job).spec
         if spec.worker is not None:
-            cost_s = spec.resize_cost_s if self.holds.get(job, (0, 0.0))[0] else spec.startup_s
+            cost_s = spec.resize_cost_s if self.holds.get(job, (0, 0.0, 0.0))[0] else spec.startup_s
             amount = sum(amount.cores for amount in grant.values())
-            self.holds[job] = round(amount / spec.worker.cores), self.at + cost_s
+            self.holds[job] = round(amount / spec.worker.cores), self.at, self.at + cost_s
 
     def _work(self, over_s: float) -> None:
         """Let jobs of workers do their steps, and say so."""
         self.at += over_s
-        for job, (n_workers, ready_at) in self.holds.items():
+        for job, (n_workers, since_at, ready_at) in self.holds.items():
             view = self.scheduler.job(JobId(job))
             if n_workers and view.status == "running" and view.curve is not None:
                 rate_sps = view.curve.rate_sps(Shape(n_workers=n_workers, cores=0.5 * n_workers))
                 worked_s = min(over_s, max(0.0, self.at - ready_at))
                 done = self.done_steps[job] = self.done_steps.get(job, 0.0) + rate_sps * worked_s
+                unit_at = self.at if self.at >= ready_at else since_at
                 report = ProgressReported(
-                    at=self.at, job=view.id, steps_done=done, steps_total=None, unit_at=self.at, used_core_s=0.0
+                    at=self.at, job=view.id, steps_done=done, steps_total=None, unit_at=unit_at, used_core_s=0.0
                 )
                 self.tell(report)
 
@@ -105,11 +106,14 @@ class World:
         return spec.id not in self.rejected
 
     def pass_time(self, until_at: float) -> None:
-        """Let jobs end at their deadlines, and have plans made often."""
+        """Let jobs end at their deadlines, have plans made often, and jobs report when they begin to work."""
         while self.at < until_at:
             snapshot = self.scheduler.snapshot(self.at)
             ends = sorted((view.deadline_at or 0.0, view.id) for view in (*snapshot.holding, *snapshot.waiting))
-            soonest_at = min([until_at, self.plan_at, *(at for at, _ in ends if at > self.at)])
+            begins_at = [ready_at for _, _, ready_at in self.holds.values()]
+            soonest_at = min(
+                [until_at, self.plan_at, *(at for at in (*begins_at, *(at for at, _ in ends)) if at > self.at)]
+            )
             self._work(soonest_at - self.at)
             for at, job in ends:
                 if at <= self.at:
@@ -139,7 +143,12 @@ def of_workers(name: str, random: Random) -> JobSpec:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("drawn", [on_cores, of_workers])
+def of_workers_that_start_slowly(name: str, random: Random) -> JobSpec:
+    spec, startup_s, resize_cost_s = of_workers(name, random), random.uniform(5.0, 40.0), random.uniform(2.0, 20.0)
+    return replace(spec, startup_s=startup_s, resize_cost_s=resize_cost_s)
+
+
+@pytest.mark.parametrize("drawn", [on_cores, of_workers, of_workers_that_start_slowly])
 def test_what_is_refused_is_accepted_with_the_deadline_that_the_refusal_names(
     drawn: Callable[[str, Random], JobSpec],
 ) -> None:

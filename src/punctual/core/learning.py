@@ -27,7 +27,9 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
     mark = job.mark
     if mark is not None and mark.begun_at >= job.granted_at and _is_alike_since(mark, event, job):
         steps, over_s = event.steps_done - mark.steps_done, event.unit_at - mark.begun_at
-        if 0 <= over_s < learn_s:
+        # A later unit without a step more: a change held the job up until then, which says nothing about its speed.
+        is_held_up = over_s > 0 and steps == 0
+        if 0 <= over_s < learn_s and not is_held_up:
             return
         if steps > 0 and over_s > 0:
             seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
