@@ -1,18 +1,20 @@
 """The jobs of SMD's experiments as one-shot problems: speed, amounts, limit and utility of each, with no cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from experiments._smd_jobs import SmdJobs
 from punctual import registry
 from punctual.core.speed import Shape
 from punctual.core.utility import Sigmoid
-from punctual.traces.generators.smd import Smd as SmdJobs
+from punctual.optim.sum_of_ratios import PairProblem, pairs
+from punctual.policies.smd_exact import fill, undominated
 from punctual.traces.job import TraceJob
 
 Kind = Literal["sync", "async"]
@@ -111,11 +113,9 @@ class Case:
         return (w, p, self.time_s(w, p)) if w else NO_PAIR
 
     def _paired(self, **parameters: object) -> Pair:
-        policy = registry.load("policies", "smd")(**parameters)
-        pair: Pair = policy.pair(
-            self.kind, self.theta, per_worker=self.worker, per_server=self.server, limits=self.limit, seed=self.id
-        )
-        return pair
+        problem = PairProblem.of(self.kind, self.theta, self.worker, self.server, self.limit)
+        choice = registry.load("policies", "smd")(**parameters).pair(problem, self.id)
+        return choice.workers, choice.servers, choice.value
 
     def best_unit(self, w: int, p: int, whole: Array) -> tuple[float, int, int] | None:
         """Time gained for the dominant share of `whole`, by one more worker or server; None if none fits and gains."""
@@ -219,3 +219,42 @@ def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], trans
     model = layered(forward_s=forward_s, backward_s=backward_s, transfer_s=transfer_s, schedule="wait-free")
     exposed: float = model.exposed_frac(Shape(n_workers=1, n_servers=1))
     return exposed
+
+
+def best_together(
+    kind: Kind,
+    theta: Sequence[Sequence[float]],
+    *,
+    per_worker: Sequence[ArrayLike],
+    per_server: Sequence[ArrayLike],
+    limits: Sequence[ArrayLike],
+    utilities: Sequence[Callable[[float], float]],
+    capacity: ArrayLike,
+    gap_limit: float = 0.01,
+) -> tuple[list[tuple[int, int]], float, float]:
+    """What `smd-exact` decides: workers and servers of each job (zeros: none), total utility, and its bound.
+
+    Parameters
+    ----------
+    kind, theta, per_worker, per_server, limits
+        Of each job, see `punctual.optim.sum_of_ratios.PairProblem`: any number of resources.
+    utilities
+        Of each job, what a completion time is worth.
+    capacity
+        Of each resource.
+    """
+    given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
+    jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]
+    uses, worths = [uses for _, uses, _ in jobs], [worths for _, _, worths in jobs]
+    filled = fill(uses, worths, np.asarray(capacity, dtype=np.float64), gap_limit=gap_limit)
+    chosen = [ways[int(way) - 1] if way else (0, 0) for (ways, _, _), way in zip(jobs, filled.choices, strict=True)]
+    return chosen, filled.value, filled.bound
+
+
+def _ways(problem: PairProblem, utility: Callable[[float], float]) -> tuple[list[tuple[int, int]], Array, Array]:
+    """The pairs of one job that no other beats, their uses (k, R) and utilities (k,)."""
+    workers, servers, times = pairs(problem)
+    uses = workers[:, None] * problem.per_worker + servers[:, None] * problem.per_server
+    worths = np.array([utility(time) for time in times.tolist()], dtype=np.float64)
+    kept = undominated(uses, worths)
+    return list(zip(workers[kept].tolist(), servers[kept].tolist(), strict=True)), uses[kept], worths[kept]

@@ -12,7 +12,19 @@ from pathlib import Path
 import numpy as np
 
 from experiments._base import Reproduction, Row
-from experiments._smd_case import UNIT, Array, Case, Forward, Interpretation, Kind, Limit, Pair, cases, in_units
+from experiments._smd_case import (
+    UNIT,
+    Array,
+    Case,
+    Forward,
+    Interpretation,
+    Kind,
+    Limit,
+    Pair,
+    best_together,
+    cases,
+    in_units,
+)
 from punctual import registry
 from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
 
@@ -232,9 +244,8 @@ def _used(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
 
 def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     """Total utility of `smd-exact`."""
-    policy = registry.load("policies", "smd-exact")()
     return sum(
-        policy.choose(
+        best_together(
             several[0].kind, [case.theta for case in several], per_worker=[case.worker for case in several],
             per_server=[case.server for case in several], limits=[case.limit for case in several],
             utilities=[case.utility.at_s for case in several], capacity=capacity,

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
+from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
 from experiments import smd
-from experiments._smd_case import UNIT, Case, Forward, Interpretation, Kind, cases, in_units
+from experiments._smd_case import UNIT, Case, Forward, Interpretation, Kind, best_together, cases, in_units
+from experiments._smd_jobs import SmdJobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from punctual.core.utility import Sigmoid
-from punctual.traces.generators.smd import Smd as SmdJobs
 
 
 def case(theta: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 12.0), limit: float = 6.0, height: float = 10.0) -> Case:
@@ -149,3 +153,63 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows["async, capacity 3: SMD / Optimus' pairs, same admission"].obtained == pytest.approx(1.0, abs=0.05)
     assert rows["async, capacity 1: SMD / ESW"].obtained >= 1.0
     assert all((row.ratio is None) == (row.published is None) for row in rows.values())
+
+
+def test_jobs_lie_in_the_published_ranges() -> None:
+    for job in SmdJobs(n_jobs=200).jobs(7):
+        p = job.parameters
+        assert 50 <= p["iterations"] <= 200
+        assert 30e6 <= p["model_bytes"] <= 575e6
+        assert 10 <= p["batch_per_worker"] <= 100
+        assert 1 <= p["global_batch"] / p["batch_per_worker"] <= 100
+        assert p["global_batch"] % p["batch_per_worker"] == 0
+        assert 5e9 <= 8 * p["bandwidth_bytes_per_s"] <= 20e9
+        layers = range(1, int(p["n_layers"]) + 1)
+        assert 10 <= len(layers) <= 100
+        assert all(0.001 <= p[f"backward_{i}_s"] <= 0.3 for i in layers)
+        assert all(0.001 <= p[f"forward_{i}_s"] <= 0.5 for i in layers)
+        assert all(0.08 <= p[f"push_{i}_s"] <= 0.5 for i in layers)
+        assert f"push_{len(layers) + 1}_s" not in p
+        assert 0 <= p["worker_gpus"] <= 4
+        assert 1 <= p["limit_factor"] <= 20
+        assert 4 <= p["utility_steepness"] <= 6
+        assert (job.submitted_at, job.work_steps) == (0.0, p["iterations"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_nothing_better_than_the_bound_and_nothing_much_better_than_the_choice(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    problem: dict[str, Any] = {
+        "theta": draw.uniform(0.01, 1.0, (3, 5)).tolist(),
+        "per_worker": draw.uniform(0.5, 2.0, (3, 2)).tolist(),
+        "per_server": draw.uniform(0.5, 2.0, (3, 2)).tolist(),
+        "limits": draw.uniform(2.0, 6.0, (3, 2)).tolist(),
+    }
+    heights, capacity = draw.uniform(1.0, 9.0, 3).tolist(), [7.0, 7.0]
+    utilities = [Sigmoid(height=height, steepness_per_s=2.0, middle_s=2.0).at_s for height in heights]
+    chosen, value, bound = best_together("sync", utilities=utilities, capacity=capacity, gap_limit=0.0, **problem)
+    best, worth_of = _brute_force(problem, utilities, capacity)
+    assert worth_of(chosen) == pytest.approx(value)
+    assert value <= best + 1e-9 <= bound + 2e-9
+    assert value >= 0.85 * best
+
+
+def _brute_force(problem: dict[str, Any], utilities: list[Any], capacity: list[float]) -> tuple[float, Any]:
+    worker, server, limits = (np.array(problem[name]) for name in ("per_worker", "per_server", "limits"))
+
+    def time(i: int, w: int, p: int) -> float:
+        t1, t2, t3, t4, t5 = problem["theta"][i]
+        return float(t1 * w + t2 * p + t3 + t4 * w / p + t5 / w)
+
+    def ways(i: int) -> list[tuple[int, int]]:
+        pairs = product(range(1, 13), range(1, 13))
+        return [(0, 0), *((w, p) for w, p in pairs if (w * worker[i] + p * server[i] <= limits[i]).all())]
+
+    def worth_of(chosen: list[tuple[int, int]]) -> float:
+        used = sum(w * worker[i] + p * server[i] for i, (w, p) in enumerate(chosen))
+        if (used > np.array(capacity) * (1 + 1e-9)).any():
+            return -inf
+        return sum(utilities[i](time(i, w, p)) for i, (w, p) in enumerate(chosen) if w)
+
+    return max(worth_of(list(chosen)) for chosen in product(*(ways(i) for i in range(3)))), worth_of

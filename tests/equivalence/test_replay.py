@@ -5,6 +5,7 @@ from pathlib import Path
 from tests.equivalence.replay import replay
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
+from tests.plants.dry_run import DryRun
 
 from punctual import registry
 from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
@@ -13,7 +14,6 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Journal, Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.executors.dry_run import DryRun
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.runtime.live import LiveEngine

@@ -7,13 +7,13 @@ from tests.equivalence.replay import replay
 from tests.equivalence.test_replay import CONTROLLERS, make_scheduler, spec
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
+from tests.plants.dry_run import DryRun
 
 from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SteeringResumed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.executors.dry_run import DryRun
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.runtime.live import LiveEngine

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.executors.conftest import Clock, groups_of
+from tests.plants.dry_run import DryRun
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.dry_run import DryRun
 from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob

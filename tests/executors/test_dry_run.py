@@ -1,6 +1,7 @@
 """The executor that pretends."""
 
 import pytest
+from tests.plants.dry_run import DryRun
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
@@ -9,7 +10,6 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.dry_run import DryRun
 
 JOB = JobId("a")
 WHY = Reason("test", "a test wants it")

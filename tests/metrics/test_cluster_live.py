@@ -4,6 +4,7 @@ import pytest
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
 from tests.metrics.scene import record_of
+from tests.plants.dry_run import DryRun
 
 from punctual import registry
 from punctual.core.events import JobFinished, JobSubmitted, NodeJoined, SpecChanged
@@ -12,7 +13,6 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.executors.dry_run import DryRun
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.policies.pictures import codes, cores, counts, decide, fraction, job, linear
 
@@ -20,6 +20,7 @@ from punctual.core.protocols import Policy
 from punctual.core.resources import Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
+from punctual.optim.sum_of_ratios import PairProblem
 from punctual.policies._hardware import Hardware
 from punctual.policies._starting_round import place_pair
 from punctual.policies._worker_server_pairs import _utilities, formula_of, pairs_of, utility_of
@@ -280,45 +281,6 @@ def test_a_start_says_what_is_guaranteed_and_what_is_proven_of_its_pair() -> Non
 # The knapsack of smd-exact.
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000))
-def test_nothing_better_than_the_bound_and_nothing_much_better_than_the_choice(seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    problem: dict[str, Any] = {
-        "theta": draw.uniform(0.01, 1.0, (3, 5)).tolist(),
-        "per_worker": draw.uniform(0.5, 2.0, (3, 2)).tolist(),
-        "per_server": draw.uniform(0.5, 2.0, (3, 2)).tolist(),
-        "limits": draw.uniform(2.0, 6.0, (3, 2)).tolist(),
-    }
-    heights, capacity = draw.uniform(1.0, 9.0, 3).tolist(), [7.0, 7.0]
-    utilities = [falling(height, 2.0, 2.0).at_s for height in heights]
-    chosen, value, bound = SmdExact(gap_limit=0.0).choose("sync", utilities=utilities, capacity=capacity, **problem)
-    best, worth_of = _brute_force(problem, utilities, capacity)
-    assert worth_of(chosen) == pytest.approx(value)
-    assert value <= best + 1e-9 <= bound + 2e-9
-    assert value >= 0.85 * best
-
-
-def _brute_force(problem: dict[str, Any], utilities: list[Any], capacity: list[float]) -> tuple[float, Any]:
-    worker, server, limits = (np.array(problem[name]) for name in ("per_worker", "per_server", "limits"))
-
-    def time(i: int, w: int, p: int) -> float:
-        t1, t2, t3, t4, t5 = problem["theta"][i]
-        return float(t1 * w + t2 * p + t3 + t4 * w / p + t5 / w)
-
-    def ways(i: int) -> list[tuple[int, int]]:
-        pairs = product(range(1, 13), range(1, 13))
-        return [(0, 0), *((w, p) for w, p in pairs if (w * worker[i] + p * server[i] <= limits[i]).all())]
-
-    def worth_of(chosen: list[tuple[int, int]]) -> float:
-        used = sum(w * worker[i] + p * server[i] for i, (w, p) in enumerate(chosen))
-        if (used > np.array(capacity) * (1 + 1e-9)).any():
-            return -inf
-        return sum(utilities[i](time(i, w, p)) for i, (w, p) in enumerate(chosen) if w)
-
-    return max(worth_of(list(chosen)) for chosen in product(*(ways(i) for i in range(3)))), worth_of
-
-
 def test_only_ways_that_nothing_beats() -> None:
     uses = np.array([[1.0, 1.0], [2.0, 1.0], [1.0, 2.0], [1.0, 1.0], [3.0, 3.0]])
     assert undominated(uses, np.array([5.0, 5.0, 6.0, 4.0, 0.0])).tolist() == [2, 0]
@@ -338,13 +300,16 @@ def test_the_bound_is_that_of_the_plan() -> None:
 
 
 def test_pair_and_admit_are_the_two_halves() -> None:
-    limits: dict[str, Any] = {"per_worker": [2.0, 1.0], "per_server": [1.0, 0.0], "limits": [16.0, 6.0]}
-    theta = [0.1, 0.1, 0.0, 1.0, 10.0]
-    workers, servers, time = Smd(pairing="exact").pair("sync", theta, **limits)
-    assert time == pytest.approx(0.1 * workers + 0.1 * servers + workers / servers + 10 / workers)
-    assert Smd(pairing="equal").pair("sync", theta, **limits)[:2] == (5, 5)
-    assert Smd().pair("sync", theta, **{**limits, "limits": [2.0, 6.0]}) == (0, 0, inf)
-    assert Smd(pairing="equal").pair("sync", theta, **{**limits, "limits": [2.0, 6.0]}) == (0, 0, inf)
+    problem, tight = (
+        PairProblem.of("sync", [0.1, 0.1, 0.0, 1.0, 10.0], [2.0, 1.0], [1.0, 0.0], limits)
+        for limits in ([16.0, 6.0], [2.0, 6.0])
+    )
+    exact, equal = Smd(pairing="exact").pair(problem), Smd(pairing="equal").pair(problem)
+    w, p = exact.workers, exact.servers
+    assert exact.value == pytest.approx(0.1 * w + 0.1 * p + w / p + 10 / w)
+    assert (equal.workers, equal.servers) == (5, 5)
+    for policy in (Smd(), Smd(pairing="equal")):
+        assert policy.pair(tight).status == "infeasible"
     for policy in (Smd(subset_size=2), Smd(admission="exact")):
         assert policy.admit([6.0, 5.0, 5.0], [[3.0], [2.0], [2.0]], [4.0]) == [False, True, True]
 

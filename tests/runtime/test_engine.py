@@ -6,6 +6,7 @@ from threading import Thread
 import pytest
 from tests.fake_clock import FakeClock
 from tests.memory_journal import MemoryJournal
+from tests.plants.dry_run import DryRun
 
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, WarnUser
@@ -28,7 +29,6 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
-from punctual.executors.dry_run import DryRun
 from punctual.policies.proportional import Proportional
 from punctual.runtime.engine import TimeSource
 from punctual.runtime.live import LiveEngine

@@ -19,7 +19,6 @@ GOLDEN = {
     "modelarts-like": "789279f6d90732e6",
     "optimus": "a57648e479fb8590",
     "poisson": "1d6f8934e42fafdb",
-    "smd": "7595ac70874b13f1",
 }
 
 
@@ -88,27 +87,6 @@ def test_no_modelarts_like_job_is_larger_than_the_cluster() -> None:
     assert max(job.n_gpus or 0 for job in jobs("modelarts-like", n_jobs=500, n_devices=4)) == 4
 
 
-def test_smd_jobs_lie_in_the_published_ranges() -> None:
-    for job in jobs("smd", n_jobs=200):
-        p = job.parameters
-        assert 50 <= p["iterations"] <= 200
-        assert 30e6 <= p["model_bytes"] <= 575e6
-        assert 10 <= p["batch_per_worker"] <= 100
-        assert 1 <= p["global_batch"] / p["batch_per_worker"] <= 100
-        assert p["global_batch"] % p["batch_per_worker"] == 0
-        assert 5e9 <= 8 * p["bandwidth_bytes_per_s"] <= 20e9
-        layers = range(1, int(p["n_layers"]) + 1)
-        assert 10 <= len(layers) <= 100
-        assert all(0.001 <= p[f"backward_{i}_s"] <= 0.3 for i in layers)
-        assert all(0.001 <= p[f"forward_{i}_s"] <= 0.5 for i in layers)
-        assert all(0.08 <= p[f"push_{i}_s"] <= 0.5 for i in layers)
-        assert f"push_{len(layers) + 1}_s" not in p
-        assert 0 <= p["worker_gpus"] <= 4
-        assert 1 <= p["limit_factor"] <= 20
-        assert 4 <= p["utility_steepness"] <= 6
-        assert (job.submitted_at, job.work_steps) == (0.0, p["iterations"])
-
-
 def test_optimus_jobs_come_within_the_horizon() -> None:
     made = jobs("optimus", n_jobs=300, horizon_s=600.0)
     assert max(job.submitted_at for job in made) < 600.0
@@ -131,7 +109,6 @@ def test_optimus_jobs_come_within_the_horizon() -> None:
         ("diurnal", {"peak_at_s": float("nan")}),
         ("modelarts-like", {"deadline_frac": 2}),
         ("modelarts-like", {"slack_low": 5.0}),
-        ("smd", {"n_jobs": 0}),
         ("optimus", {"horizon_s": -1}),
         ("optimus", {"duration_low_s": 0}),
         ("poisson", {"lod": 1.0}),

@@ -114,28 +114,6 @@ class Smd(PolicyBase):
         started = start.start([chosen for chosen, yes in zip(chosen_pairs, admitted, strict=True) if yes])
         return start.plan(objective=started)
 
-    def pair(
-        self,
-        kind: Literal["sync", "async"],
-        theta: Sequence[float],
-        *,
-        per_worker: Sequence[float],
-        per_server: Sequence[float],
-        limits: Sequence[float],
-        seed: int = 0,
-    ) -> tuple[int, int, float]:
-        """Workers, servers and time of one job by itself; zeros and infinite if its limit has no room for one of each.
-
-        Parameters
-        ----------
-        kind, theta, per_worker, per_server, limits
-            See `punctual.optim.sum_of_ratios.PairProblem`: any number of resources.
-        seed
-            Of the rounding.
-        """
-        choice = self._pair(PairProblem.of(kind, theta, per_worker, per_server, limits), seed)
-        return choice.workers, choice.servers, choice.value
-
     def admit(self, profits: Sequence[float], costs: ArrayLike, capacities: ArrayLike) -> list[bool]:
         """Which jobs are admitted, given what each is worth and charged for of each resource."""
         if self.admission == "exact":
@@ -152,12 +130,12 @@ class Smd(PolicyBase):
         hardware = start.builder.hardware
         amounts = spec.worker, spec.server, limit_of(hardware, spec, offer.kind)
         problem = PairProblem.of(kind, theta, *(vector(hardware, amount) for amount in amounts))
-        choice = self._pair(problem, crc32(f"{start.builder.snapshot.seed} {spec.id}".encode()))
+        choice = self.pair(problem, crc32(f"{start.builder.snapshot.seed} {spec.id}".encode()))
         facts = {"guarantee": self.guarantee, "proven": choice.value / choice.bound} if choice.bound > 0 else {}
         return ChosenPair(offer, offered.index(choice.workers, choice.servers), facts)
 
-    def _pair(self, problem: PairProblem, seed: int) -> PairChoice:
-        """The pair of one job, by itself."""
+    def pair(self, problem: PairProblem, seed: int = 0) -> PairChoice:
+        """The pair of one job by itself; `seed` is that of the rounding."""
         if self.pairing == "exact":
             return fastest_pair(problem)
         if self.pairing == "equal":

@@ -1,15 +1,13 @@
 """Workers, servers and admission of all waiting jobs in one knapsack, of what they use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.optim.solution import FloatArray, IntArray, Solution
-from punctual.optim.sum_of_ratios import PairProblem, pairs
 from punctual.optim.vector_knapsack import solve_vector_knapsack
 from punctual.policies._base import PolicyBase
 from punctual.policies._starting_round import ChosenPair, Offer, StartingRound
@@ -75,39 +73,6 @@ class SmdExact(PolicyBase):
         started = start.start(chosen_pairs)
         return start.plan(objective=started, bound=max(chosen.bound, started))
 
-    def choose(
-        self,
-        kind: Literal["sync", "async"],
-        theta: Sequence[Sequence[float]],
-        *,
-        per_worker: Sequence[Sequence[float]],
-        per_server: Sequence[Sequence[float]],
-        limits: Sequence[Sequence[float]],
-        utilities: Sequence[Callable[[float], float]],
-        capacity: Sequence[float],
-    ) -> tuple[list[tuple[int, int]], float, float]:
-        """The same decision without a cluster: workers and servers of each job (zeros: none), total utility, its bound.
-
-        Parameters
-        ----------
-        kind, theta, per_worker, per_server, limits
-            Of each job, see `punctual.optim.sum_of_ratios.PairProblem`: any number of resources.
-        utilities
-            Of each job, what a completion time is worth.
-        capacity
-            Of each resource.
-        """
-        given = zip(theta, per_worker, per_server, limits, utilities, strict=True)
-        jobs = [_ways(PairProblem.of(kind, *numbers), utility) for *numbers, utility in given]
-        filled = fill(
-            [uses for _, uses, _ in jobs],
-            [worths for _, _, worths in jobs],
-            np.asarray(capacity, dtype=np.float64),
-            gap_limit=self.gap_limit,
-        )
-        chosen = [ways[int(way) - 1] if way else (0, 0) for (ways, _, _), way in zip(jobs, filled.choices, strict=True)]
-        return chosen, filled.value, filled.bound
-
 
 class _Ways:
     """The ways in which one job can run that no other way beats, on all kinds of nodes."""
@@ -165,15 +130,3 @@ def fill(
     for i, (use, utility) in enumerate(zip(uses, utilities, strict=True)):
         costs[i, 1 : len(use) + 1], values[i, 1 : len(utility) + 1] = use, utility
     return solve_vector_knapsack(costs, values, capacity, gap_limit=gap_limit)
-
-
-def _ways(
-    problem: PairProblem, utility: Callable[[float], float]
-) -> tuple[list[tuple[int, int]], FloatArray, FloatArray]:
-    """The pairs of one job that no other beats, their uses (k, R) and utilities (k,)."""
-    workers, servers, times = pairs(problem)
-    uses = workers[:, None] * problem.per_worker + servers[:, None] * problem.per_server
-    worths = np.array([utility(time) for time in times.tolist()], dtype=np.float64)
-    kept = undominated(uses, worths)
-    ways = list(zip(workers[kept].tolist(), servers[kept].tolist(), strict=True))
-    return ways, uses[kept], worths[kept]

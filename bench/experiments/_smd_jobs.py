@@ -4,16 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from punctual.traces.draw import Draw
-from punctual.traces.generators._base import check_jobs
 from punctual.traces.job import TraceJob
 
-_NAME = "smd"
 _MB, _GB = 1e6, 1e9
 _GBPS_BYTES = 1e9 / 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Smd:
+class SmdJobs:
     """Jobs that wait for one decision on workers, parameter servers and admission.
 
     All are there at 0. What the speed model and the utility need stands in the parameters:
@@ -42,9 +40,6 @@ class Smd:
     """
 
     n_jobs: int = 50
-
-    def __post_init__(self) -> None:
-        check_jobs(_NAME, self.n_jobs)
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs, all submitted at 0."""

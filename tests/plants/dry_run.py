@@ -1,4 +1,4 @@
-"""An executor that pretends, for tests and for trying things out."""
+"""An executor that pretends."""
 
 from dataclasses import dataclass
 from math import floor, inf
