@@ -3,6 +3,7 @@
 import statistics
 from typing import Any
 
+from _layered_model import Layered
 from _profile_tables import MeasuredJob
 from _speed_runs import ALL_REDUCE, ASYNCHRONOUS, N_LAYERS, SYNCHRONOUS
 from models import Choice, Miss, at_random, coverage, job_misses, percent, spread_out
@@ -10,7 +11,6 @@ from models import Choice, Miss, at_random, coverage, job_misses, percent, sprea
 from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape
 from punctual.models.all_reduce import AllReduce
-from punctual.models.layered import Layered
 from punctual.models.parameter_server import ParameterServer
 
 N_POINTS = 6

@@ -7,6 +7,7 @@ from math import inf
 from typing import Literal
 
 import numpy as np
+from _layered_model import Layered
 from numpy.typing import ArrayLike, NDArray
 
 from experiments._smd_jobs import SmdJobs
@@ -215,10 +216,9 @@ def _layers(job: TraceJob, what: str) -> tuple[float, ...]:
 
 def _exposed_frac(forward_s: Sequence[float], backward_s: Sequence[float], transfer_s: Sequence[float]) -> float:
     """η3 with wait-free back-propagation; all that is exposed counts as communication, so that η1 = η2 = 1."""
-    layered = registry.load("models", "layered")
-    model = layered(forward_s=forward_s, backward_s=backward_s, transfer_s=transfer_s, schedule="wait-free")
-    exposed: float = model.exposed_frac(Shape(n_workers=1, n_servers=1))
-    return exposed
+    times = tuple(forward_s), tuple(backward_s), tuple(transfer_s)
+    model = Layered(forward_s=times[0], backward_s=times[1], transfer_s=times[2], schedule="wait-free")
+    return model.exposed_frac(Shape(n_workers=1, n_servers=1))
 
 
 def best_together(

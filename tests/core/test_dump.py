@@ -60,7 +60,7 @@ def test_what_plug_ins_remember_is_plain(controller: str, model: str) -> None:
     desk = Desk()
     desk.scheduler = new_scheduler()
     desk.tell(NodeJoined(at=0.0, node=HERE, capacity=Resources(cores=2)))
-    server = WORKER if model in ("parameter-server", "layered") else None
+    server = WORKER if model == "parameter-server" else None
     spec = JobSpec(
         id=A, worker=WORKER, server=server, ceiling=Resources(cores=2), deadline_s=100.0, controller=controller,
         model=model, goal=LossGoal(target=0.01),

@@ -25,5 +25,5 @@ for _name in registry.names("models"):
 
 
 def test_the_models_are_found() -> None:
-    known = {"all-reduce", "amdahl", "layered", "parameter-server", "tabulated"}
+    known = {"all-reduce", "amdahl", "parameter-server", "tabulated"}
     assert known <= set(registry.names("models"))

@@ -1,14 +1,23 @@
 """Deadline rules hold their bounds, and leave each job its deadline whatever the others are."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from punctual.core.errors import InvalidSpec
+from punctual.sim import parts
+from punctual.sim.choice import made
 from punctual.traces import TraceJob
-from punctual.traces.deadlines import RULES, Chronus, assign, rule
-from punctual.traces.synthetic import generator
+from punctual.traces.deadlines import RULES, Chronus, DeadlineRule, assign
+from punctual.traces.generators.poisson import Poisson
 
 DURATION_S = 1_000.0
 JOBS = [TraceJob(id=f"job-{i}", submitted_at=float(i), n_gpus=1, duration_s=DURATION_S) for i in range(4_000)]
+
+
+def rule(name: str, parameters: Mapping[str, Any] | None = None) -> DeadlineRule:
+    return made(parts.deadlines(name), parameters or {}, "deadlines")
 
 
 def multiples(name: str, seed: int = 1, **parameters: float) -> list[float]:
@@ -67,7 +76,7 @@ def test_a_rule_by_duration_needs_one() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("uniform", {}),
+        ("unifrom", {}),
         ("keep", {"low": 1.0}),
         ("uniform-slack", {"low": 2.0}),
         ("uniform-slack", {"low": 0.0}),
@@ -84,5 +93,5 @@ def test_what_cannot_be_is_a_four_part_error(name: str, parameters: dict[str, fl
 
 
 def test_generated_jobs_can_get_deadlines() -> None:
-    made = list(assign(generator("poisson", {"n_jobs": 10}).jobs(1), rule("uniform-slack"), 1))
+    made = list(assign(Poisson(n_jobs=10).jobs(1), rule("uniform-slack"), 1))
     assert all(job.deadline_s for job in made)

@@ -1,5 +1,6 @@
 """Generators keep to their parameters, and make the same jobs on every platform."""
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -7,9 +8,11 @@ import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
+from punctual.sim import parts
+from punctual.sim.choice import made
 from punctual.traces import TraceJob
 from punctual.traces.load import offered_load
-from punctual.traces.synthetic import FAMILY, generator
+from punctual.traces.synthetic import FAMILY, Generator
 
 DAY_S = 86_400
 
@@ -20,6 +23,10 @@ GOLDEN = {
     "optimus": "a57648e479fb8590",
     "poisson": "1d6f8934e42fafdb",
 }
+
+
+def generator(name: str, parameters: Mapping[str, object]) -> Generator:
+    return made(parts.generator(name), parameters, "trace.generator")
 
 
 def jobs(name: str, seed: int = 7, **parameters: object) -> list[TraceJob]:

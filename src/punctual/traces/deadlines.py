@@ -7,12 +7,12 @@ or when they are put in another order.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Protocol
+from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.traces.draw import fraction
 from punctual.traces.job import TraceJob
-from punctual.traces.named import build, check
+from punctual.traces.named import check
 
 
 class DeadlineRule(Protocol):
@@ -124,21 +124,6 @@ class Chronus:
 
 #: The rules by the names that scenario files use.
 RULES: Mapping[str, type[DeadlineRule]] = {"keep": Keep, "uniform-slack": UniformSlack, "chronus": Chronus}
-
-
-def rule(name: str, parameters: Mapping[str, Any] | None = None) -> DeadlineRule:
-    """The rule `name` with `parameters`.
-
-    Raises
-    ------
-    InvalidSpec
-        When there is no such rule or parameter, or its value will not do.
-    """
-    if name not in RULES:
-        raise InvalidSpec(
-            "a deadline rule must be a known one", f"'{name}'", "a scenario", f"Known: {', '.join(RULES)}."
-        )
-    return build(RULES[name], name, parameters or {})
 
 
 def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[TraceJob]:

@@ -1,30 +1,6 @@
-"""From a name and parameters, as scenario files give them, to a rule or a generator."""
-
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+"""The check of parameters that rules and generators share."""
 
 from punctual.core.errors import InvalidSpec
-
-T = TypeVar("T")
-
-
-def build(made: type[T], name: str, parameters: Mapping[str, Any]) -> T:
-    """`made` with `parameters`.
-
-    Raises
-    ------
-    InvalidSpec
-        When `made` has no such parameter, or refuses its value.
-    """
-    known = [field.name for field in fields(made)]  # type: ignore[arg-type]
-    for parameter in parameters:
-        if parameter not in known:
-            raise InvalidSpec(
-                f"a parameter of '{name}' must be one of its own", f"`{parameter}`", f"'{name}'",
-                f"Known: {', '.join(known) or 'none, it takes no parameters'}.",
-            )  # fmt: skip
-    return made(**parameters)
 
 
 def check(holds: bool, must: str, got: object, name: str) -> None:

@@ -1,16 +1,26 @@
 """The formulas of overlapping against an event-by-event simulation of the same pipeline."""
 
+from typing import Any
+
 import pytest
+from _layered_model import Layered
+from _layered_pipeline import Layers, priority_s, sequential_s, wait_free_s
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.protocols import PerfModel
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._pipeline import Layers, priority_s, sequential_s, wait_free_s
-from punctual.models.layered import Layered
-from punctual.testing.model_kit import spec_of
+from punctual.testing.model_kit import ModelConformance, spec_of
 
 _SECONDS = st.integers(0, 12)
+
+
+class TestLayered(ModelConformance):
+    """It is a performance model like ours."""
+
+    def make(self) -> PerfModel[Any]:
+        return Layered()
 
 
 @st.composite

@@ -1,14 +1,15 @@
-"""Training with parameter servers, layer by layer: how much of the communication hides behind the computing."""
+"""The model of layers of [smd2021]: how much of the communication hides behind the computing; see layered_model.md."""
 
 from dataclasses import dataclass, field, replace
 from math import exp, inf, isfinite, log, sqrt
 from typing import Literal
 
+from _layered_pipeline import Layers, priority_s, sequential_s, wait_free_s
+
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, Point, check_above_zero, possible, with_seen
-from punctual.models._pipeline import Layers, priority_s, sequential_s, wait_free_s
 
 #: How pushes and pulls share the time with computing: not at all, as soon as a gradient is there, or that and the
 #: lowest layer first.
@@ -49,8 +50,8 @@ class LayeredState:
 class Layered:
     """Speed of a job with parameter servers whose layers overlap communication with computing.
 
-    Use it where the times of the layers are known, at least in proportion, and to generate jobs of known speed. Use
-    `parameter-server` where only speeds were measured: it is ten times cheaper.
+    For comparison with `parameter-server`, which needs no times of layers and is ten times cheaper, and for jobs of known
+    speed.
 
     Parameters
     ----------
