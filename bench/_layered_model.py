@@ -6,10 +6,10 @@ from typing import Literal
 
 from _layered_pipeline import Layers, priority_s, sequential_s, wait_free_s
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, Point, check_above_zero, possible, with_seen
+from punctual.models._base import FitStatus, Point, possible, with_seen
 
 #: How pushes and pulls share the time with computing: not at all, as soon as a gradient is there, or that and the
 #: lowest layer first.

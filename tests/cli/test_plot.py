@@ -33,7 +33,7 @@ def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Cu
     page = path.read_text()
     assert "a &lt;job&gt;" in page
     assert "prefers-color-scheme: dark" in page
-    assert _plot._INK not in page
+    assert _plot.INK not in page
     assert "currentColor" in page
     assert (">workers<" in page) == bool(curves.workers)
     assert "<img" not in page

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from punctual.core.errors import InvalidSpec
-from punctual.optim.frieze_clarke import AdmittedJobs, exact_packing, frieze_clarke
+from punctual.optim.frieze_clarke import exact_packing, frieze_clarke
+from punctual.optim.solution import Solution
 
 TINY = settings(max_examples=40, deadline=None)
 Problem = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -31,10 +32,10 @@ def best(problem: Problem) -> float:
     return float((choices @ profits)[(choices @ costs <= capacities).all(axis=1)].max())
 
 
-def assert_is_a_packing(problem: Problem, packing: AdmittedJobs) -> None:
+def assert_is_a_packing(problem: Problem, packing: Solution) -> None:
     profits, costs, capacities = problem
-    assert (costs[packing.admitted].sum(axis=0) <= capacities + 1e-9).all()
-    assert packing.value == pytest.approx(profits[packing.admitted].sum())
+    assert (costs[packing.choices].sum(axis=0) <= capacities + 1e-9).all()
+    assert packing.value == pytest.approx(profits[packing.choices].sum())
     assert packing.value <= best(problem) + 1e-9
     assert best(problem) <= packing.bound + 1e-6
     if packing.status == "optimal":
@@ -61,7 +62,7 @@ def test_larger_subsets_are_not_worse() -> None:
     random = np.random.default_rng(1)
     problem = random.uniform(1, 10, 14), random.uniform(1, 10, (14, 2)), np.array([25.0, 25.0])
     values = [frieze_clarke(*problem, subset_size=size) for size in range(3)]
-    assert values[0].n_programmes < values[1].n_programmes < values[2].n_programmes
+    assert values[0].n_rounds < values[1].n_rounds < values[2].n_rounds
     assert values[0].value <= values[2].value <= exact_packing(*problem).value
 
 

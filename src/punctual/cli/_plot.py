@@ -1,7 +1,6 @@
 """The plot of a run, and the page it stands on. Matplotlib is imported only when a plot is drawn."""
 
 import html
-import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from punctual.cli._drawing import INK, svg
 from punctual.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png")
 
-#: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
-_INK = "#123456"
 _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
 
 #: Points of time and value: seconds since the start of the command, and the amount.
@@ -213,25 +211,15 @@ def _columns(points: Points, factor: float = 1.0) -> tuple[list[float], list[flo
     return [at for at, _ in points], [factor * value for _, value in points]
 
 
-def _svg(figure: "Figure") -> str:
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context({"svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :].replace(_INK, "currentColor")
-
-
 def _section(section: Section) -> str:
     rows = "\n".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in section.table.items()
     )
     title, paragraph = html.escape(section.title), html.escape(section.paragraph)
-    svg = _svg(_draw(section.curves, "", ink=_INK))
+    drawing = svg(_draw(section.curves, "", ink=INK))
     told = html.escape("\n".join(section.decisions))
     decisions = f"\n<h2>The latest decisions</h2>\n<pre>{told}</pre>" if told else ""
-    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{svg}\n<table>\n{rows}\n</table>{decisions}"
+    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{drawing}\n<table>\n{rows}\n</table>{decisions}"
 
 
 _PAGE = """<!doctype html>

@@ -1,11 +1,10 @@
 """The page of a study: one file that needs no other."""
 
 import html
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from punctual.cli._drawing import INK, svg
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, overview
@@ -13,11 +12,6 @@ from punctual.sim.measures import Estimate, Measure, best_of
 from punctual.sim.result import Result
 from punctual.sim.stored import StoredRun
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-#: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
-_INK = "#123456"
 #: A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
 N_GANTT_MAX = 12
 
@@ -41,12 +35,12 @@ def write_page(result: Result, path: Path) -> None:
 
 def page(result: Result) -> str:
     """The report as text."""
-    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
+    charts = [svg(gantt(runs[0], INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
     return _PAGE.format(
         title="Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy))),
         paragraph=html.escape(in_words(result)),
         table=_table(result),
-        overview=_svg(overview(result.by_policy, _INK)),
+        overview=svg(overview(result.by_policy, INK)),
         charts="\n".join(charts),
         decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
         scenario=html.escape(result.scenario.toml()),
@@ -109,16 +103,6 @@ def _proven(gaps: Gaps) -> str:
         f"{gaps.n_plans:,} plans, {gaps.n_proven:,} of them with a proven bound on their objective: "
         f"{100 * gaps.mean_frac:.3g} % below it on average, {100 * gaps.max_frac:.3g} % at most."
     )
-
-
-def _svg(figure: "Figure") -> str:
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "punctual"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :].replace(_INK, "currentColor")
 
 
 _PAGE = """<!doctype html>

@@ -6,7 +6,7 @@ from re import compile as compiled
 from typing import Any
 
 from punctual.core.control import Reading
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.core.story import Reason
@@ -96,19 +96,6 @@ def check_parameters(controller: Any) -> None:
     for field in fields(controller):
         check = check_fraction if field.name.endswith("_frac") else check_above_zero
         check(where, **{field.name: getattr(controller, field.name)})
-
-
-def check_above_zero(where: str, **amounts: float) -> None:
-    """Refuse a parameter that is not a finite number above zero.
-
-    Raises
-    ------
-    InvalidSpec
-        Naming the first such parameter.
-    """
-    for name, amount in amounts.items():
-        if not (isfinite(amount) and amount > 0):
-            raise InvalidSpec(f"`{name}` must be finite and above zero", repr(amount), where, "Give a positive number.")
 
 
 def check_fraction(where: str, **amounts: float) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -98,6 +99,19 @@ class OptionChecks:
         for error in caught.all():
             error.option = error.option or option
             self._errors.append(error)
+
+
+def check_above_zero(where: str, **amounts: float) -> None:
+    """Refuse a parameter that is not a finite number above zero.
+
+    Raises
+    ------
+    InvalidSpec
+        Naming the first such parameter.
+    """
+    for name, amount in amounts.items():
+        if not (isfinite(amount) and amount > 0):
+            raise InvalidSpec(f"`{name}` must be finite and above zero", repr(amount), where, "Give a positive number.")
 
 
 class InvariantBroken(AssertionError):

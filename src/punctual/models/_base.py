@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
 
-from punctual.core.errors import InvalidSpec
 from punctual.core.speed import SeenRate, Shape
 
 #: *ok*: there is a fit; *no-points*: nothing usable was seen; *failed*: the numbers seen admit no fit.
@@ -72,16 +71,3 @@ def _merged(point: Point | None, seen: SeenRate, memory_s: float) -> Point:
         over_s=min(kept_s + seen.over_s, memory_s),
         n_seen=point.n_seen + 1,
     )
-
-
-def check_above_zero(where: str, **amounts: float) -> None:
-    """Refuse a parameter that is not a finite number above zero.
-
-    Raises
-    ------
-    InvalidSpec
-        Naming the first such parameter.
-    """
-    for name, amount in amounts.items():
-        if not (isfinite(amount) and amount > 0):
-            raise InvalidSpec(f"`{name}` must be finite and above zero", repr(amount), where, "Give a positive number.")

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from math import ceil, dist, exp, inf, isfinite
 from typing import ClassVar
 
+from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, Point, check_above_zero, possible, with_seen
+from punctual.models._base import FitStatus, Point, possible, with_seen
 from punctual.models._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.

@@ -4,9 +4,10 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, replace
 from math import exp, inf, log, sqrt
 
+from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, check_above_zero, possible, usable
+from punctual.models._base import FitStatus, possible, usable
 
 #: Kind of device, number of nodes, number of servers: between these nothing is interpolated.
 Line = tuple[str, int, int]

@@ -1,7 +1,6 @@
 """Which jobs to admit when each takes a fixed amount of several resources: the multi-dimensional 0-1 knapsack."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -9,8 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.plan import PlanStatus
-from punctual.optim.solution import BoolArray, FloatArray, relative_gap, status_of
+from punctual.optim.solution import BoolArray, FloatArray, Solution, status_of
 
 _WHERE = "the packing problem"
 #: A basic variable this close to 1 is 1.
@@ -19,36 +17,7 @@ _WHOLE = 1.0 - 1e-9
 _PROVEN_FRAC = 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdmittedJobs:
-    """Which of the jobs are admitted.
-
-    Attributes
-    ----------
-    status
-        *optimal*: proven best up to rounding; *feasible*: proven to lie within the gap that was asked for; *partial*:
-        not proven. Never infeasible: nobody can always be admitted.
-    value, bound
-        Profit of the admitted; no admission has more.
-    admitted
-        Shape (n,).
-    n_programmes
-        Linear programmes that were solved, or nodes of the tree.
-    """
-
-    status: PlanStatus
-    value: float
-    bound: float
-    admitted: BoolArray
-    n_programmes: int
-
-    @property
-    def gap(self) -> float:
-        """(bound − value) / value."""
-        return relative_gap(self.value, self.bound)
-
-
-def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> AdmittedJobs:
+def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, subset_size: int = 1) -> Solution:
     """Fix each small subset of jobs, fill the rest by a linear programme, round it down; keep the best.
 
     The published way to choose the admitted jobs; `exact_packing` is better.
@@ -66,8 +35,9 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
     Returns
     -------
-    AdmittedJobs
-        `bound` is the linear relaxation.
+    Solution
+        `choices`, shape (n,): whether each job is admitted; `bound`: the linear relaxation; `n_rounds`: the linear
+        programmes that were solved. Never infeasible: nobody can always be admitted.
 
     Raises
     ------
@@ -89,7 +59,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
     Examples
     --------
-    >>> frieze_clarke([6, 5, 5], [[3], [2], [2]], [4]).admitted.tolist()
+    >>> frieze_clarke([6, 5, 5], [[3], [2], [2]], [4]).choices.tolist()
     [False, True, True]
     """
     profit, cost, capacity = _checked(profits, costs, capacities)
@@ -111,7 +81,7 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
 
 def exact_packing(
     profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, gap_limit: float = 0.0, time_limit_s: float = np.inf
-) -> AdmittedJobs:
+) -> Solution:
     """The most profitable jobs that fit, by branch and bound (HiGHS).
 
     Parameters
@@ -125,8 +95,8 @@ def exact_packing(
 
     Returns
     -------
-    AdmittedJobs
-        partial if the time ran out first.
+    Solution
+        As of `frieze_clarke`, with the nodes of the tree as `n_rounds`; partial if the time ran out first.
 
     Raises
     ------
@@ -173,13 +143,15 @@ def _relaxed(
 
 def _packing(
     profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0
-) -> AdmittedJobs:
+) -> Solution:
     value = float(profit[admitted].sum())
     bound = max(bound, value)
     if bound - value <= _PROVEN_FRAC * bound:
         bound = value
     status = status_of(value, bound, gap_limit)
-    return AdmittedJobs(status=status, value=value, bound=bound, admitted=admitted, n_programmes=n_programmes)
+    return Solution(
+        status=status, choices=admitted, value=value, bound=bound, multipliers=np.empty(0), n_rounds=n_programmes
+    )
 
 
 def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:

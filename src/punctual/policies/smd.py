@@ -117,9 +117,9 @@ class Smd(PolicyBase):
     def admit(self, profits: Sequence[float], costs: ArrayLike, capacities: ArrayLike) -> list[bool]:
         """Which jobs are admitted, given what each is worth and charged for of each resource."""
         if self.admission == "exact":
-            return [bool(yes) for yes in exact_packing(profits, costs, capacities).admitted]
+            return [bool(yes) for yes in exact_packing(profits, costs, capacities).choices]
         size = self.subset_size if len(profits) <= _N_SUBSETS_MAX else 0
-        return [bool(yes) for yes in frieze_clarke(profits, costs, capacities, subset_size=size).admitted]
+        return [bool(yes) for yes in frieze_clarke(profits, costs, capacities, subset_size=size).choices]
 
     def _chosen(self, start: StartingRound, offer: Offer) -> ChosenPair:
         """The pair that the job gets if it is admitted."""

@@ -11,7 +11,7 @@ Where the trace counts no steps, a step is what the job did in one second with w
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, isfinite
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -106,6 +106,20 @@ class Declared:
             return work_steps
         return work_steps * log_normal(stream(seed, "size", trace.id), self.size_sigma)
 
+    def spec(self, trace: TraceJob, work_steps: float, seed: int, controller: str | None, **own: Any) -> JobSpec:
+        """The job as it is declared; `own` are the fields of which each rule has its own idea."""
+        return JobSpec(
+            id=JobId(trace.id),
+            work_steps=self.declared_steps(trace, work_steps, seed),
+            deadline_s=_deadline_s(trace),
+            weight=trace.weight,
+            startup_s=self.startup_s,
+            preemptible=self.preemptible,
+            controller=controller,
+            model=self.model,
+            **own,
+        )
+
     def fewest_nodes(self, n: int) -> int:
         """Nodes on which `n` devices fit."""
         return ceil(n / self.devices_per_node)
@@ -139,19 +153,15 @@ class Rigid(Declared):
         n = _n_workers(trace)
         worker, work_steps = self.worker(trace, n), _work_steps(trace)
         truth = _by_kind(trace, work_steps, Constant)
-        spec = JobSpec(
-            id=JobId(trace.id),
+        spec = self.spec(
+            trace,
+            work_steps,
+            seed,
+            controller,
             worker=worker,
             counts=(n,),
             floor=worker * n,
             ceiling=worker * n,
-            work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=_deadline_s(trace),
-            weight=trace.weight,
-            startup_s=self.startup_s,
-            preemptible=self.preemptible,
-            controller=controller,
-            model=self.model,
             profile=self.seen(truth, self.shapes(worker, (n,), _kinds(trace))),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps)
@@ -187,20 +197,16 @@ class Changing(Declared):
         """The job that had `n` workers and may have any of `counts`; `shapes` are those that could be declared."""
         worker = self.worker(trace, n)
         known = {"all": counts, "recorded": (n,), "nothing": ()}[self.knows]
-        spec = JobSpec(
-            id=JobId(trace.id),
+        spec = self.spec(
+            trace,
+            work_steps,
+            seed,
+            controller,
             worker=worker,
             counts=counts,
             floor=worker * counts[0],
             ceiling=worker * counts[-1],
-            work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=_deadline_s(trace),
-            weight=trace.weight,
-            startup_s=self.startup_s,
             resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
-            preemptible=self.preemptible,
-            controller=controller,
-            model=self.model,
             profile=self.seen(truth, (shape for shape in shapes if shape.n_workers in known)),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
@@ -244,9 +250,7 @@ class Elastic(Changing):
         return self.elastic(trace, truth, work_steps, counts, n, shapes, seed, controller)
 
     def _law(self, step_s: float) -> AllReduce:
-        return AllReduce(
-            step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor
-        )  # fmt: skip
+        return AllReduce(step_s=step_s, communication_frac=self.communication_frac, across_factor=self.across_factor)
 
     def _counts(self, trace: TraceJob, n: int) -> tuple[int, ...]:
         if not trace.n_gpus:
@@ -411,21 +415,17 @@ class ParameterServers(Changing):
                 law=law.scaled(slowness), worker=worker, server=server, inside_is_free=self.placed,
                 busiest_frac=tuple(self.busiest_frac),
             )  # fmt: skip
-        spec = JobSpec(
-            id=JobId(trace.id),
+        spec = self.spec(
+            trace,
+            work_steps,
+            seed,
+            controller,
             worker=worker,
             server=server,
             counts=tuple(range(1, self.n_workers_max + 1)),
             floor=worker,
             ceiling=worker * self.n_workers_max + server * self.n_servers_max,
-            work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=_deadline_s(trace),
-            weight=trace.weight,
-            startup_s=self.startup_s,
             resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
-            preemptible=self.preemptible,
-            controller=controller,
-            model=self.model,
             profile=tuple(self._tried(truth, worker, server, stream(seed, "tried", trace.id))) if self.model else (),
         )
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
@@ -489,17 +489,13 @@ class CoreShares(Declared):
         rate_sps = work_steps / _duration_s(trace)
         step_core_s = Cores(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
         most_cores, others = cores * self.most_factor, _others(trace, "worker", self.worker_others)
-        spec = JobSpec(
-            id=JobId(trace.id),
+        spec = self.spec(
+            trace,
+            work_steps,
+            seed,
+            controller,
             floor=Resources(cores=min(self.least_cores, most_cores), others=others),
             ceiling=Resources(cores=most_cores, others=others),
-            work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=_deadline_s(trace),
-            weight=trace.weight,
-            startup_s=self.startup_s,
-            preemptible=self.preemptible,
-            controller=controller,
-            model=self.model,
             profile=(SeenRate(shape=shape, rate_sps=rate_sps),) if self.model else (),
         )
         truth = Cores(step_core_s=step_core_s, serial_frac=self.serial_frac)
