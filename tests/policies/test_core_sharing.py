@@ -288,23 +288,41 @@ def test_a_waiting_job_of_workers_with_a_deadline_starts_beside_promised_jobs_if
     assert cores(decide(SURE, [full, workers], TWO)) == pytest.approx({"kept": 2.0})
 
 
-def test_a_promised_job_of_workers_with_little_room_finds_room_for_one_more() -> None:
-    """With one worker it does a step a second, with two nearly two; 70 steps are left."""
-    jobs = [background("free", at=-1.0), job("workers", (1, 2), steps=70.0, worker=Resources(0.5), on={"a": 1})]
+def test_a_promised_job_of_workers_finds_room_for_those_that_its_controller_wants() -> None:
+    spec = {"steps": 70.0, "worker": Resources(0.5), "on": {"a": 1}, "deadline_s": 90.0, "controller": "two-level"}
 
-    def held(deadline_s: float) -> float:
-        spec = replace(jobs[1].spec, deadline_s=deadline_s)
-        workers = replace(jobs[1], spec=spec, promised_until_at=jobs[1].submitted_at + deadline_s)
-        return cores(decide(SURE, [jobs[0], workers], TWO)).get("free", jobs[0].granted[NodeId("a")].cores)
+    def free_cores(n_wanted: int) -> float:
+        workers = job("workers", (1, 2), demand=Resources(0.5 * n_wanted), **spec)
+        jobs = [background("free", at=-1.0), replace(workers, promised_until_at=90.0)]
+        plan = decide(SURE, jobs, TWO)
+        assert cores(plan).get("workers", 0.5) == 0.5 * n_wanted
+        return cores(plan)["free"]
 
-    assert held(50.0) == pytest.approx(1.0), "it needs 0.7 of its time with two workers"
-    assert held(500.0) == pytest.approx(1.5)
+    assert free_cores(2) == pytest.approx(1.0)
+    assert free_cores(1) == pytest.approx(1.5), "it is paced to its deadline: it would only hold a second one"
 
 
 def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:
     workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
     plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)
     assert cores(plan) == pytest.approx({"first": 1.0, "second": 0.5, "workers": 0.5})
+
+
+def test_a_promise_outlives_an_estimate_that_is_a_little_too_high_early_in_a_run() -> None:
+    """It needs 52 core-s of 50; it has done nearly none, or nine tenths, of its work."""
+    early = replace(steered("early", 52.0, 50.0, most=1.0), promised_until_at=50.0, granted_core_s=1.0)
+    assert promised(decide(SURE, [early], TWO)) == {"early"}
+    assert promised(decide(SURE, [replace(early, granted_core_s=500.0)], TWO)) == set()
+
+
+def test_a_job_that_has_lost_its_promise_comes_before_those_that_had_none() -> None:
+    lost = replace(steered("lost", 60.0, 50.0, most=1.0), promised_until_at=50.0, granted_core_s=100.0)
+    others = [steered("hopeless", 300.0, 20.0, most=1.0), steered("neither", 300.0, 30.0, most=1.0)]
+    plan = decide(SURE, [lost, *others], TWO)
+    assert warned(plan)["lost"] == "promise-lost"
+    assert cores(plan)["lost"] == pytest.approx(1.0)
+    again = decide(SURE, after(plan, [replace(lost, promised_until_at=None), *others]), TWO, carry=plan.carry)
+    assert cores(again).get("lost", 1.0) == pytest.approx(1.0)
 
 
 def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:

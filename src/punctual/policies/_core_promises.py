@@ -1,7 +1,7 @@
 """Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -19,8 +19,11 @@ from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01
+#: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
+#: the more of it is done: what a training costs is overestimated while others start beside it.
+_HOPE_FRAC = 0.1
 #: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
-TIGHT_FRAC = 0.6
+_TIGHT_FRAC = 0.6
 #: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
 #: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
 _ROOM_FRAC = 0.25
@@ -118,6 +121,13 @@ class SharingJob:
             work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
         )
 
+    def best(self, sigmas: float) -> CoreJob:
+        """What is left of it in the best case, until its promise is given up."""
+        job = self.job(-sigmas, self.latest_s())
+        done_core_s = self.view.granted_core_s
+        hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
+        return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
+
     def latest_s(self) -> float:
         """How much later than it is due it may be done before a promise is given up."""
         return self.slack_s + _LATE_FRAC * (self.view.spec.deadline_s or 0.0)
@@ -135,8 +145,8 @@ class CorePromises:
         What there is over time beside the bases of the members.
     at
         The present, on the scheduler's clock.
-    planned, refused
-        Jobs without a promise that were planned for; jobs that were told that they get none.
+    planned, refused, lost
+        Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
     promises
         Whether anything is promised.
     risk_sigmas, background_frac
@@ -163,6 +173,7 @@ class CorePromises:
     at: float
     planned: set[JobId]
     refused: set[JobId]
+    lost: set[JobId]
     promises: bool
     risk_sigmas: float
     background_frac: float
@@ -188,6 +199,7 @@ class CorePromises:
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept(had)
         lost = {member.id for member in had} - {member.id for member in self.kept}
+        self.lost |= lost
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
         self._promise(hopeful)
         kept = {member.id for member in self.kept}
@@ -195,6 +207,7 @@ class CorePromises:
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
+                self.lost.discard(member.id)
             elif not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
         refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
@@ -225,7 +238,11 @@ class CorePromises:
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
-        free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
+        dated = [member for member in others if member.due_s < inf]
+        for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
+            if member.id in self.lost:  # so that it is late by little
+                free -= _raise([member], _weight, free)
+        free -= _raise(dated, self._urgency, free)
         _raise(background, _weight, free)
 
     def _undelivered_cores(self) -> float:
@@ -250,7 +267,7 @@ class CorePromises:
             return free  # what it does not need is for programs without Punctual
         room = self._room_left()
         for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
-            alone_core_s = TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
+            alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
             is_crowded = room.least_until(member.due_s) < _ROOM_FRAC * float(self.cores.free[0])
             if is_crowded or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
@@ -360,7 +377,7 @@ class CorePromises:
 
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
-        jobs = [member.job(-self.risk_sigmas, member.latest_s()) for member in members]
+        jobs = [member.best(self.risk_sigmas) for member in members]
         if level(jobs, self._room(members)).fits:
             return list(members)
         return _chosen(members, fewest_misses(jobs, self.cores))

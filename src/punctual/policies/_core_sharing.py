@@ -15,8 +15,8 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._core_promises import TIGHT_FRAC, CorePromises, SharingJob
-from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seconds_for, seniority, span_text, starts
+from punctual.policies._core_promises import CorePromises, SharingJob
+from punctual.policies._jobs import least, n_demanded, n_workers, never_fits, same_amount, seniority, span_text, starts
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import follows_demand
 
@@ -94,7 +94,8 @@ class CoreSharing:
         """What the next round needs, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
         planned = {member.id for each in self._nodes.values() for member in each.likely}
-        return {"planned": sorted(planned), "refused": sorted(refused)}
+        lost = {id for each in self._nodes.values() for id in each.lost}
+        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost)}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job is to hold something else; None: never."""
@@ -172,16 +173,12 @@ class CoreSharing:
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
 
     def _more_workers(self, view: JobView) -> int:
-        """How many workers a promised job would have to get to hold the next larger number; 0: it has time enough."""
-        left_steps, deadline_at = view.remaining_steps(self._at), view.deadline_at
-        n, counts = n_workers(view.spec, self._builder.held(view)), view.spec.worker_counts()
-        more = [count - n for count in counts if count > n]
-        if not more or not left_steps or deadline_at is None or view.promised_until_at != deadline_at:
+        """How many workers a promised job lacks of those that its controller wants."""
+        if view.promised_until_at is None or view.promised_until_at != view.deadline_at:
             return 0
-        unit, speed = view.spec.unit, self._builder.hardware.speed(view)
-        fastest_sps = max((speed.rate_sps(count, unit.cores * count) for count in counts), default=0.0) if unit else 0.0
-        is_tight = seconds_for(left_steps, fastest_sps) > TIGHT_FRAC * (deadline_at - self._at)
-        return min(more) if is_tight else 0
+        n, n_wanted = n_workers(view.spec, self._builder.held(view)), n_demanded(view)
+        more = [count - n for count in view.spec.worker_counts() if n < count <= n_wanted]
+        return max(more, default=0)
 
     # What they get.
 
@@ -215,6 +212,7 @@ class CoreSharing:
             self._at,
             planned=self._carried("planned"),
             refused=self._carried("refused") & {member.id for member in members},
+            lost=self._carried("lost") & {member.id for member in members},
             promises=self._options.promises,
             risk_sigmas=self._options.risk_sigmas,
             background_frac=self._options.background_frac,

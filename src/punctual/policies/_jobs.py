@@ -40,6 +40,11 @@ def n_workers(spec: JobSpec, allocation: Allocation) -> int:
     return total(allocation.values()).n_times(unit) if allocation else 0
 
 
+def n_demanded(view: JobView) -> int:
+    """How many workers its controller wants; without a controller, the most it may have."""
+    return n_workers(view.spec, {NodeId(""): view.demand})
+
+
 def same_amount(amount: Resources, other: Resources) -> bool:
     """Whether two amounts are equal but for rounding."""
     return amount.fits_in(other) and other.fits_in(amount)

@@ -20,7 +20,7 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_sharing import CoreSharing, CoreSharingOptions
-from punctual.policies._jobs import is_protected, n_workers, seconds_for, seniority, span_text
+from punctual.policies._jobs import is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import repair, start_rigid
@@ -379,6 +379,8 @@ class _Round:
         allowed = self._protecting(table)
         for i, candidate in enumerate(self._candidates):
             reservation = self._admission.reservation(candidate)
+            if candidate.view.spec.controller is not None and isfinite(candidate.left_s):
+                allowed[i] &= _used(candidate, reservation, table.amounts[i])
             if reservation is not None:
                 allowed[i] &= _keeping(candidate, reservation, table.amounts[i])
             if self._admission.is_starting(candidate) and allowed[i, candidate.column] and candidate.column:
@@ -469,6 +471,14 @@ class _Round:
             objective=solution.value if solution is not None else None,
             ask_again_at=None if next_s is None else self._at + next_s,
         )
+
+
+def _used(candidate: Candidate, reservation: Reservation | None, amounts: IntArray) -> BoolArray:
+    """The columns of a job that is steered to its deadline that are not more than it is paced to use."""
+    least = candidate.view.spec.worker_counts()[0]
+    most = max(n_demanded(candidate.view), least) * candidate.options.per_worker
+    used: BoolArray = amounts <= max(most, 0 if reservation is None else reservation.amount)
+    return used
 
 
 def _keeping(candidate: Candidate, reservation: Reservation, amounts: IntArray) -> BoolArray:
