@@ -174,7 +174,7 @@ class CoreSharing:
 
     def _more_workers(self, view: JobView) -> int:
         """How many workers a promised job lacks of those that its controller wants."""
-        if view.promised_until_at is None or view.promised_until_at != view.deadline_at:
+        if view.spec.controller is None or view.promised_until_at is None or view.promised_until_at != view.deadline_at:
             return 0
         n, n_wanted = n_workers(view.spec, self._builder.held(view)), n_demanded(view)
         more = [count - n for count in view.spec.worker_counts() if n < count <= n_wanted]
@@ -244,7 +244,8 @@ class CoreSharing:
         rest = member.wanted.at_most(room)
         amount = replace(rest, cores=min(member.base.cores + member.cores, view.spec.ceiling.cores)).at_most(room)
         allocation = {node: amount}
-        if node in view.planned and len(view.planned) == 1 and same_amount(amount, view.planned[node]):
+        before = view.planned.get(node) if len(view.planned) == 1 else None
+        if before is not None and same_amount(amount, before) and before.at_most(room) == before:
             allocation = view.planned
         reason = _reason(member, amount, node) if view.planned else starts(view, allocation)
         self._builder.put(view, allocation, reason)
