@@ -154,6 +154,28 @@ def test_the_next_command_takes_the_jobs_of_a_service_that_was_killed(machine: S
     assert [machine.n_starts(name) for name in "ab"] == [1, 1]
 
 
+def test_a_service_takes_the_place_of_one_that_is_stopped_and_its_http_socket(machine: Service) -> None:
+    stopped = machine.up("--listen", "127.0.0.1:0")
+    a = machine.begin_job("a")
+    a.kill()
+    a.wait()
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        again = machine.up("--listen", "127.0.0.1:0")
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    stopped.communicate(timeout=PATIENCE_S)
+    assert stopped.returncode == 1
+    assert machine.host_pid() == again.pid
+    wait_until(lambda: machine.states() == {"a": "running"})
+    assert (machine.home / "runtime" / "service" / "api.sock").exists()
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    again.terminate()
+    left(again)
+    assert machine.n_starts("a") == 1
+
+
 def test_a_service_takes_over_a_job_whose_command_was_killed(machine: Service) -> None:
     a = machine.begin_job("a")
     a.kill()

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,8 @@ _REQUEST_S = 10.0
 _N_CLIENTS_MAX = 128
 #: How long `close` may have to wait; the server's thread wakes as often, so shorter costs CPU.
 _POLL_S = 0.2
+#: What the kernel says of the other end of a connection: process, user, group.
+_CREDENTIALS = struct.Struct("3i")
 #: What the kernel takes as a socket's path, in bytes.
 _PATH_BYTES_MAX = 107
 
@@ -207,6 +210,14 @@ def make_room(path: Path, take: bool) -> None:
     if not take and _is_answered(path):
         raise _occupied(path, "a socket that answers", "Wait for the run to end, or give this one another name.")
     path.unlink(missing_ok=True)
+
+
+def listener_pid(path: Path) -> int | None:
+    """The process that listens at the socket; None: none does."""
+    with suppress(OSError), _connected(path, 1.0) as connection:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(credentials)[0])
+    return None
 
 
 def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:

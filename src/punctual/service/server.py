@@ -1,5 +1,6 @@
 """The server: the API at an address, with tokens, and at a socket for the service's own user."""
 
+import os
 import socket
 import ssl
 from collections.abc import Collection, Iterator
@@ -10,9 +11,10 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.control_socket import make_room, short_enough
+from punctual.runtime.control_socket import listener_pid, make_room, short_enough
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.paths import service_root, service_socket
+from punctual.runtime.runs import live_folders
 from punctual.service.database import ServiceDatabase
 from punctual.service.limits import Limits, OpenStreams, RequestRate
 from punctual.service.submission_keys import SubmissionKeys
@@ -188,7 +190,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
 @contextmanager
 def _own_socket(path: Path) -> Iterator[socket.socket]:
     """A socket that only this user can open; removed in the end."""
-    make_room(path, take=False)
+    make_room(path, take=_is_replaced(listener_pid(path)))
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         with short_enough(path) as place:
             listening.bind(place)
@@ -201,6 +203,13 @@ def _own_socket(path: Path) -> Iterator[socket.socket]:
         finally:
             if path.exists() and path.stat().st_ino == inode:  # else another process has taken its place
                 path.unlink()
+
+
+def _is_replaced(listener: int | None) -> bool:
+    """Whether the process that listens steers no run any more: it was stopped, and another one has its jobs."""
+    if listener is None or listener == os.getpid():
+        return False
+    return not any(run.has_service() and run.record()["pid"] == listener for run in live_folders())
 
 
 def _tls_context(tls: Tls | None) -> ssl.SSLContext | None:
