@@ -1,6 +1,8 @@
 """Each route against a real host with real programs."""
 
 import sys
+import time
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
@@ -11,15 +13,18 @@ from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
 from punctual import registry
-from punctual.core.events import PolicyChanged, SpecChanged
+from punctual.core.events import PauseRequested, PolicyChanged, ResumeRequested, SpecChanged, StopRequested
 from punctual.core.ids import JobId
+from punctual.core.protocols import Message
 from punctual.core.quoting import Finish, HurtJob, Quote
 from punctual.core.story import Reason
+from punctual.runtime.control_socket import ask
 from punctual.runtime.quotes import told
 from punctual.runtime.runs import messages_of
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.when import Now
 from punctual.service.quote_routes import quote_answer
+from punctual.store.sqlite import SqliteJournal
 
 
 def ended(service: LiveService, name: str) -> Any:
@@ -341,3 +346,34 @@ def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> N
     key = {"Idempotency-Key": "k1"}
     assert service.caller.post("/jobs", {"program": ["no-such-program"]}, key).status == 422
     assert service.caller.post("/jobs", {"program": program()}, key).status == 201
+
+
+def test_what_is_acknowledged_is_in_the_journal(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a").json()["state"] == "running")
+    write = SqliteJournal.append
+
+    def slow(journal: SqliteJournal, messages: Iterable[Message]) -> int:
+        time.sleep(0.2)
+        return write(journal, messages)
+
+    monkeypatch.setattr(SqliteJournal, "append", slow)
+    requests: list[tuple[type[Message], Callable[[], object]]] = [
+        (SpecChanged, lambda: service.caller.send("PATCH", "/jobs/a", {"deadline": "10m"})),
+        (PauseRequested, lambda: service.caller.post("/jobs/a/pause")),
+        (ResumeRequested, lambda: service.caller.post("/jobs/a/resume")),
+        (SpecChanged, lambda: ask(service.host.run_folder.socket, {"verb": "change", "job": "a", "change": {"weight": 3}})),
+        (PauseRequested, lambda: ask(service.host.run_folder.socket, {"verb": "pause", "job": "a"})),
+        (ResumeRequested, lambda: ask(service.host.run_folder.socket, {"verb": "resume", "job": "a"})),
+        (PolicyChanged, lambda: ask(
+            service.host.run_folder.socket, {"verb": "policy", "policy": "max-min", "parameters": {}}
+        )),
+        (StopRequested, lambda: service.caller.post("/jobs/a/stop")),
+    ]  # fmt: skip
+    for kind, request in requests:
+        n_before = sum(isinstance(message, kind) for message in messages_of(service.host.run_folder))
+        request()
+        n_after = sum(isinstance(message, kind) for message in messages_of(service.host.run_folder))
+        assert n_after == n_before + 1, kind
