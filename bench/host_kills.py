@@ -53,22 +53,18 @@ from _common import RESULTS, commit, parser, print_table, write_results
 from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_promises_of
 from _host_kills_process import RUN
 from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
-from _host_kills_training import CHECKPOINT_STEPS
+from _left_behind import children, faults_of_groups, faults_of_processes, faults_of_steps, parent_of, words_of
 from simulator import table
 
 from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.executors.local.cgroup_files import FOLDER
-from punctual.executors.local.mounts import hierarchy
 from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import Run, run_named
 from punctual.runtime.runs import messages_of
 
 #: A host whose jobs do nothing for so long hangs.
 PATIENCE_S = 120.0
-#: How long processes that are ending may be there after the last host.
-_ENDING_S_MAX = 60.0
 _LOOK_S = 0.5
 #: What the elastic training says in the end.
 _FINAL = "final "
@@ -233,77 +229,16 @@ class Place:
         if has_finished and "end" not in lines:
             yield "finished before its end"
         if not job.workers:
-            yield from _faults_of_steps(lines, job.n_steps if has_finished else None)
+            yield from faults_of_steps(lines, job.n_steps if has_finished else None)
 
     def _left(self) -> list[str]:
-        give_up_at = time.monotonic() + _ENDING_S_MAX
-        while (alive := self._processes()) and time.monotonic() < give_up_at:
-            time.sleep(0.05)
-        faults = [f"process {pid} is left: {words_of(pid)!r}" for pid in alive]
-        for pid in alive:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        controllers = ("cpu", "cpuacct", "freezer", "")
-        trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
-        groups = [group for tree in trees for pid in self.host_pids for group in tree.glob(f"{pid}-*")]
-        faults += [f"group left: {group}" for group in groups]
+        faults = [*faults_of_processes(self.folder / "home"), *faults_of_groups(self.host_pids)]
         if self.run.runtime_dir.exists():
             faults.append(f"live places left: {[file.name for file in self.run.runtime_dir.iterdir()]}")
         kept = {"journal.db", "run.json", *(f"{job}.log" for job in self._round.jobs())}
         files = [file.name for file in self.run.state_dir.iterdir() if file.name not in kept]
         faults += [f"file left: {name}" for name in files if name not in ("journal.db-wal", "journal.db-shm")]
         return faults
-
-    def _processes(self) -> list[int]:
-        """Those of this round."""
-        home = os.fsencode(f"{HOME_VARIABLE}={self.folder / 'home'}")
-        alive = []
-        for process in Path("/proc").iterdir():
-            if process.name.isdigit():
-                with suppress(OSError):
-                    if home in (process / "environ").read_bytes().split(b"\0"):
-                        alive.append(int(process.name))
-        return alive
-
-
-def _faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
-    """What is wrong with the steps that a job's processes have written down; `n_steps`: all, if it has finished."""
-    next_step = 0
-    for line in lines:
-        if line.startswith("start "):
-            start = int(line.split()[1])
-            if start > next_step or start < next_step - next_step % CHECKPOINT_STEPS - CHECKPOINT_STEPS:
-                yield f"began at {start} after {next_step}"
-            next_step = start
-        elif line.isdigit():
-            if int(line) != next_step:
-                yield f"step {line} where {next_step} was due"
-            next_step += 1
-    if n_steps is not None and next_step != n_steps:
-        yield f"finished after {next_step} of {n_steps} steps"
-
-
-def children(pid: int) -> list[int]:
-    """The processes that this one has started."""
-    with suppress(OSError):
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] or [
-            int(entry.name)
-            for entry in Path("/proc").iterdir()
-            if entry.name.isdigit() and parent_of(int(entry.name)) == pid
-        ]
-    return []
-
-
-def parent_of(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    return 0
-
-
-def words_of(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 def played(round_: Round) -> Round:
