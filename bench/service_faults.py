@@ -1,0 +1,444 @@
+"""Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten?
+
+A session is a service (`punctual up`) in a home of its own on a small disk, with its users: they submit small trainings, move
+their deadlines, pause, resume and stop them, by HTTP and by the control socket, and write down what the service has
+acknowledged. Over it come random faults, one after another, also while users are asking:
+
+* SIGKILL for the service, the policy's process, a keeper or a job;
+* SIGSTOP for one of them, longer than the lease of four seconds; another service may take the place of one that is stopped;
+* a disk without room; a store where nothing can be opened for writing, while the service goes on or is to be started;
+* a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again.
+
+After each, a service is started again where it has ended. It must hold then that each job that was acknowledged is there, and was
+submitted once; that no two processes of a job were there at once, that none was started again but for one that was killed, and
+none has done a step that was not due, as the trainings themselves write down; that all that was acknowledged is in the journal,
+and what is paused stands still; and that neither the journal's grants nor the quotas of control groups exceed the machine. At the
+end of a session all jobs must end, each once and as it should, and no process, control group, page, socket or file be left.
+
+Each fault is drawn by its number: ``--seed 0 --fault 17`` repeats the 17th alone.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _common import RESULTS, commit, parser, print_table, write_results
+from _host_kills_training import MOVED
+from _left_behind import faults_of_groups, faults_of_processes, faults_of_steps
+from _service_faults_live import LiveService, awaited, code_of, small_disk
+from _service_faults_users import ANCHOR, N_OPEN, Users
+from simulator import table
+
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, SteeringResumed
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
+from punctual.core.resources import total
+from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.runs import messages_of
+from punctual.service.client import ServiceFailed
+
+N_FAULTS, N_QUICK, N_SESSION = 300, 10, 10
+VICTIMS = ("service", "planner", "keeper", "job")
+KINDS = (
+    *(f"kill {who}" for who in VICTIMS),
+    *(f"stop {who}" for who in VICTIMS),
+    "full disk",
+    "read-only store",
+    "clock",
+)
+#: How long somebody is stopped, in seconds: longer than the lease of a job.
+_STOPPED_S = (4.5, 7.0)
+_ROUNDING_CORES = 1e-6
+#: How long one of the jobs may take to have processes.
+_START_S_MAX = 5.0
+
+
+@dataclass
+class Fault:
+    """One fault, and what did not hold after it.
+
+    Attributes
+    ----------
+    has_hit
+        Whether there was what it was meant for.
+    restarts
+        Whether the service is killed or replaced, where the fault itself does not say.
+    """
+
+    number: int
+    seed: int
+    kind: str
+    restarts: bool
+    has_hit: bool = False
+    n_acknowledged: int = 0
+    took_s: float = 0.0
+    faults: list[str] = field(default_factory=list)
+
+    def rng(self) -> random.Random:
+        """Draws what is done in it."""
+        return random.Random(f"{self.seed}/{self.number}")
+
+
+def drawn(seed: int, n_faults: int) -> list[Fault]:
+    """As many of each kind as can be, in a random order."""
+    order: list[str] = []
+    while len(order) < n_faults:
+        rng = random.Random(f"{seed}/kinds/{len(order)}")
+        order += rng.sample(KINDS, len(KINDS))
+    return [
+        Fault(i, seed, order[i], restarts=random.Random(f"{seed}/restart/{i}").random() < 0.5) for i in range(n_faults)
+    ]
+
+
+class Session:
+    """A service and its users, from its start until nothing of it is left."""
+
+    def __init__(self, folder: Path, seed: int, store: str | None) -> None:
+        actuator = random.Random(f"{seed}/actuator").choice(("auto", "pacing"))
+        self._service = LiveService(folder, actuator, store)
+        self._users = Users(folder, self._service.run)
+        self._folder = folder
+        self.n_taken: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """Start the service, with the job that is there all the time."""
+        if why := self._service.start():
+            raise RuntimeError(why)
+        self._users.submit(ANCHOR)
+
+    # A fault.
+
+    def play(self, fault: Fault) -> None:
+        """Have the fault come, the service work again, and see what holds."""
+        begun, rng = time.monotonic(), fault.rng()
+        n_before = sum(wish.is_acknowledged for wish in self._users.wishes)
+        self._top_up(fault)
+        jobs = self._users.open_jobs()
+        for _ in range(rng.randint(1, 2)):
+            self._users.act(rng, jobs)
+        asking = threading.Thread(target=self._ask_on, args=(random.Random(rng.random()), jobs, rng.randint(1, 3)))
+        asking.start()
+        time.sleep(rng.random() * 0.4)
+        fault.faults += self._suffered(fault, rng, self._chosen(rng, jobs))
+        if not self._service.is_there() and (why := self._service.start()):
+            fault.faults.append(f"the service does not start: {why}")
+        asking.join()
+        fault.n_acknowledged = sum(wish.is_acknowledged for wish in self._users.wishes) - n_before
+        if not fault.faults:
+            fault.faults += self._look()
+        fault.took_s = time.monotonic() - begun
+
+    def _top_up(self, fault: Fault) -> None:
+        for i in range(N_OPEN - len(self._users.open_jobs())):
+            self._users.submit(f"job-{fault.number}-{i}")
+
+    def _chosen(self, rng: random.Random, jobs: Sequence[str]) -> str:
+        """One that has processes, if there is any."""
+        order = rng.sample(jobs, len(jobs))
+        awaited(lambda: bool(self._kept(order)), _START_S_MAX)
+        return next(iter(self._kept(order)), order[0])
+
+    def _kept(self, jobs: Sequence[str]) -> list[str]:
+        return [job for job in jobs if self._service.pid_of("job", job)]
+
+    def _ask_on(self, rng: random.Random, jobs: Sequence[str], n_times: int) -> None:
+        for _ in range(n_times):
+            self._users.act(rng, jobs)
+
+    def _suffered(self, fault: Fault, rng: random.Random, job: str) -> Iterator[str]:
+        what, _, victim = fault.kind.partition(" ")
+        if what == "kill":
+            fault.has_hit = self._kill(victim, job)
+        elif what == "stop":
+            yield from self._stop(fault, victim, job, rng.uniform(*_STOPPED_S))
+        elif fault.kind == "full disk":
+            fault.has_hit = True
+            with self._service.full_disk():
+                time.sleep(rng.uniform(0.5, 3.0))
+        elif fault.kind == "read-only store":
+            fault.has_hit = True
+            yield from self._close_store(fault, rng.uniform(0.5, 3.0))
+        else:
+            fault.has_hit = True
+            self._service.step_clock(rng.choice((-86400, -3600, 3600, 86400)))
+            time.sleep(rng.uniform(1.0, 2.5))
+            if fault.restarts:
+                self._service.kill()
+
+    def _kill(self, victim: str, job: str) -> bool:
+        pid = self._service.pid_of(victim, job)
+        if victim == "service":
+            self._service.kill()
+        elif not pid or not self._service.send(pid, signal.SIGKILL):
+            return False
+        self.n_taken[job] += victim in ("keeper", "job")
+        return True
+
+    def _stop(self, fault: Fault, victim: str, job: str, for_s: float) -> Iterator[str]:
+        pid = self._service.pid_of(victim, job)
+        fault.has_hit = bool(pid) and self._service.send(pid, signal.SIGSTOP)
+        if not fault.has_hit:
+            return
+        time.sleep(for_s)
+        if victim != "service" or not fault.restarts:
+            self._service.send(pid, signal.SIGCONT)
+            return
+        why, before = self._service.replace()
+        before.send_signal(signal.SIGCONT)
+        if why:
+            yield f"none took the place of a service that was stopped: {why}"
+        elif (code := code_of(before)) != 1:
+            before.kill()
+            before.wait()
+            yield f"a service that was replaced ended with {code}"
+
+    def _close_store(self, fault: Fault, for_s: float) -> Iterator[str]:
+        with self._service.read_only_store():
+            if not fault.restarts:
+                time.sleep(for_s)
+                return
+            self._service.kill()
+            why = self._service.start()
+            if why is None:
+                yield "the service started where it could not write"
+            elif "Traceback" in why or "to do: " not in why:
+                yield f"a store that is read only is told as {why}"
+
+    # What must hold.
+
+    def _look(self) -> Iterator[str]:
+        if not awaited(self._answers):
+            yield f"the service does not answer: {self._service.said()}"
+            return
+        known = {job.name for job in self._users.client.jobs()}
+        yield from (f"job '{name}' is lost" for name in self._users.jobs if self._is_missing(name, known))
+        messages = messages_of(self._service.run)
+        yield from self._users.faults(messages)
+        for name in self._users.jobs:
+            yield from (f"job '{name}': {fault}" for fault in self._faults_of_work(name, n_steps=None))
+        yield from faults_of_grants(messages, self._capacity_cores())
+        for name in self._users.paused():
+            if not awaited(lambda name=name: self._stands_still(name)):  # type: ignore[misc]
+                yield f"job '{name}' was paused, and is {self._users.client.show(name).state}"
+        if not awaited(lambda: self._service.quota_cores() <= self._capacity_cores() + _ROUNDING_CORES):
+            yield f"quotas of {self._service.quota_cores():.2f} cores"
+
+    def _answers(self) -> bool:
+        with suppress(ServiceFailed):
+            self._users.client.jobs()
+            return True
+        return False
+
+    def _is_missing(self, name: str, known: set[str]) -> bool:
+        return self._users.was_submitted(name) and name not in known
+
+    def _stands_still(self, name: str) -> bool:
+        job = self._users.client.show(name)
+        return (
+            job.state in ("paused", "queued")
+            or job.ended is not None
+            or job.landed is not None
+            or self._users.was_stopped(name)
+        )
+
+    def _capacity_cores(self) -> float:
+        return self._users.client.cluster().capacity.cores or 0.0
+
+    def _faults_of_work(self, name: str, n_steps: int | None) -> Iterator[str]:
+        if (self._folder / name / "twice").exists():
+            yield "two processes at once"
+        file = self._folder / name / "steps"
+        lines = file.read_text().splitlines() if file.exists() else []
+        n_starts = sum(line.startswith("start ") for line in lines)
+        if n_starts > 1 + self.n_taken[name]:
+            yield f"started {n_starts} times, {self.n_taken[name]} of its processes were killed"
+        if lines.count("end") > 1 + self.n_taken[name]:
+            yield "done twice"
+        yield from faults_of_steps(lines, n_steps)
+
+    # The end.
+
+    def end(self) -> Iterator[str]:
+        """Have all jobs end, and the service; what does not hold then."""
+        if not self._service.is_there():
+            self._service.start()
+        if self._service.is_there():
+            yield from self._ended()
+        if why := self._service.end():
+            yield f"{why}: {self._service.said()}"
+        yield from self._left()
+
+    def _ended(self) -> Iterator[str]:
+        (self._folder / ANCHOR).mkdir(exist_ok=True)
+        (self._folder / ANCHOR / MOVED).touch()
+        if not awaited(self._all_ended):
+            states = {job.name: job.state for job in self._users.client.jobs() if job.ended is None}
+            yield f"these do not end: {states}"
+        messages = messages_of(self._service.run)
+        yield from self._users.faults(messages)
+        for name, job in self._users.jobs.items():
+            ends = [message for message in messages if ended_by(message) == name]
+            has_finished = any(isinstance(message, JobFinished) for message in ends)
+            if len(ends) != 1 and self._users.was_submitted(name):
+                yield f"job '{name}' has ended {len(ends)} times"
+            if ends and not has_finished and not self._users.was_stopped(name):
+                yield f"job '{name}': {ends[0]}"
+            n_steps = job.n_steps if has_finished else None
+            yield from (f"job '{name}': {fault}" for fault in self._faults_of_work(name, n_steps))
+
+    def _all_ended(self) -> bool:
+        with suppress(ServiceFailed):
+            jobs = self._users.client.jobs()
+            for job in jobs:
+                self._users.let_go(job)
+            return all(job.ended is not None for job in jobs)
+        return False
+
+    def _left(self) -> Iterator[str]:
+        yield from faults_of_processes(self._service.home)
+        yield from faults_of_groups(self._service.pids)
+        run = self._service.run
+        if run.runtime_dir.exists():
+            yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
+        yield from (f"socket left: {file}" for file in self._service.home.resolve().rglob("*.sock"))
+        kept = {
+            "journal.db",
+            "journal.db-wal",
+            "journal.db-shm",
+            "run.json",
+            *(f"{job}.log" for job in self._users.jobs),
+        }
+        yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
+
+
+def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
+    """Grants that gave out more than there is. What a new host finds may be more: nobody had held jobs to their quotas."""
+    granted: dict[str, float] = {}
+    for message in messages:
+        before = sum(granted.values())
+        if isinstance(message, SteeringResumed):
+            granted = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
+        elif isinstance(message, JobStarted | GrantApplied | GrantFailed):
+            granted[message.job] = total(message.granted.values()).cores
+            if sum(granted.values()) > max(before, capacity_cores) + _ROUNDING_CORES:
+                yield f"{sum(granted.values()):.3f} of {capacity_cores:g} cores were granted, by {message}"
+        elif isinstance(message, JobFinished | JobFailed):
+            granted.pop(message.job, None)
+
+
+def played(faults: Sequence[Fault], store: str | None, tell: Callable[[Fault], None]) -> list[str]:
+    """Play the faults in one session; what did not hold at its end. What did not hold after each is written into it."""
+    folder = Path(tempfile.mkdtemp(prefix="service-faults-"))
+    before = os.environ.get(HOME_VARIABLE)
+    os.environ[HOME_VARIABLE] = str(folder / "home")
+    at_end: list[str] = []
+    try:
+        with small_disk(folder):
+            session = Session(folder, faults[0].number + faults[0].seed, store)
+            try:
+                session.begin()
+                for fault in faults:
+                    session.play(fault)
+                    tell(fault)
+                    if fault.faults:
+                        break
+            finally:
+                at_end += session.end()
+    finally:
+        if before is None:
+            del os.environ[HOME_VARIABLE]
+        else:
+            os.environ[HOME_VARIABLE] = before
+        if not at_end and not any(fault.faults for fault in faults):
+            shutil.rmtree(folder, ignore_errors=True)
+    return at_end
+
+
+def rows_of(faults: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """By kind: how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
+    rows = []
+    for kind in KINDS:
+        of_kind = [fault for fault in faults if fault["kind"] == kind]
+        if of_kind:
+            rows.append([
+                kind, str(len(of_kind)), str(sum(not fault["has_hit"] for fault in of_kind)),
+                str(sum(fault["n_acknowledged"] for fault in of_kind)),
+                str(sum(bool(fault["faults"]) for fault in of_kind)),
+                f"{sum(fault['took_s'] for fault in of_kind) / len(of_kind):.1f}",
+            ])  # fmt: skip
+    return rows
+
+
+HEADS = ("fault", "came", "without a victim", "acknowledged requests", "after which something did not hold", "s each")
+
+
+def figure(results: dict[str, Any]) -> str:
+    """The key figure beside its target."""
+    faults, ends = results["faults"], results["sessions"]
+    n_right = sum(not fault["faults"] for fault in faults)
+    return (
+        f"{n_right} of {len(faults)} faults without a job lost, run twice or forgotten (target: all), "
+        f"{sum(fault['n_acknowledged'] for fault in faults)} acknowledged requests; "
+        f"nothing left after {sum(not end for end in ends)} of {len(ends)} sessions (target: all)"
+    )
+
+
+def measured(faults: Sequence[Fault], store: str | None) -> dict[str, Any]:
+    """Play them in sessions of some each."""
+    ends = []
+    told: list[Fault] = []
+
+    def tell(fault: Fault) -> None:
+        told.append(fault)
+        print(json.dumps(asdict(fault)), file=sys.stderr, flush=True)
+
+    rest = list(faults)
+    while rest:
+        n_before = len(told)
+        ends.append(played(rest[:N_SESSION], store, tell))
+        print(json.dumps({"left": ends[-1]}), file=sys.stderr, flush=True)
+        rest = rest[len(told) - n_before :]  # a session ends with the first fault after which something does not hold
+    return {
+        "commit": commit(), "load": os.getloadavg(), "sessions": ends,
+        "faults": [asdict(fault) for fault in told],
+    }  # fmt: skip
+
+
+def main() -> int:
+    made = parser(__doc__ or "")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--faults", type=int, help="so many")
+    made.add_argument("--fault", type=int, help="this one alone, by its number")
+    made.add_argument("--kind", choices=KINDS, help="this kind alone")
+    made.add_argument("--store", help="where the service is to keep its journal; none: SQLite")
+    options = made.parse_args()
+    n_faults = options.faults or (N_QUICK if options.quick else N_FAULTS)
+    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
+    faults = [fault for fault in faults if options.kind in (None, fault.kind)]
+    if options.fault is not None:
+        faults = [fault for fault in faults if fault.number == options.fault]
+    results = measured(faults, options.store)
+    print_table(HEADS, rows_of(results["faults"]))
+    print()
+    if not (options.quick or options.kind or options.fault is not None):
+        write_results("service_faults", results)
+        page = [f"{figure(results)}.", "", *table(list(HEADS), rows_of(results["faults"])), ""]
+        (RESULTS / "service_faults.md").write_text("\n".join([*page, f"Measured at revision {results['commit']}.", ""]))
+    print(figure(results))
+    return int(any(fault["faults"] for fault in results["faults"]) or any(results["sessions"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
