@@ -289,7 +289,13 @@ def test_a_waiting_job_of_workers_with_a_deadline_starts_beside_promised_jobs_if
 
 
 def test_a_promised_job_of_workers_finds_room_for_those_that_its_controller_wants() -> None:
-    spec = {"steps": 70.0, "worker": Resources(0.5), "on": {"a": 1}, "deadline_s": 90.0, "controller": "two-level"}
+    spec: dict[str, Any] = {
+        "steps": 70.0,
+        "worker": Resources(0.5),
+        "on": {"a": 1},
+        "deadline_s": 90.0,
+        "controller": "two-level",
+    }
 
     def free_cores(n_wanted: int) -> float:
         workers = job("workers", (1, 2), demand=Resources(0.5 * n_wanted), **spec)

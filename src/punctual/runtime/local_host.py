@@ -319,23 +319,27 @@ class LocalHost(Host):
     def settle(self) -> None:
         """Return once the journal has what was posted before, so that it can be told to be accepted.
 
-        Not to be called by the thread of `run`. If that is so busy that it has not come to it in some seconds, this
-        returns all the same.
+        Not to be called by the thread of `run`.
 
         Raises
         ------
         StoreUnreachable
-            The store went away meanwhile: what was posted is in force, and in memory only.
+            The store went away meanwhile, or the host has not come to it in some seconds.
         """
-        with suppress(TimeoutError):
+        got = "one that went away just now"
+        try:
             self.ask(lambda _: None, _SETTLE_S_MAX)
-        if self._journal.is_behind:
-            raise StoreUnreachable(
-                "the store of the journal must be reachable for a change to be accepted",
-                "one that went away just now",
-                self._journal.place,
-                "Look how the job stands before you say it again: it is in force, and is kept once the store is back.",
-            )
+        except TimeoutError:
+            got = f"a host that has not written it in {_SETTLE_S_MAX:g} s"
+        else:
+            if not self._journal.is_behind:
+                return
+        raise StoreUnreachable(
+            "the journal must have a change before it is told to be accepted",
+            got,
+            self._journal.place,
+            "Look how the job stands before you say it again: it may be in force, and is kept once it is written.",
+        )
 
     @property
     def is_handed_over(self) -> bool:
