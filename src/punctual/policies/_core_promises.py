@@ -125,6 +125,8 @@ class SharingJob:
         """What is left of it in the best case, until its promise is given up."""
         job = self.job(-sigmas, self.latest_s())
         done_core_s = self.view.granted_core_s
+        if not done_core_s:
+            return job  # nothing was estimated yet
         hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
 
