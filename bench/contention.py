@@ -43,8 +43,9 @@ RULES = {
 }
 #: Deviation of jobs that had room, core-seconds over those of the clairvoyant plan, weight missed over the bound.
 DEVIATION_LIMIT, CORE_SECONDS_LIMIT, MISSES_LIMIT = 0.005, 1.05, 1.05
-#: Overloads: nobody knows what trainings cost, or each says so.
-UNTOLD, TOLD = OVERLOADS = ("160 %", "160 %, told")
+#: An overload in which each training says what it costs; and both kinds.
+TOLD = "160 %, told"
+OVERLOADS = ("160 %", TOLD)
 #: After the last deadline of an overloaded machine, what is late anyhow is stopped.
 AFTERWARDS_S = 3.0
 

@@ -94,6 +94,7 @@ class JobOptions:
         cwd = checks.read("cwd", _checked_cwd, self.cwd, _here())
         inherited = {**(os.environ if self.inherited is None else self.inherited), **self.env}
         read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
+        work_s = checks.read("work", parse_duration_s, self.work, None)
         with checks.of("program"):
             _check_program(self.program, cwd, inherited.get("PATH"))
         return JobRequest(
@@ -119,9 +120,7 @@ class JobOptions:
             after=self.after,
             name=self.name,
             guarantee=self.guarantee,
-            work_core_s=checks.read(
-                "like", core_s_of, self.like, checks.read("work", parse_duration_s, self.work, None)
-            ),
+            work_core_s=checks.read("like", core_s_of, self.like, work_s),
         )
 
 

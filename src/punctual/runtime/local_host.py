@@ -1,6 +1,6 @@
 """A host on this machine: its processors, its processes, its run folder and its control socket."""
 
-import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -57,8 +57,8 @@ _PIPED = Streams()
 
 #: How long the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
-#: How long a job that another process submits may take to be in the journal, and how often that is looked at.
-_TELL_S_MAX, _LOOK_S = 10.0, 0.01
+#: How long a job that another process submits may take to be in the journal.
+_TELL_S_MAX = 10.0
 #: How long a change may take to be in the journal: less than what a client waits for the answer.
 _SETTLE_S_MAX = 4.0
 
@@ -151,7 +151,7 @@ class LocalHost(Host):
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
         #: What the journal does not have yet, and the run's folder must therefore not tell.
-        self._unrecorded: list[Message] = []
+        self._unrecorded: deque[Message] = deque()
         self.subscribe(self._record)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
@@ -210,11 +210,10 @@ class LocalHost(Host):
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
         self.submit_all(new, streams)
-        give_up_at = time.monotonic() + _TELL_S_MAX
-        while not all(self.knows(submission.spec.id) for submission in submissions):
-            if time.monotonic() > give_up_at:
-                raise ControlFailed("the host is too busy")
-            time.sleep(_LOOK_S)
+        try:
+            self.ask(lambda _: None, _TELL_S_MAX)
+        except TimeoutError as error:
+            raise ControlFailed("the host is too busy") from error
 
     def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
         """Give `receive` what the job has written, and what it writes, in a thread of its own; to be finished in the end."""
@@ -392,7 +391,7 @@ class LocalHost(Host):
 
     def _record_written(self) -> None:
         while self._unrecorded and not self._journal.is_behind:
-            self._record_one(self._unrecorded.pop(0))
+            self._record_one(self._unrecorded.popleft())
 
     def _record_one(self, message: Message) -> None:
         job = ended_by(message)

@@ -4,6 +4,7 @@ import secrets
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.run_folder import Run
@@ -11,25 +12,20 @@ from punctual.store.place import StorePlace, check_url, shown_url, without_passw
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import StoredJournal
 
+if TYPE_CHECKING:
+    from punctual.store.postgresql import PostgresJournal
+
 
 def reader(run: Run) -> StoredJournal:
     """The journal to be read, whoever writes it; raises `InvalidSpec` if it is not there or cannot be reached."""
     if run.store is None:
         return SqliteJournal(run.journal, read_only=True)
-    check_driver()
-    from punctual.store.postgresql import PostgresJournal
-
-    return PostgresJournal(run.store, read_only=True)
+    return _in_database(run.store, read_only=True)
 
 
 def writer(run: Run) -> StoredJournal:
     """The journal, claimed to write some messages; raises `InvalidSpec`, and `JournalTaken` if another has it."""
-    if run.store is None:
-        return SqliteJournal(run.journal)
-    check_driver()
-    from punctual.store.postgresql import PostgresJournal
-
-    return PostgresJournal(run.store)
+    return SqliteJournal(run.journal) if run.store is None else _in_database(run.store)
 
 
 def host_journal(run: Run, *, take: bool = False) -> StoredJournal:
@@ -69,24 +65,24 @@ def check_store(run: Run, url: str | None) -> None:
 
 def remove_journal(run: Run) -> None:
     """Remove what a database has of the run's journal; raises `InvalidSpec` where that cannot be done."""
-    if run.store is None:
-        return
-    check_driver()
-    from punctual.store.postgresql import PostgresJournal
-
-    with closing(PostgresJournal(run.store)) as journal:
-        journal.remove()
+    if run.store is not None:
+        with closing(_in_database(run.store)) as journal:
+            journal.remove()
 
 
 def try_store(url: str) -> None:
     """Begin a journal in a store and remove it; raises `InvalidSpec` if the store cannot be used, and why."""
-    check_url(url)
+    place = StorePlace(url=check_url(url), journal=f"doctor-{secrets.token_hex(8)}")
+    with closing(_in_database(place)) as journal:
+        journal.remove()
+
+
+def _in_database(place: StorePlace, *, read_only: bool = False) -> "PostgresJournal":
+    """Imported here, because a command without a database has no use for what it needs."""
     check_driver()
     from punctual.store.postgresql import PostgresJournal
 
-    place = StorePlace(url=url, journal=f"doctor-{secrets.token_hex(8)}")
-    with closing(PostgresJournal(place)) as journal:
-        journal.remove()
+    return PostgresJournal(place, read_only=read_only)
 
 
 def check_driver() -> None:

@@ -238,14 +238,16 @@ class _Studied:
             return None
         again = {job.id: job for job in self._again}
         pairs = [(job, again[job.id]) for job in self._live if job.id in again]
-        shifts_s = [
-            abs(a.landed_at - b.landed_at) for a, b in pairs if a.landed_at is not None and b.landed_at is not None
-        ]
-        both = [(a, b) for a, b in pairs if a.landed_at is not None and b.landed_at is not None]
-        judged = [(a.on_time, b.on_time) for a, b in both if a.on_time is not None and b.on_time is not None]
+        shifts_s, judged = [], []
+        for before, after in pairs:
+            if before.landed_at is None or after.landed_at is None:
+                continue
+            shifts_s.append(abs(before.landed_at - after.landed_at))
+            if before.on_time is not None and after.on_time is not None:
+                judged.append(before.on_time == after.on_time)
         return Faithfulness(
             n_landed=len(shifts_s),
             shift_s=median(shifts_s) if shifts_s else None,
             n_with_deadline=len(judged),
-            n_same=sum(a == b for a, b in judged),
+            n_same=sum(judged),
         )
