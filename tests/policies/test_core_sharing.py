@@ -16,6 +16,7 @@ from punctual.core.resources import Resources
 from punctual.policies.promises_first import PromisesFirst
 
 TWO = {"a": Resources(2.0)}
+WORKERS = (("dated", 500.0), ("undated", None))
 #: Speeds and costs are what they are said to be; nothing is kept free.
 SURE = PromisesFirst(risk_sigmas=0, background_frac=0)
 
@@ -204,6 +205,15 @@ def test_waiting_workers_find_the_room_that_their_smallest_number_needs() -> Non
     small, large = job("small", (1, 2), steps=50.0, worker=core), job("large", 4, steps=50.0, worker=core)
     plan = decide(SURE, [greedy, small, large], TWO)
     assert cores(plan) == pytest.approx({"free": 1.0, "small": 1.0})
+
+
+def test_what_waiting_workers_do_not_find_on_one_node_is_left_to_them_on_the_next() -> None:
+    nodes = {"a": Resources(2.0), "b": Resources(2.0)}
+    free = [background("first"), replace(background("second"), granted={NodeId("b"): Resources(0.01)})]
+    free[1] = replace(free[1], planned=free[1].granted)
+    workers = [job(name, 1, steps=50.0, worker=Resources(1.5), deadline_s=deadline_s) for name, deadline_s in WORKERS]
+    held = cores(decide(SURE, [*free, *workers], nodes))
+    assert held["second"] == pytest.approx(0.99), "1.99 of 3 cores are left to them on the first node"
 
 
 def test_waiting_workers_on_gpus_find_their_cores() -> None:

@@ -99,8 +99,8 @@ class AdmissionControl:
         The candidates, and what there is of each pool.
     taken
         What others are to hold of a pool later beyond what they hold now, over time.
-    admission, late, offered_frac, offered_cores_frac, risk_sigmas, max_wait_s, prior_s
-        Parameters of the policy; the second of the two shares is that of pools without GPUs.
+    admission, late, offered_fracs, risk_sigmas, max_wait_s, prior_s
+        Parameters of the policy; what is offered, by whether a pool has GPUs.
     """
 
     def __init__(
@@ -111,8 +111,7 @@ class AdmissionControl:
         *,
         admission: str,
         late: bool,
-        offered_frac: float,
-        offered_cores_frac: float,
+        offered_fracs: Mapping[bool, float],
         risk_sigmas: float,
         max_wait_s: float,
         prior_s: float,
@@ -121,8 +120,7 @@ class AdmissionControl:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
         self._max_wait_s, self._prior_s, self._taken = max_wait_s, prior_s, taken
-        self._problem, self._carry = problem, carry
-        self._offered_frac, self._offered_cores_frac = offered_frac, offered_cores_frac
+        self._problem, self._offered_fracs, self._carry = problem, offered_fracs, carry
         self._kinds = problem.builder.hardware.kinds
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
         self._refused = {JobId(str(id)) for id in listed(carry.get("refused"))}
@@ -133,13 +131,13 @@ class AdmissionControl:
         self._claims: dict[JobId, Claim] = {}
         #: Jobs that are turned away.
         self._declines: dict[JobId, Reason] = {}
-        self._endangered: set[JobId] = set()  #: whose promises cannot be kept as it looks now; what of that is new:
+        #: Jobs whose promises cannot be kept as it looks now, and of those what is new to their users.
+        self._endangered: set[JobId] = set()
         self.warnings: dict[JobId, Reason] = {}
         #: What promises may count on, and what of that deadlines to be promised may take; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
-            pool: ceil((offered_frac if pool[1] else offered_cores_frac) * n - 1e-9)
-            for pool, n in self._reserved.items()
+            pool: ceil(offered_fracs[pool[1]] * n - 1e-9) for pool, n in self._reserved.items()
         }  # of a few devices, one
         #: Jobs that are starting, and for how long they cannot give up what they hold.
         self._starting_s = {
@@ -223,8 +221,7 @@ class AdmissionControl:
             problem,
             admission=self._admission,
             late=self._late,
-            offered_frac=self._offered_frac,
-            offered_cores_frac=self._offered_cores_frac,
+            offered_fracs=self._offered_fracs,
             risk_sigmas=self._risk_sigmas,
             max_wait_s=self._max_wait_s,
             prior_s=self._prior_s,

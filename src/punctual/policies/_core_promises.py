@@ -265,21 +265,16 @@ class CorePromises:
         What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
         fewer jobs at a time each costs less.
         """
-        if len(self.members) == 1:
-            return free  # what it does not need is for programs without Punctual
-        room = self._room_left()
+        if len(self.members) == 1 or not self.kept or free <= 0:
+            return free  # what a job does not need that is alone is for programs without Punctual
+        plan = self._planned if self._planned is not None else self._plan(self._background_cores())
         for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
             alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
-            is_crowded = room.least_until(member.due_s) < _ROOM_FRAC * float(self.cores.free[0])
+            is_crowded = plan.free.least_until(member.due_s) < _ROOM_FRAC * float(self.cores.free[0])
             if is_crowded or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
                 free, member.cores = free - more, member.cores + more
         return free
-
-    def _room_left(self) -> Timeline:
-        """What the plan of lowest peak leaves free."""
-        plan = self._planned if self._planned is not None else self._plan(self._background_cores())
-        return plan.free
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.

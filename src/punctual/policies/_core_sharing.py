@@ -10,7 +10,7 @@ import numpy as np
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
@@ -58,8 +58,8 @@ class CoreSharing:
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
-        #: What jobs made of workers need to start, or to have one more where a promise leaves little time, by kind of
-        #: node, as far as there is room; of that, until when those with a deadline need how much.
+        #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
+        #: as far as there is room; of that, for how many seconds those with a deadline need how much.
         self._awaited_cores: dict[str, float] = {}
         self._dated_cores: dict[str, list[tuple[float, float]]] = {}
         members = self._members(waiting)
@@ -185,8 +185,9 @@ class CoreSharing:
     def _share(self, node: NodeId, members: Sequence[SharingJob]) -> None:
         free = self._builder.free[node]
         kind = self._builder.hardware.kind_of[node]
-        awaited_cores = min(self._awaited_cores.pop(kind, 0.0), free.cores)
-        dated = self._dated_cores.pop(kind, [])
+        awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
+        self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
+        dated = self._dated_on(kind, awaited_cores)
         promises = self._promises(node, members, free.cores, ())
         if dated:
             beside = self._promises(node, members, free.cores, dated)
@@ -198,6 +199,17 @@ class CoreSharing:
         self.declines |= promises.declines
         for member in promises.members:
             self._give(node, member)
+
+    def _dated_on(self, kind: str, cores: float) -> list[tuple[float, float]]:
+        """Those of jobs with a deadline for which a node with `cores` has room; the others are left to the next node."""
+        here: list[tuple[float, float]] = []
+        left: list[tuple[float, float]] = []
+        for until_s, needed_cores in self._dated_cores.get(kind, ()):
+            has_room = needed_cores <= cores + TOLERANCE
+            cores -= needed_cores if has_room else 0.0
+            (here if has_room else left).append((until_s, needed_cores))
+        self._dated_cores[kind] = left
+        return here
 
     def _promises(
         self, node: NodeId, members: Sequence[SharingJob], cores: float, dated: Sequence[tuple[float, float]]
@@ -232,9 +244,8 @@ class CoreSharing:
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
         pairs = [(float(at) - self._at, float(amount) * share) for at, amount in steps]
         started = [amount for start, amount in pairs if start <= 0]
-        later = {
-            start: amount for start, amount in pairs if start > 0
-        }  # two starts may differ by less than a digit of `at`
+        # Two starts may be the same: instants have fewer digits behind the point than the seconds that they were made from.
+        later = {start: amount for start, amount in pairs if start > 0}
         amounts = [started[-1] if started else 0.0, *later.values()]
         starts_s = np.array([0.0, *later])
         return Timeline.of(cores).without(Timeline(starts_s, np.array(amounts)))

@@ -87,8 +87,8 @@ class PromisesFirst(PolicyBase):
         How much more jobs are worth that need most of the time to a deadline that is not promised, and by which power
         of the device-seconds left that falls.
     promised_frac
-        Share of the devices that promises may take. None: 0.2 of the GPUs, or all, if jobs without a promise are turned
-        away; of cores, all but `background_frac`.
+        Share of the devices that promises may take. None: 0.2 of the GPUs and, of cores, all but `background_frac`; or
+        all, if jobs without a promise are turned away.
     risk_sigmas
         Standard deviations of the speed that a promise leaves aside.
     amortisation_s
@@ -156,16 +156,12 @@ class PromisesFirst(PolicyBase):
             self._check_not_negative(name, unit)
 
     @property
-    def offered_frac(self) -> float:
-        """Share of the devices that promises may take."""
-        if self.promised_frac is not None:
-            return self.promised_frac
-        return 1.0 if self.admission == "decline" else _PROMISED_FRAC
-
-    @property
-    def offered_cores_frac(self) -> float:
-        """Share of the cores of nodes without GPUs that promises to jobs of workers may take: as to jobs on shares."""
-        return self.offered_frac if self.promised_frac is not None else 1.0 - self.background_frac
+    def offered_fracs(self) -> dict[bool, float]:
+        """Share of the devices that promises may take, by whether these are GPUs; of cores, as much as jobs on shares."""
+        frac = 1.0 if self.promised_frac is None and self.admission == "decline" else self.promised_frac
+        if frac is not None:
+            return {True: frac, False: frac}
+        return {True: _PROMISED_FRAC, False: 1.0 - self.background_frac}
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         return _Round(self, self._builder(snapshot)).plan()
@@ -289,8 +285,7 @@ class _Round:
             self._problem,
             admission=policy.admission,
             late=policy.work == "late",
-            offered_frac=policy.offered_frac,
-            offered_cores_frac=policy.offered_cores_frac,
+            offered_fracs=policy.offered_fracs,
             risk_sigmas=policy.risk_sigmas,
             max_wait_s=policy.max_wait_s,
             prior_s=policy.prior_s,
