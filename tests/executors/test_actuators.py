@@ -143,6 +143,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     def make_dir(folder: Path) -> None:
         original(folder)
         (folder / "cpu.cfs_quota_us").write_text("-1\n")
+        (folder / "cpu.shares").write_text("1024\n")
         (folder / "cpuacct.usage").write_text("1500000000\n")
         (folder / "cpu.max").write_text("max 100000\n")
         (folder / "cpu.stat").write_text("nr_periods 3\nusage_usec 2500000\n")
@@ -162,7 +163,7 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     (quota,) = (cpu / "punctual").glob("*/cpu.cfs_quota_us")
     assert quota.read_text() == "5000"
     assert (quota.parent / "cpu.cfs_period_us").read_text() == "20000"
-    assert (quota.parent / "cpu.shares").read_text() == "2048"
+    assert (quota.parent / "cpu.shares").read_text() == "512"
     assert (cpu / "punctual" / "cpu.shares").read_text() == "4096"
     assert group.grant(0.02) == 0.02
     assert (quota.read_text(), (quota.parent / "cpu.cfs_period_us").read_text()) == ("2000", "100000")
@@ -204,7 +205,7 @@ def test_version_2(base: Path) -> None:
     assert group.grant(0.25) == 0.25
     (quota,) = (base / "punctual").glob("*/cpu.max")
     assert quota.read_text() == "5000 20000"
-    assert (quota.parent / "cpu.weight").read_text() == "200"
+    assert (quota.parent / "cpu.weight").read_text() == "50"
     assert (base / "punctual" / "cpu.weight").read_text() == "400"
     assert group.grant(2.0) == 2.0
     assert quota.read_text() == "max 20000"

@@ -10,8 +10,8 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.mounts import hierarchy
 
-#: Weight of a job against what else runs, of which each process counts 1024.
-_SHARES = 2048
+#: Weight of each core granted against what else runs, of which each process counts 1024, and the least the kernel takes.
+_SHARES, _SHARES_MIN = 2048, 2
 
 
 class CgroupV1:
@@ -62,8 +62,7 @@ class CgroupV1:
         folders = tuple(dict.fromkeys(parent.resolve() / FOLDER / name for parent in (self._cpu, self._cpuacct)))
         for folder in folders:
             make_dir(folder)
-        _protect(folders[0].parent, self._n_cpus)
-        _protect(folders[0], 1)
+        (folders[0].parent / "cpu.shares").write_text(str(_SHARES * self._n_cpus))
         freezer = None if self._freezer is None else self._freezer / FOLDER / name
         if freezer is not None:
             make_dir(freezer)
@@ -82,6 +81,7 @@ class CgroupV1Group:
         self._n_cpus = n_cpus
         self._quota = cpu / "cpu.cfs_quota_us"
         self._period = cpu / "cpu.cfs_period_us"
+        self._shares = cpu / "cpu.shares"
         self._members = cpu / "cgroup.procs"
         folders = tuple(dict.fromkeys((cpu, cpuacct)))
         self._usage = cpuacct / "cpuacct.usage"
@@ -96,7 +96,13 @@ class CgroupV1Group:
 
     def grant(self, cores: float) -> float:
         quota, period = limit_us(cores, self._n_cpus)
-        limits = ((self._period, str(period)), (self._quota, "-1" if quota is None else str(quota)))
+        # As in version 2: with equal weights the small grants are used up first, and then a CPU has nothing to do.
+        shares = max(round(_SHARES * min(cores, self._n_cpus)), _SHARES_MIN)
+        limits = (
+            (self._shares, str(shares)),
+            (self._period, str(period)),
+            (self._quota, "-1" if quota is None else str(quota)),
+        )
         for file, text in limits:
             if file.read_text().strip() != text:
                 file.write_text(text)
@@ -114,8 +120,3 @@ class CgroupV1Group:
 
     def processes(self) -> list[int]:
         return [int(pid) for pid in self._members.read_text().split()]
-
-
-def _protect(folder: Path, n_jobs: int) -> None:
-    """Weigh more than other programs do; the folder around all jobs competes with them as one."""
-    (folder / "cpu.shares").write_text(str(_SHARES * n_jobs))

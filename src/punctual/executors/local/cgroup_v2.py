@@ -10,7 +10,7 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.mounts import hierarchy
 
-#: Weight of a job against what else runs, which counts 100, and the largest the kernel takes.
+#: Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
 _WEIGHT, _WEIGHT_MAX = 200, 10_000
 
 #: Where processes go that would otherwise stand in a group whose children are to be limited.
@@ -59,7 +59,7 @@ class CgroupV2:
         folder = self._base / FOLDER / group_name(job)
         make_dir(folder)
         enable_cpu(folder.parent)
-        _protect(folder.parent, self._n_cpus)
+        _weigh(folder.parent, self._n_cpus)
         return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), keeper_pid)
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV2Group":
@@ -71,6 +71,7 @@ class CgroupV2Group:
 
     def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...], keeper_pid: int) -> None:
         self._n_cpus = n_cpus
+        self._folder = folder
         self._quota = folder / "cpu.max"
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
@@ -81,11 +82,11 @@ class CgroupV2Group:
             usage_file=self._usage,
             remove_dirs=remove_dirs,
         )
-        _protect(folder, 1)
 
     def grant(self, cores: float) -> float:
         quota, period = limit_us(cores, self._n_cpus)
         wanted = ["max" if quota is None else str(quota), str(period)]
+        _weigh(self._folder, min(cores, self._n_cpus))
         if _words(self._quota) != wanted:
             self._quota.write_text(" ".join(wanted))
         return self.granted_cores()
@@ -125,9 +126,15 @@ def enable_cpu(folder: Path) -> None:
         switch.write_text("+cpu")
 
 
-def _protect(folder: Path, n_jobs: int) -> None:
-    """Weigh more than other programs do; the folder around all jobs competes with them as one."""
-    (folder / "cpu.weight").write_text(str(min(_WEIGHT * n_jobs, _WEIGHT_MAX)))
+def _weigh(folder: Path, cores: float) -> None:
+    """Weigh more than other programs do, and as the grant says beside other jobs.
+
+    With equal weights all jobs run until the small ones have used their quotas; what is left of the period is too short
+    for the large ones, and one of the CPUs has nothing to do.
+    """
+    file, weight = folder / "cpu.weight", str(min(max(round(_WEIGHT * cores), 1), _WEIGHT_MAX))
+    if _words(file) != [weight]:
+        file.write_text(weight)
 
 
 def _words(file: Path) -> list[str]:
