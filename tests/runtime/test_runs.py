@@ -264,3 +264,20 @@ def test_only_some_of_many_are_named() -> None:
     with pytest.raises(InvalidSpec) as caught:
         find_job(None, jobs(*(f"a-{number:03}" for number in range(300))))
     assert caught.value.remedy.endswith("a-007 and 292 more.")
+
+
+def test_looks_once_whether_a_run_is_steered_however_many_jobs_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run("service", {})
+    submitted(run, *(f"job-{i}" for i in range(20)))
+    other = create_run("other", {})
+    submitted(other, "a")
+    n_looks, is_live = [0], Run.is_live
+
+    def counted(run: Run) -> bool:
+        n_looks[0] += 1
+        return is_live(run)
+
+    monkeypatch.setattr(Run, "is_live", counted)
+    assert [known.job for known in open_jobs(but=run)] == ["a"]
+    assert len(open_jobs()) == 21
+    assert n_looks == [3]

@@ -9,7 +9,7 @@ from tests.service.live_service import LiveService, program
 from punctual.runtime.runs import messages_of
 from punctual.service.client import Client
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import StoreUnreachable
+from punctual.store.stored import About, StoreUnreachable
 from punctual.store.thinning import Row
 
 
@@ -38,10 +38,10 @@ def test_a_stream_of_events_goes_on_once_the_store_is_back(
 ) -> None:
     rows_from, n_asked = SqliteJournal.rows_from, count(1)
 
-    def away_at_first(journal: SqliteJournal, sequence: int, n_rows: int) -> list[Row]:
+    def away_at_first(journal: SqliteJournal, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
         if next(n_asked) <= 2:
             raise StoreUnreachable("the store must be reachable", "one that is away", "a test", "Wait.")
-        return rows_from(journal, sequence, n_rows)
+        return rows_from(journal, sequence, n_rows, about)
 
     monkeypatch.setattr(SqliteJournal, "rows_from", away_at_first)
     client = Client(service.served.url)

@@ -21,6 +21,7 @@ from punctual.core.events import StopRequested
 from punctual.core.ids import JobId
 from punctual.core.protocols import Journal
 from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
+from punctual.store.stored import About
 
 
 class TestMemoryJournal(JournalConformance):
@@ -62,6 +63,19 @@ def test_is_read_by_another_connection_while_it_is_written(where: str) -> None:
         assert [number for number, _ in reader.read_from(1)] == [1, 2]
         journal.append(ticks(1))
         assert [number for number, _ in reader.read_from(3)] == [3]
+
+
+def test_reads_only_what_is_asked_for(where: str) -> None:
+    stops = [
+        StopRequested(at=float(i), job=JobId(name), cause='it\'s "5%"') for i, name in enumerate(("a", "b_", "bc"))
+    ]
+    with opened(where) as journal:
+        journal.append([*ticks(700), *stops, *ticks(2)])
+        asked = About(kinds=("SpecChanged",), texts=('"b_"', "no such text"))
+        assert list(journal.read_from(1, asked)) == [(702, stops[1])]
+        asked = About(kinds=("TimerFired", "StopRequested"), texts=())
+        assert [number for number, _ in journal.read_from(699, asked)] == [699, 700, 701, 702, 703, 704, 705]
+        assert list(journal.read_from(1, About(kinds=(), texts=("it's",)))) == list(enumerate(stops, start=701))
 
 
 def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_nothing(path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from punctual.core.ids import JobId
-from punctual.runtime.run_folder import Run
+from punctual.runtime.run_folder import ENDED, Run
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
 
@@ -17,8 +17,9 @@ def names_in(run: Run | None, submissions: Sequence[Submission]) -> list[Submiss
     A job whose name was that of a job of this run which has ended gets a number: ``train-2``. So does one whose name was
     made up and is that of any other. A name that a user has chosen and that an open job has stays, to be refused.
     """
+    states = {} if run is None else run.jobs()
+    ended_names = {job for job, state in states.items() if state in ENDED}
     open_names = {known.job for known in open_jobs()}
-    ended_names = set() if run is None else run.jobs().keys() - set(run.open_jobs())
     named: list[Submission] = []
     for submission in submissions:
         used = {other.spec.id for other in named}

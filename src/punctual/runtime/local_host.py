@@ -481,8 +481,8 @@ def tidying(run: Run) -> Callable[[type[BaseException] | None, object, object], 
 
 
 def _check_name_is_free(job: JobId, run: Run) -> None:
-    for other in open_jobs():
-        if other.title == job and other.run != run:
+    for other in open_jobs(but=run):
+        if other.title == job:
             raise InvalidSpec(
                 "`name` must be that of no job that has not ended",
                 f"'{job}', which a job of '{other.run.name}' has",

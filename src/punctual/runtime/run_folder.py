@@ -25,7 +25,8 @@ _RECORD = "run.json"
 _STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
 SERVICE = "is_service"
-_ENDED: tuple[JobState, ...] = ("finished", "failed")
+#: How jobs stand that have ended.
+ENDED: tuple[JobState, ...] = ("finished", "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Run:
 
     def open_jobs(self) -> list[JobId]:
         """The jobs that are not known to have ended."""
-        return [job for job, state in self.jobs().items() if state not in _ENDED]
+        return [job for job, state in self.jobs().items() if state not in ENDED]
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Write down how a job stands; for the process that steers it, and by one thread at a time."""

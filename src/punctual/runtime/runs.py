@@ -9,20 +9,18 @@ from typing import Literal
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.job import JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_folder import ENDED, Run, run_named
 from punctual.runtime.run_journal import reader, written_at
-from punctual.store.codec import decode
-from punctual.store.stored import StoredJournal
+from punctual.store.stored import About, StoredJournal
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: An error names at most so many jobs; a user may have hundreds.
 _N_NAMED = 8
-#: Rows fetched at once.
-_N_ROWS = 500
 #: Kinds of messages that may concern every job.
-_ABOUT_ALL = frozenset({"NodeJoined", "NodeLost", "SteeringResumed", "WarnUser"})
+_ABOUT_ALL = ("NodeJoined", "NodeLost", "SteeringResumed", "WarnUser")
 
 #: *steered*: the host that has the job is there. *unsteered*: it was killed, and the job runs on. *interrupted*: neither
 #: is there, and the job had not ended. *elsewhere*: another machine has it. *ended*: there is nothing left to steer.
@@ -55,22 +53,22 @@ def known_jobs() -> list[KnownJob]:
     return [job for run in known_runs() for job in jobs_of(run)]
 
 
-def open_jobs() -> list[KnownJob]:
-    """The jobs that have not ended, as far as is known."""
-    return [job for job in known_jobs() if job.steering != "ended"]
+def open_jobs(*, but: Run | None = None) -> list[KnownJob]:
+    """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
+    return [job for run in known_runs() if run != but for job in jobs_of(run) if job.steering != "ended"]
 
 
 def jobs_of(run: Run) -> list[KnownJob]:
     """The jobs of a run in order of submission."""
     numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
     suffix = numbered[1] if numbered else ""
-    still_open = set(run.open_jobs())
-    jobs = list(run.jobs())
-    if not jobs and not run.is_of_service():
-        jobs = [JobId(run.name)]  # a run without a record of its jobs had one, of its name
+    states, is_live = run.jobs(), run.is_live()  # once for all: a service has hundreds of jobs
+    if not states and not run.is_of_service():
+        only = JobId(run.name)  # a run without a record of its jobs had one, of its name
+        return [KnownJob(run, only, only, "ended")]
     return [
-        KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, job in still_open))
-        for job in jobs
+        KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, state, is_live=is_live))
+        for job, state in states.items()
     ]
 
 
@@ -99,15 +97,15 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     raise _ambiguous(text, matching, jobs)
 
 
-def _steering(run: Run, job: JobId, is_open: bool) -> Steering:
-    if not is_open:
+def _steering(run: Run, job: JobId, state: JobState, *, is_live: bool) -> Steering:
+    if state in ENDED:
         return "ended"
-    if run.is_live():
+    if is_live:
         return "steered"
     if run.keeper_pid(job) is not None:
         return "unsteered"
     end = run.end_record(job)
-    if end is not None and (end.get("ended") == 0 or run.jobs().get(job) == "stopping"):
+    if end is not None and (end.get("ended") == 0 or state == "stopping"):
         return "ended"
     return "interrupted" if run.machine() is None else "elsewhere"
 
@@ -137,16 +135,9 @@ def messages_of(run: Run, jobs: Sequence[JobId] | None = None) -> list[Message]:
 def read_about(
     journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
-    """The messages numbered `sequence` and above that may concern one of `jobs`; None: all.
-
-    The others are not even decoded: a shared journal has those of many jobs.
-    """
-    named = None if jobs is None else [json.dumps(job) for job in jobs]
-    while rows := journal.rows_from(sequence, _N_ROWS):
-        for number, kind, body in rows:
-            if named is None or kind in _ABOUT_ALL or any(name in body for name in named):
-                yield number, decode(kind, body)
-        sequence = rows[-1][0] + 1
+    """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
+    named = None if jobs is None else About(_ABOUT_ALL, tuple(json.dumps(job) for job in jobs))
+    return journal.read_from(sequence, named)
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:

@@ -165,7 +165,7 @@ def _parsed(address: str) -> tuple[str, int]:
 def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[socket.socket]:
     name, port = _parsed(address)
     try:
-        family, kind, _, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
         if tls is None and not allow_plain and not ip_address(place[0]).is_loopback:
             raise InvalidSpec(
                 "without TLS the service must listen on the loopback interface",
@@ -173,7 +173,8 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
                 "the service",
                 "Give a certificate (`--tls-cert`, `--tls-key`); or say that tokens and jobs may be read on the network.",
             )
-        with socket.socket(family, kind) as listening:
+        # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
+        with socket.socket(family, kind, protocol) as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(place)
             listening.listen(_BACKLOG)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import psycopg
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, NullPool, create_engine, delete, func, make_url, select, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, delete, func, make_url, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
@@ -23,7 +23,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord, boot_id
 from punctual.store.owner import Owner
 from punctual.store.place import StorePlace, passwords_of, shown_url
-from punctual.store.stored import StoredJournal, StoreUnreachable
+from punctual.store.stored import About, StoredJournal, StoreUnreachable
 from punctual.store.tables import FACT, MESSAGE, SNAPSHOT, VERSION, VERSION_TABLE
 from punctual.store.thinning import Row
 
@@ -98,13 +98,16 @@ class PostgresJournal(StoredJournal):
     def place(self) -> str:
         return self._place.shown
 
-    def rows_from(self, sequence: int, n_rows: int) -> list[Row]:
+    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
         query = (
             select(MESSAGE.c.sequence, MESSAGE.c.kind, MESSAGE.c.body)
             .where(MESSAGE.c.journal == self._key, MESSAGE.c.sequence >= sequence)
             .order_by(MESSAGE.c.sequence)
             .limit(n_rows)
         )
+        if about is not None:
+            has_text = [func.strpos(MESSAGE.c.body, text) > 0 for text in about.texts]
+            query = query.where(or_(MESSAGE.c.kind.in_(about.kinds), *has_text))
         with self._connected() as connection:
             return [(number, kind, body) for number, kind, body in connection.execute(query)]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord
-from punctual.store.stored import JournalTaken, StoredJournal
+from punctual.store.stored import About, JournalTaken, StoredJournal
 from punctual.store.thinning import Row
 
 __all__ = ["JournalTaken", "SqliteJournal"]
@@ -31,7 +31,7 @@ _CREATE = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _APPEND = "INSERT INTO message (sequence, kind, body) VALUES (?, ?, ?)"
-_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
+_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ?{} ORDER BY sequence LIMIT ?"
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
 _KEEP_NEWEST = (
@@ -101,9 +101,10 @@ class SqliteJournal(StoredJournal):
     def place(self) -> str:
         return f"file '{self._path}'"
 
-    def rows_from(self, sequence: int, n_rows: int) -> list[Row]:
+    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
+        wanted = () if about is None else (*about.kinds, *about.texts)
         with self._lock:
-            return self._connection.execute(_READ, (sequence, n_rows)).fetchall()
+            return self._connection.execute(_READ.format(_condition(about)), (sequence, *wanted, n_rows)).fetchall()
 
     @property
     def last_sequence(self) -> int:
@@ -252,6 +253,13 @@ class SqliteJournal(StoredJournal):
         return self._invalid(
             "the journal must be one that can be opened", str(error), "Make room, or give the right to."
         )
+
+
+def _condition(about: About | None) -> str:
+    """The part of a query that selects messages, with a place for each kind and each text."""
+    if about is None:
+        return ""
+    return " AND (" + " OR ".join([*["kind = ?"] * len(about.kinds), *["instr(body, ?)"] * len(about.texts)]) + ")"
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

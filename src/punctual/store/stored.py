@@ -4,7 +4,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,14 @@ class JournalTaken(InvalidSpec):
 
 class StoreUnreachable(InvalidSpec):
     """The store of the journal cannot be used now; what was to be written was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Messages of these kinds, and those whose text has one of `texts` in it."""
+
+    kinds: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
 class StoredJournal(ABC):
@@ -68,8 +76,8 @@ class StoredJournal(ABC):
     # What a database does.
 
     @abstractmethod
-    def rows_from(self, sequence: int, n_rows: int) -> list[Row]:
-        """Up to `n_rows` messages from `sequence` on: number, kind and text."""
+    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
+        """Up to `n_rows` messages from `sequence` on: number, kind and text. With `about`, of those only."""
 
     @property
     @abstractmethod
@@ -140,9 +148,12 @@ class StoredJournal(ABC):
         numbered = enumerate(messages, start=self.last_written + 1)
         return [(number, kind_of(message), encode(message)) for number, message in numbered]
 
-    def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
-        """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out."""
-        while rows := self.rows_from(sequence, _N_ROWS):
+    def read_from(self, sequence: int, about: About | None = None) -> Iterator[tuple[int, Message]]:
+        """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out.
+
+        With `about`, only those; the others are not even fetched: a shared journal has the messages of many jobs.
+        """
+        while rows := self.rows_from(sequence, _N_ROWS, about):
             for number, kind, body in rows:
                 yield number, decode(kind, body)
             sequence = rows[-1][0] + 1
