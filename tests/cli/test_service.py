@@ -270,6 +270,7 @@ def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine
     told = json.loads(started.stdout)
     assert machine.host_pid() == told["pid"]
     assert [Path(address).name for address in told["addresses"]] == ["control.sock"]
+    assert told["token_file"] is None
     assert machine.punctual("down").returncode == 0
     assert "the service has ended" in (machine.home / "state" / "service.log").read_text()
 
@@ -277,8 +278,8 @@ def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine
 def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:
     service = machine.up("--listen", "127.0.0.1:0")
     run = json.loads((machine.home / "state" / "runs" / RUN / "run.json").read_text())
-    url = next(address for address in run["service"]["addresses"] if address.startswith("http"))
-    address, token_file = url.partition(" (token in ")[0], Path(url.partition(" (token in ")[2].rstrip(")"))
+    address = next(address for address in run["service"]["addresses"] if address.startswith("http"))
+    token_file = machine.home / "state" / "service" / "token"
     with pytest.raises(HTTPError) as refused:
         urlopen(f"{address}/v1/jobs")
     assert refused.value.code == 401

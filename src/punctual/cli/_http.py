@@ -81,4 +81,4 @@ class HttpOptions:
 def _told(served: ServedAddress) -> Sequence[str]:
     if served.url is None:
         return [str(served.socket)]
-    return [str(served.socket), f"{served.url} (token in {served.token_file})"]
+    return [str(served.socket), served.url]

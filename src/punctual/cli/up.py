@@ -26,7 +26,7 @@ from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.runtime.local_host import SHARING_POLICY, HostOptions
-from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver
 from punctual.runtime.runs import open_jobs
@@ -34,6 +34,7 @@ from punctual.runtime.service_host import ServiceHost, service_host
 from punctual.runtime.sharing import service_run
 from punctual.runtime.sweeping import sweep
 from punctual.service.server import DEFAULT_ADDRESS
+from punctual.service.tokens import owner_file
 from punctual.store.place import STORE_VARIABLE, check_url, passwords_of, shown_url
 from punctual.store.stored import JournalTaken
 
@@ -203,12 +204,21 @@ def _left(jobs: Sequence[JobStatus], *, is_alone: bool) -> str:
 
 
 def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: bool) -> None:
+    has_tokens = any(address.startswith(("http:", "https:")) for address in addresses)
+    token_file = str(owner_file(service_root())) if has_tokens else None
     if as_json:
-        told = {"type": "service", "pid": pid, "addresses": list(addresses), "taken_over": list(jobs)}
+        told = {
+            "type": "service",
+            "pid": pid,
+            "addresses": list(addresses),
+            "token_file": token_file,
+            "taken_over": list(jobs),
+        }
         write_out(json.dumps(told) + "\n")
         return
     lines = [
         f"the service runs, process {pid}, and listens at {', '.join(addresses)}",
+        *([] if token_file is None else [f"the owner's token is in {token_file}"]),
         "submit a job: punctual submit --deadline 1h -- python train.py",
         *([f"took over {', '.join(jobs)}"] if jobs else []),
     ]

@@ -136,8 +136,12 @@ def read_about(
     journal: StoredJournal, jobs: Sequence[JobId] | None, sequence: int = 1
 ) -> Iterator[tuple[int, Message]]:
     """The messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
-    named = None if jobs is None else About(_ABOUT_ALL, tuple(json.dumps(job) for job in jobs))
-    return journal.read_from(sequence, named)
+    if jobs is None:
+        return journal.read_from(sequence)
+    # As the job of a message or of its specification, or as a key in a plan; not as one that another job waits for.
+    forms = ('"job":{}', '"id":{}', "{}:")
+    texts = [form.format(json.dumps(job)) for job in jobs for form in forms]
+    return journal.read_from(sequence, About(_ABOUT_ALL, tuple(texts)))
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:

@@ -1,0 +1,128 @@
+"""Requests at instants drawn beforehand, over connections that are kept, from one event loop; what an empty server answers.
+
+A request's latency counts from the instant at which it was due, not from when it was sent: a server that is late with one
+answer is charged for those that had to wait behind it.
+"""
+
+import asyncio
+import socket
+import sqlite3
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import uvicorn
+from fastapi import FastAPI
+
+from punctual.service.connections import TimedConnection
+
+N_CONNECTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where it listens, and the header that lets a caller in."""
+
+    port: int
+    token: str = ""
+
+    def request(self, method: str, path: str, body: str = "") -> bytes:
+        lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+        lines += [f"Authorization: Bearer {self.token}"] if self.token else []
+        lines += ["Content-Type: application/json"] if body else []
+        return "\r\n".join([*lines, "", body]).encode()
+
+
+class Connection:
+    """One that is kept; for one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def to(cls, server: Server) -> "Connection":
+        return cls(*await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 24))
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Status and body."""
+        self._writer.write(request)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+        headers = dict(line.split(": ", 1) for line in head[1:] if line)
+        if headers.get("transfer-encoding") != "chunked":
+            return int(head[0].split()[1]), await self._reader.readexactly(int(headers.get("content-length", 0)))
+        body = b""
+        while n_bytes := int(await self._reader.readuntil(b"\r\n"), 16):
+            body += (await self._reader.readexactly(n_bytes + 2))[:-2]
+        await self._reader.readexactly(2)
+        return int(head[0].split()[1]), body
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def latencies_s(
+    server: Server, requests: Sequence[bytes], per_s: float, lasts_s: float, seed: int
+) -> list[float]:
+    """Of requests drawn from `requests` at instants of a Poisson process; raises `RuntimeError` at any answer but 200."""
+    random, loop = Random(seed), asyncio.get_running_loop()
+    free: asyncio.Queue[Connection] = asyncio.Queue()
+    for _ in range(N_CONNECTIONS):
+        free.put_nowait(await Connection.to(server))
+    found: list[float] = []
+
+    async def ask(due_at: float, request: bytes) -> None:
+        connection = await free.get()
+        status, body = await connection.ask(request)
+        found.append(loop.time() - due_at)
+        free.put_nowait(connection)
+        if status != 200:
+            raise RuntimeError(f"{request.splitlines()[0]!r} was answered with {status}: {body[:200]!r}")
+
+    begun_at, due_s = loop.time(), random.expovariate(per_s)
+    async with asyncio.TaskGroup() as asking:
+        while due_s < lasts_s:
+            await asyncio.sleep(max(0.0, begun_at + due_s - loop.time()))
+            asking.create_task(ask(begun_at + due_s, random.choice(requests)))
+            due_s += random.expovariate(per_s)
+    while not free.empty():
+        free.get_nowait().close()
+    return found
+
+
+def durable(path: Path) -> sqlite3.Connection:
+    """A file as the journal is: a write-ahead log, and each transaction through to the disk."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE IF NOT EXISTS message (sequence INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+    return connection
+
+
+def insert(connection: sqlite3.Connection, body: str) -> None:
+    connection.execute("INSERT INTO message (body) VALUES (?)", (body,))
+
+
+def serve_empty(port_file: Path, database: Path, n_body_bytes: int) -> None:
+    """A server of the same framework with a route that does nothing, and one that makes a durable insert."""
+    app, connection, body = FastAPI(), durable(database), "x" * n_body_bytes
+
+    @app.get("/empty")
+    async def empty() -> dict[str, bool]:
+        return {"ok": True}
+
+    @app.post("/insert")
+    def inserted() -> dict[str, bool]:
+        insert(connection, body)
+        return {"ok": True}
+
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        listening = socket.socket(plain.family, plain.type, socket.IPPROTO_TCP, fileno=plain.detach())
+    port_file.write_text(str(listening.getsockname()[1]))
+    config = uvicorn.Config(app, http=TimedConnection, log_level="warning", access_log=False)
+    uvicorn.Server(config).run([listening])
+
+
+if __name__ == "__main__":
+    serve_empty(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,357 @@
+"""What the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
+
+*Reads.* `punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
+Lists, single jobs, reasons, ranges of logs, the cluster and metrics are asked for at instants of a Poisson process, over
+TCP with a token, from one process beside it. Blocks of that, of the same number of requests to an empty route of the same
+framework in a process of its own, and of nothing alternate. Latency counts from the instant at which a request was due.
+
+*Control.* The lateness of a tick is the time from the instant for which it was set to the one at which it was handled,
+from the service's journal: with reads, with requests to the other server, and with nothing.
+
+*Submissions.* One after the other over a connection that is kept, in turns with bare durable inserts of rows as long as a
+submission in a file on the same disk, and with such inserts behind a route of the empty server.
+
+*Quotes.* For a new job and for those that run, on one snapshot of a hundred jobs that run, in turns with decisions of the
+same policy on it; CPU time, without HTTP.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from _common import RESULTS, commit, parser, write_results
+from _contended_cores import Contention, CoreLoad, simulate
+from _deadline_tables import Target
+from _service_load import Server, durable, insert, latencies_s
+from host import Report
+from simulator import got, limit, verdict
+
+from punctual import registry
+from punctual.core.cluster import Snapshot
+from punctual.core.commands import SetTimer
+from punctual.core.events import TimerFired
+from punctual.core.plan import Plan
+from punctual.core.quoting import quote
+from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_journal import reader
+
+READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
+N_TRAININGS = 8
+N_INSERTS = 3
+TIMES = "{:.2f}x".format
+
+TRAINING = """
+import time, punctual
+for _ in punctual.track(range(1_000_000)):
+    time.sleep(0.05)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    n_jobs: int
+    n_rounds: int
+    block_s: float
+    n_submissions: int
+    n_quoted: int
+    n_snapshots: int
+    reads_per_s: float = 200.0
+
+
+FULL = Sizes(n_jobs=500, n_rounds=5, block_s=12.0, n_submissions=60, n_quoted=12, n_snapshots=3)
+QUICK = Sizes(n_jobs=120, n_rounds=1, block_s=4.0, n_submissions=10, n_quoted=4, n_snapshots=1)
+
+
+class Service:
+    """`punctual up` in a home of its own, with its jobs."""
+
+    def __init__(self, home: Path, server: Server, n_jobs: int) -> None:
+        self.home, self.server = home, server
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        self.names = [self.submit() for _ in range(N_TRAININGS)]
+        self.names += [self.submit(after=self.names[0]) for _ in range(n_jobs - N_TRAININGS)]
+
+    def submit(self, after: str | None = None) -> str:
+        """A training with a deadline in 20 min, or one that waits."""
+        body = {"program": [sys.executable, "-c", TRAINING], "deadline": "20m", "cores": "0.05..0.2"}
+        body |= {} if after is None else {"after": [after]}
+        headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": "application/json"}
+        self._connection.request("POST", "/v1/jobs", json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        told = json.loads(answer.read())
+        if answer.status not in (200, 201, 202):
+            raise RuntimeError(f"a submission was answered with {answer.status}: {told}")
+        return str(told["name"])
+
+    def reconnect(self) -> None:
+        """The service ends a connection that is idle for long."""
+        self._connection.close()
+
+    def reads(self) -> list[bytes]:
+        """One of each kind, of some jobs."""
+        paths = ["/v1/jobs", "/v1/jobs?limit=500", "/v1/cluster", "/v1/metrics"]
+        for name in (*self.names[:2], self.names[-1]):
+            paths += [f"/v1/jobs/{name}", f"/v1/jobs/{name}/why"]
+        paths += [f"/v1/jobs/{name}/logs?offset=0&limit=4096" for name in self.names[:2]]
+        return [self.server.request("GET", path) for path in paths]
+
+    def last_sequence(self) -> int:
+        with reader(self.run) as journal:
+            return journal.last_sequence
+
+    def lateness_s(self, first: int) -> list[float]:
+        """Of each tick from message number `first` on."""
+        found, due = [], dict[Any, float]()
+        with reader(self.run) as journal:
+            for _, message in journal.read_from(first):
+                if isinstance(message, SetTimer):
+                    due[message.timer] = message.fire_at
+                elif isinstance(message, TimerFired) and message.timer in due and message.timer.kind == "tick":
+                    found.append(message.at - due.pop(message.timer))
+        return found
+
+    @property
+    def run(self) -> Run:
+        return run_named("service")
+
+
+@contextmanager
+def service(home: Path, n_jobs: int) -> Iterator[Service]:
+    """Ended, with its jobs, when this is left."""
+    os.environ[HOME_VARIABLE] = str(home)
+    up = [sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json"]
+    process = subprocess.Popen(up, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    try:
+        select.select([process.stdout], [], [], 60)
+        told = json.loads(process.stdout.readline())
+        port = int(told["addresses"][-1].rpartition(":")[2])
+        yield Service(home, Server(port, Path(told["token_file"]).read_text().strip()), n_jobs)
+    finally:
+        down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
+        subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300)
+        process.wait(60)
+
+
+@contextmanager
+def empty_server(folder: Path, n_body_bytes: int) -> Iterator[Server]:
+    port_file = folder / "port"
+    script = Path(__file__).with_name("_service_load.py")
+    process = subprocess.Popen([sys.executable, script, port_file, folder / "empty.db", str(n_body_bytes)])
+    try:
+        while not (port_file.exists() and port_file.read_text()):
+            time.sleep(0.05)
+        time.sleep(1.0)
+        yield Server(int(port_file.read_text()))
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+# Reads, and control beside them.
+
+
+def reads(report: Report, sizes: Sizes, live: Service, empty: Server) -> None:
+    nothing = [empty.request("GET", "/empty")]
+    blocks: dict[str, list[tuple[list[float], list[float]]]] = {"reads": [], "empty route": [], "nothing": []}
+    time.sleep(5.0 if sizes == FULL else 2.0)  # the last of the submitted trainings start
+    for seed in range(sizes.n_rounds):
+        for name in Random(seed).sample(sorted(blocks), len(blocks)):
+            first = live.last_sequence() + 1
+            server, requests = (live.server, live.reads()) if name == "reads" else (empty, nothing)
+            if name == "nothing":
+                time.sleep(sizes.block_s)
+                found: list[float] = []
+            else:
+                found = asyncio.run(latencies_s(server, requests, sizes.reads_per_s, sizes.block_s, seed))
+            time.sleep(1.0)
+            blocks[name].append((found, live.lateness_s(first)))
+    rows = [_read_row(name, parts) for name, parts in blocks.items()]
+    heads = [
+        "block",
+        "requests",
+        "p50, ms",
+        "p99, ms",
+        "p99 of each round",
+        "ticks",
+        "late by, ms: median",
+        "95 %",
+        "most",
+    ]
+    p99s = {name: [_quantile(found, 0.99) for found, _ in parts] for name, parts in blocks.items() if parts[0][0]}
+    ratios = [ours / theirs for ours, theirs in zip(p99s["reads"], p99s["empty route"], strict=True)]
+    ratio = statistics.median(ratios)
+    spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
+    with_reads, without = ([late for _, part in blocks[name] for late in part] for name in ("reads", "nothing"))
+    text = f"{sizes.reads_per_s:.0f} reads a second, {sizes.n_jobs} jobs: p99 over the empty route's ({spread})"
+    results = {name: [{"latency_s": a, "late_s": b} for a, b in parts] for name, parts in blocks.items()}
+    report.add("Reads, and control beside them", heads, rows, results, [
+        Target(text, READS_LIMIT, ratio, TIMES),
+        Target(
+            "ticks beside them: 95 % late by at most so much more than without, of a tick of 0.5 s",
+            0.05, (_quantile(with_reads, 0.95) - _quantile(without, 0.95)) / 0.5, "{:.1%}".format,
+        ),
+    ])  # fmt: skip
+
+
+def _read_row(name: str, parts: Sequence[tuple[list[float], list[float]]]) -> list[str]:
+    found, late = [one for part, _ in parts for one in part], [one for _, part in parts for one in part]
+    cells = [name, f"{len(found):,}"]
+    if found:
+        each = [1e3 * _quantile(a, 0.99) for a, _ in parts]
+        cells += [f"{1e3 * _quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
+        cells.append(f"{min(each):.1f} to {max(each):.1f}")
+    else:
+        cells += ["–", "–", "–"]
+    return [*cells, str(len(late)), *(f"{1e3 * _quantile(late, frac):.2f}" for frac in (0.5, 0.95, 1.0))]
+
+
+def _quantile(values: Sequence[float], frac: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(frac * len(values)))]
+
+
+# Submissions.
+
+
+def submissions(report: Report, sizes: Sizes, live: Service, empty: Server, folder: Path, n_body_bytes: int) -> None:
+    live.reconnect()
+    connection, text = durable(folder / "bare.db"), "x" * n_body_bytes
+    route = http.client.HTTPConnection("127.0.0.1", empty.port, timeout=60)
+
+    def submitted() -> None:
+        live.submit(after=live.names[0])
+
+    def inserted() -> None:
+        insert(connection, text)
+
+    def inserted_behind_route() -> None:
+        route.request("POST", "/insert", "{}", {"Content-Type": "application/json"})
+        route.getresponse().read()
+
+    kinds = {"submission": submitted, "bare insert": inserted, "insert behind an empty route": inserted_behind_route}
+    taken: dict[str, list[float]] = {name: [] for name in kinds}
+    for i in range(sizes.n_submissions):
+        for name in Random(i).sample(sorted(kinds), len(kinds)):
+            begun = time.perf_counter()
+            kinds[name]()
+            taken[name].append(time.perf_counter() - begun)
+            time.sleep(0.05)  # what a submission starts beside its answer is over
+    medians = {name: statistics.median(values) for name, values in taken.items()}
+    rows = [
+        [name, str(len(values)), *(f"{1e3 * _quantile(values, frac):.2f}" for frac in (0.05, 0.5, 0.95)),
+         TIMES(medians[name] / medians["bare insert"])]
+        for name, values in taken.items()
+    ]  # fmt: skip
+    heads = ["what", "times", "5 %, ms", "median", "95 %", "over a bare insert"]
+    ratio = medians["submission"] / medians["bare insert"]
+    target = Target(f"a submission over a bare durable insert, {sizes.n_jobs} jobs", SUBMIT_LIMIT, ratio, TIMES)
+    report.add("Submissions", heads, rows, taken, [target])
+
+
+# Quotes.
+
+
+class Watched:
+    """A policy that keeps the last snapshot on which so many jobs ran."""
+
+    def __init__(self, n_jobs: int) -> None:
+        self.policy, self._n_jobs = registry.load("policies", "promises-first")(), n_jobs
+        self.snapshot: Snapshot | None = None
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        if sum(view.work is not None for view in snapshot.holding) >= self._n_jobs:
+            self.snapshot = snapshot
+        plan: Plan = self.policy.allocate(snapshot)
+        return plan
+
+
+def quotes(report: Report, sizes: Sizes) -> None:
+    n_jobs = 100 if sizes == FULL else 30
+    rows, results, ratios = [], [], []
+    for seed in range(sizes.n_snapshots):
+        random = Random(seed)
+        loads = [
+            CoreLoad(core_s=random.uniform(40, 120), deadline_s=random.uniform(300, 900), ceiling_cores=1.0)
+        ] * n_jobs
+        loads = [replace(load, core_s=random.uniform(40, 120), deadline_s=random.uniform(300, 900)) for load in loads]
+        watched = Watched(n_jobs)
+        simulate(Contention(cores=0.5 * n_jobs, loads=loads), watched)
+        assert watched.snapshot is not None, "no snapshot with all jobs running"
+        for kind, factor in (("a deadline that can be kept", 1.2), ("one that cannot", 0.05)):
+            one = _quoted(watched.policy, watched.snapshot, factor, sizes.n_quoted, random)
+            ratios.append(statistics.median(one["ratios"]))
+            spread = f"{min(one['ratios']):.2f} to {max(one['ratios']):.2f}"
+            rows.append([f"{n_jobs} jobs, seed {seed}: {kind}", f"{1e3 * one['decision_s']:.1f}", f"{1e3 * one['quote_s']:.1f}",
+                         TIMES(ratios[-1]), spread])  # fmt: skip
+            results.append({"seed": seed, "kind": kind, **one})
+    heads = ["snapshot", "a decision, CPU ms", "a quote", "ratio, median", "spread"]
+    text = f"a quote with {n_jobs} jobs that run over a decision, worst median"
+    report.add("Quotes", heads, rows, results, [Target(text, QUOTE_LIMIT, max(ratios), TIMES)])
+
+
+def _quoted(policy: Any, snapshot: Snapshot, factor: float, n_quoted: int, random: Random) -> dict[str, Any]:
+    """Quotes for running jobs with so many times the time that they have left, in turns with decisions."""
+    decisions, taken = [], []
+    for view in random.sample(list(snapshot.holding), n_quoted):
+        assert view.deadline_at is not None
+        left_s = max(view.deadline_at - snapshot.at, 1.0)
+        moved = view.with_deadline(snapshot.at + factor * left_s - view.submitted_at)
+        begun = time.process_time()
+        policy.allocate(snapshot)
+        middle = time.process_time()
+        quote(policy, snapshot, moved)
+        decisions.append(middle - begun)
+        taken.append(time.process_time() - middle)
+    ratios = [ours / theirs for ours, theirs in zip(taken, decisions, strict=True)]
+    return {
+        "decision_s": statistics.median(decisions),
+        "quote_s": statistics.median(taken),
+        "ratios": ratios,
+    }
+
+
+def main() -> int:
+    options = parser("What the service answers in time.").parse_args()
+    sizes = QUICK if options.quick else FULL
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name:
+        folder, n_body_bytes = Path(name), len(TRAINING) + 600
+        with empty_server(folder, n_body_bytes) as empty, service(folder / "home", sizes.n_jobs) as live:
+            reads(report, sizes, live, empty)
+            submissions(report, sizes, live, empty, folder, n_body_bytes)
+    quotes(report, sizes)
+    return _close(report, options, sizes)
+
+
+def _close(report: Report, options: Namespace, sizes: Sizes) -> int:
+    name = "service-quick" if options.quick else "service"
+    write_results(name, {"commit": commit(), "load": os.getloadavg(), "sizes": asdict(sizes), **report.results})
+    if not options.quick:
+        (RESULTS / "service.md").write_text(report.markdown(), encoding="utf-8")
+    for target in report.targets:
+        if target.reached is not True:
+            print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
+    key, n_reached = report.targets[0], sum(target.reached is True for target in report.targets)
+    print(f"{n_reached} of {len(report.targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})")
+    return int(n_reached < len(report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
