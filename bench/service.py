@@ -28,7 +28,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -146,8 +146,12 @@ def service(home: Path, n_jobs: int) -> Iterator[Service]:
         yield Service(home, Server(port, Path(told["token_file"]).read_text().strip()), n_jobs)
     finally:
         down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
-        subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300)
+        ended = subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300)
+        if ended.returncode:
+            process.terminate()
         process.wait(60)
+        if ended.returncode:
+            raise RuntimeError(f"`punctual down --jobs stop` has failed: {ended.stderr[-500:]}")
 
 
 @contextmanager
@@ -289,8 +293,8 @@ def quotes(report: Report, sizes: Sizes) -> None:
         random = Random(seed)
         loads = [
             CoreLoad(core_s=random.uniform(40, 120), deadline_s=random.uniform(300, 900), ceiling_cores=1.0)
-        ] * n_jobs
-        loads = [replace(load, core_s=random.uniform(40, 120), deadline_s=random.uniform(300, 900)) for load in loads]
+            for _ in range(n_jobs)
+        ]
         watched = Watched(n_jobs)
         simulate(Contention(cores=0.5 * n_jobs, loads=loads), watched)
         assert watched.snapshot is not None, "no snapshot with all jobs running"
