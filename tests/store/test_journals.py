@@ -75,6 +75,8 @@ def test_reads_only_what_is_asked_for(where: str) -> None:
         assert list(journal.read_from(1, asked)) == [(702, stops[1])]
         asked = About(kinds=("TimerFired", "StopRequested"), texts=())
         assert [number for number, _ in journal.read_from(699, asked)] == [699, 700, 701, 702, 703, 704, 705]
+        many = tuple(f'"job-{i}"' for i in range(5000))
+        assert list(journal.read_from(1, About(kinds=many, texts=(*many, '"b_"')))) == [(702, stops[1])]
         assert list(journal.read_from(1, About(kinds=(), texts=("it's",)))) == list(enumerate(stops, start=701))
 
 

@@ -4,6 +4,7 @@ Four tables: the messages; the last two snapshots of the state that they lead to
 (who writes it, in which time, how far it has been thinned out).
 """
 
+import json
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -31,7 +32,14 @@ _CREATE = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 _APPEND = "INSERT INTO message (sequence, kind, body) VALUES (?, ?, ?)"
-_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ?{} ORDER BY sequence LIMIT ?"
+_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
+#: Kinds and texts come as lists, because a query may have only so many conditions, and a run any number of jobs.
+_READ_ABOUT = """
+    SELECT sequence, kind, body FROM message WHERE sequence >= ? AND (
+        kind IN (SELECT value FROM json_each(?))
+        OR EXISTS (SELECT 1 FROM json_each(?) AS text WHERE instr(message.body, text.value))
+    ) ORDER BY sequence LIMIT ?
+"""
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
 _KEEP_NEWEST = (
@@ -102,9 +110,11 @@ class SqliteJournal(StoredJournal):
         return f"file '{self._path}'"
 
     def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
-        wanted = () if about is None else (*about.kinds, *about.texts)
+        query, wanted = _READ, list[str]()
+        if about is not None:
+            query, wanted = _READ_ABOUT, [json.dumps(about.kinds), json.dumps(about.texts)]
         with self._lock:
-            return self._connection.execute(_READ.format(_condition(about)), (sequence, *wanted, n_rows)).fetchall()
+            return self._connection.execute(query, (sequence, *wanted, n_rows)).fetchall()
 
     @property
     def last_sequence(self) -> int:
@@ -253,13 +263,6 @@ class SqliteJournal(StoredJournal):
         return self._invalid(
             "the journal must be one that can be opened", str(error), "Make room, or give the right to."
         )
-
-
-def _condition(about: About | None) -> str:
-    """The part of a query that selects messages, with a place for each kind and each text."""
-    if about is None:
-        return ""
-    return " AND (" + " OR ".join([*["kind = ?"] * len(about.kinds), *["instr(body, ?)"] * len(about.texts)]) + ")"
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
