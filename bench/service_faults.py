@@ -280,6 +280,11 @@ class Session:
             yield f"{why}: {self._service.said()}"
         yield from self._left()
 
+    def keep_state(self) -> None:
+        """Copy what the small disk has to where it stays, to be looked into."""
+        state = self._service.home.resolve() / "state"
+        shutil.copytree(state, self._folder / "state", dirs_exist_ok=True)
+
     def _ended(self) -> Iterator[str]:
         (self._folder / ANCHOR).mkdir(exist_ok=True)
         (self._folder / ANCHOR / MOVED).touch()
@@ -356,6 +361,8 @@ def played(faults: Sequence[Fault], store: str | None, tell: Callable[[Fault], N
                         break
             finally:
                 at_end += session.end()
+                if at_end or any(fault.faults for fault in faults):
+                    session.keep_state()
     finally:
         if before is None:
             del os.environ[HOME_VARIABLE]

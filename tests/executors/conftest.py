@@ -49,7 +49,7 @@ class Clock:
 
 
 #: Which of the options of `Stage.prepare` are the executor's; the others are the program's.
-EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of", "devices")
+EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of", "devices", "may_steer", "on_kept")
 
 
 class Stage:

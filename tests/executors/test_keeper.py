@@ -26,6 +26,7 @@ from punctual.executors.local.keeper_link import (
     take_over,
     takeover_socket_of,
 )
+from punctual.executors.local.kept_files import mark_of
 
 Keep = Callable[..., KeeperLink]
 
@@ -94,7 +95,7 @@ def test_what_was_made_for_the_job_is_removed(keep: Keep, tmp_path: Path) -> Non
     group, page = tmp_path / "punctual" / "group", tmp_path / "page"
     group.mkdir(parents=True)
     page.touch()
-    link = keep("pass", remove_dirs=[str(group), str(group.parent)], remove_files=[str(page)])
+    link = keep("pass", remove_dirs=[str(group), str(group.parent)], own_files=[[str(page), mark_of(str(page))]])
     started(link)
     assert link.read() is not None
     assert not group.parent.exists()
@@ -159,7 +160,7 @@ def test_without_punctual_the_job_goes_on_without_a_quota(keep: Keep, tmp_path: 
     quota, page = tmp_path / "quota", tmp_path / "page"
     page.touch()
     code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nopen('done', 'w')"
-    link = keep(code, lift=[[str(quota), "max 20000"]], remove_files=[str(page)])
+    link = keep(code, lift=[[str(quota), "max 20000"]], own_files=[[str(page), mark_of(str(page))]])
     pid = started(link)
     link._connection.shutdown(2)  # what happens to it when its holder dies
     until(lambda: written(quota))
@@ -321,6 +322,35 @@ def test_a_keeper_without_a_request_ends(keep: Keep) -> None:
     assert not is_alive(link.pid)
 
 
+def test_a_keeper_whose_request_does_not_come_ends() -> None:
+    reading_fd, writing_fd = os.pipe()
+    try:
+        os.write(writing_fd, b'{"argv": ')
+        assert keeper._read_request(reading_fd, 0.01) is None
+    finally:
+        os.close(reading_fd)
+        os.close(writing_fd)
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_job_that_was_taken_over_before_it_was_started_is_not(
+    keep: Keep, tmp_path: Path, is_made_again: bool
+) -> None:
+    """Its host was stopped just before it sent the request; whoever took its place may have started the job since."""
+    address, group = tmp_path / "address", tmp_path / "group"
+    address.touch()
+    group.mkdir()
+    mark = mark_of(str(address))
+    address.unlink()
+    if is_made_again:
+        address.touch()
+    link = keep("open('ran', 'w')", own_files=[[str(address), mark]], remove_dirs=[str(group)])
+    assert link.read() is None
+    assert not (tmp_path / "ran").exists()
+    assert not group.exists()
+    assert address.exists() == is_made_again
+
+
 # Taking over.
 
 
@@ -332,7 +362,8 @@ def address(tmp_path: Path) -> Path:
 
 def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> KeeperLink:
     with listen_for_takeover(address) as listening:
-        return keep(code, takeover_fd=listening.fileno(), remove_files=[str(address)], **request)
+        own_files = [[str(address), mark_of(str(address))]]
+        return keep(code, takeover_fd=listening.fileno(), own_files=own_files, **request)
 
 
 GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"

@@ -363,6 +363,22 @@ def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
     assert stage.wait(JobFailed).cause == "stopped: the user"
 
 
+@pytest.mark.parametrize("n_answers", [0, 1])
+def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
+    stage: Stage, tmp_path: Path, n_answers: int
+) -> None:
+    answers, recorded = iter([True] * n_answers), list[int]()
+    stage.prepare(
+        f"open({str(tmp_path / 'ran')!r}, 'w')",
+        may_steer=lambda: next(answers, False),
+        on_kept=lambda _job, keeper, _guard: recorded.append(keeper),
+    )
+    stage.launch()
+    until(lambda: stage.executor._runs[JOB].ended)
+    assert not (tmp_path / "ran").exists()
+    assert (stage.events, recorded) == ([], []), "and the record of the other host stays"
+
+
 def test_a_job_stopped_as_it_ends_with_success_was_stopped(stage: Stage, tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(15, lambda *_: exit(0)); open('up', 'w'); time.sleep(60)"
     stage.run(code, cwd=str(tmp_path))

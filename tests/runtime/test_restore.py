@@ -20,7 +20,7 @@ from punctual.core.protocols import Message
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
 from punctual.runtime.local_host import HERE, capacity_here
-from punctual.runtime.restore import resumed_host
+from punctual.runtime.restore import _claim, resumed_host
 from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.sweeping import sweep
@@ -258,6 +258,13 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     assert run.jobs() == {"a": "finished"}
     assert b"".join(output) == b"kept\n"
     assert run.kept_submission(A) is None
+
+
+def test_a_keeper_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
+    run = create_run("host", {})
+    run.takeover_socket(A).touch()
+    assert _claim(run, A) is None
+    assert not run.takeover_socket(A).exists()
 
 
 def test_a_run_without_a_journal_cannot_be_resumed() -> None:

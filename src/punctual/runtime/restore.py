@@ -136,7 +136,7 @@ def _claimed(run: Run, jobs: list[JobId], claims: ExitStack) -> dict[JobId, Kept
 
 
 def _claim(run: Run, job: JobId) -> Kept | None:
-    """None: the job has no process any more."""
+    """None: the job has no process any more, and none that a stopped host was about to start will be."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
     while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
@@ -149,6 +149,7 @@ def _claim(run: Run, job: JobId) -> Kept | None:
                 f"job '{job}'", "See `punctual ps` for what runs, and whether it is steered.",
             )  # fmt: skip
         time.sleep(_LOOK_S)
+    address.unlink(missing_ok=True)
     _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
     end_processes_of(address)
     return None

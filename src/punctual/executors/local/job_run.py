@@ -207,12 +207,13 @@ class JobRun:
             process.follow()
             if self._grant.is_paused:
                 self._context.poller.watch(self._look, _PAUSED_LOOK_S)
-        elif not self._context.may_steer():
-            self._lose()
-            return
         else:
             try:
                 answer = process.start(self._amount)
+            except SteeringLostError:
+                process.clear_away()
+                self._lose()
+                return
             except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
                 _LOG.debug("job '%s' could not be started", self._launch.job, exc_info=True)
                 self._give_up(error)

@@ -38,7 +38,6 @@ Guard and keeper adopt processes whose parent has ended (as *sub-reapers*), so n
 """
 
 import ctypes
-import errno
 import json
 import os
 import resource
@@ -54,15 +53,35 @@ from typing import Any
 if __name__ == "__main__":  # run by path, with nothing of the package loaded
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     from job_log import JobLog  # type: ignore[import-not-found]
+    from kept_files import (  # type: ignore[import-not-found]
+        is_there,
+        read,
+        remove_dir,
+        remove_groups_of_commands,
+        remove_own,
+        write,
+        write_whole,
+    )
 else:
     from punctual.executors.local.job_log import JobLog
+    from punctual.executors.local.kept_files import (
+        is_there,
+        read,
+        remove_dir,
+        remove_groups_of_commands,
+        remove_own,
+        write,
+        write_whole,
+    )
 
 GRACE_S = 5.0
+#: How long a request may take to come. A process that is stopped before it sends one must not keep others from the job.
+_REQUEST_S_MAX = 20.0
 #: Between two looks for processes that were born while their parents were being killed.
 _SWEEP_S = 0.05
 
-#: What the name of a file ends with that is being written; what renews the lease of a job that its user has paused.
-UNFINISHED, STAY_PAUSED = ".new", b"p"
+#: What renews the lease of a job that its user has paused.
+STAY_PAUSED = b"p"
 
 #: What tells one run of this machine from the next.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -84,8 +103,11 @@ class LaunchRequest:
         (File, text) pairs whose writing takes the quota away and resumes a paused job.
     usage_file
         File with the CPU time used, whose text is reported at the end.
-    remove_dirs, remove_files
-        What is removed at the end, in this order; folders that others still use stay.
+    remove_dirs
+        Removed at the end; folders that others still use stay.
+    own_files
+        (File, mark) pairs, see `punctual.executors.local.kept_files.mark_of`, also removed at the end; another file that is in its place by then stays. If one
+        is not there when the job is to be started, nothing is: another process has the job now.
     end_file
         Where the last line that the keeper says is kept, for a process that comes after the end. None: nowhere.
     lease_s
@@ -112,7 +134,7 @@ class LaunchRequest:
     lift: list[list[str]] = field(default_factory=list)
     usage_file: str | None = None
     remove_dirs: list[str] = field(default_factory=list)
-    remove_files: list[str] = field(default_factory=list)
+    own_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
     lease_s: float | None = None
     logs: list[tuple[str, int, int]] = field(default_factory=list)
@@ -142,6 +164,9 @@ class Keeper:
 
     def run(self) -> int:
         """Start the job and stay until it and all its descendants are gone; its exit code."""
+        if not all(is_there(path, mark) for path, mark in self._request.own_files):
+            _clear_up(self._request)
+            return _EXIT_NOT_STARTED
         try:
             self._job_pid = _start(self._request)
         except OSError as error:
@@ -288,7 +313,7 @@ class Keeper:
 
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-        _clear_up(self._request.remove_dirs, self._request.remove_files)
+        _clear_up(self._request)
         self._tell(failed=f"{error.strerror}: '{error.filename}'", code=code)
         return code
 
@@ -300,12 +325,12 @@ class Keeper:
         last: dict[str, Any] = {
             "ended": code,
             "at_ns": at_ns,
-            "usage": _read(self._request.usage_file),
+            "usage": read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
         }
-        left = {"boot": _read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
-        _write_whole(self._request.end_file, json.dumps({**last, **left}))
-        _clear_up(self._request.remove_dirs, self._request.remove_files)
+        left = {"boot": read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
+        write_whole(self._request.end_file, json.dumps({**last, **left}))
+        _clear_up(self._request)
         self._tell(**last)
         return code
 
@@ -335,7 +360,7 @@ def descendants(ancestor: int) -> list[int]:
 def _parents() -> Iterator[tuple[int, int]]:
     """Each process of this machine, and its parent."""
     for name in os.listdir("/proc"):
-        status = _read(f"/proc/{name}/stat") if name.isdigit() else ""
+        status = read(f"/proc/{name}/stat") if name.isdigit() else ""
         if status:
             # The program's name stands in brackets and may hold brackets and spaces itself.
             yield int(name), int(status.rpartition(")")[2].split()[1])
@@ -396,50 +421,17 @@ def _exit_code(status: int) -> int:
 def _lift(lift: list[list[str]], processes: list[int]) -> None:
     """Take the quota away, and let processes go on that were paused."""
     for path, text in lift:
-        _write(path, text)
+        write(path, text)
     for pid in processes:
         _signal(pid, signal.SIGCONT)
 
 
-def _clear_up(folders: list[str], files: list[str]) -> None:
-    for folder in folders:
-        _remove_groups_of_commands(folder)
-        _remove_dir(folder)
-    for path in files:
-        try:
-            os.unlink(path)
-        except OSError:  # gone already
-            pass
-
-
-def _remove_groups_of_commands(folder: str) -> None:
-    """Those of commands that were killed; the others are in use."""
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        if name.endswith("-command"):
-            try:
-                os.rmdir(f"{folder}/{name}")
-            except OSError:
-                pass
-
-
-def _remove_dir(folder: str) -> None:
-    """A control group stays busy for a moment after its last process has gone."""
-    for _ in range(20):
-        try:
-            os.rmdir(folder)
-        except OSError as error:
-            if error.errno != errno.EBUSY or _holds_groups(folder):
-                return
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _holds_groups(folder: str) -> bool:
-    try:
-        return any(entry.is_dir() for entry in os.scandir(folder))
-    except OSError:
-        return False
+def _clear_up(request: LaunchRequest) -> None:
+    for folder in request.remove_dirs:
+        remove_groups_of_commands(folder)
+        remove_dir(folder)
+    for path, mark in request.own_files:
+        remove_own(path, mark)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -456,44 +448,16 @@ def _signal_group(pid: int, number: int) -> None:
         pass
 
 
-def _write(path: str, text: str) -> None:
-    try:
-        with open(path, "w") as file:
-            file.write(text)
-    except OSError:  # the group is gone: there is nothing left to lift
-        pass
-
-
-def _write_whole(path: str | None, text: str) -> None:
-    """Write a file that is there completely or not at all."""
-    if path is None:
-        return
-    try:
-        with open(path + UNFINISHED, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(path + UNFINISHED, path)
-    except OSError:  # its folder is gone: nobody will ask
-        pass
-
-
-def _read(path: str | None) -> str:
-    try:
-        with open(path or "", "rb") as file:
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
-
-
 def _read_page(page_fd: int | None) -> bytes:
     return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
-def _read_request(connection_fd: int) -> LaunchRequest | None:
-    """None: the process that was to send it has ended."""
-    text = b""
+def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
+    """None: the process that was to send it has ended, or is stopped."""
+    text, give_up_at = b"", time.monotonic() + most_s
     while not text.endswith(b"\n"):
+        if not select.select([connection_fd], [], [], max(0.0, give_up_at - time.monotonic()))[0]:
+            return None
         part = os.read(connection_fd, 65536)
         if not part:
             return None
@@ -537,7 +501,7 @@ class Guard:
                 for pid in descendants(os.getpid()):
                     _signal(pid, signal.SIGKILL)
             time.sleep(_SWEEP_S)
-        _clear_up(request.remove_dirs, request.remove_files)
+        _clear_up(request)
 
     def _reap(self) -> bool:
         """Whether there are processes left, after those that have ended are reaped."""

@@ -17,7 +17,8 @@ from punctual.core.ids import JobId
 from punctual.executors.local import keeper
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
-from punctual.executors.local.keeper import GRACE_S, STAY_PAUSED, UNFINISHED, LaunchRequest
+from punctual.executors.local.keeper import GRACE_S, STAY_PAUSED, LaunchRequest
+from punctual.executors.local.kept_files import UNFINISHED
 
 #: What starts a keeper: nothing of the user's settings or packages, which it does not need and which take time.
 _PYTHON = (sys.executable, "-I", "-S", keeper.__file__)

@@ -21,7 +21,15 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import JobDevices
 from punctual.executors.local.environment import job_environment
 from punctual.executors.local.keeper import GRACE_S, LaunchRequest
-from punctual.executors.local.keeper_link import KeeperLink, Kept, listen_for_takeover, start_keeper, takeover_socket_of
+from punctual.executors.local.keeper_link import (
+    KeeperLink,
+    Kept,
+    SteeringLostError,
+    listen_for_takeover,
+    start_keeper,
+    takeover_socket_of,
+)
+from punctual.executors.local.kept_files import mark_of, remove_own
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, write_through
 from punctual.executors.local.page_files import new_page, page_path
@@ -93,6 +101,8 @@ class JobProcess:
         self._logs: list[tuple[str, int, int]] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
+        #: Tells the socket that was made for this process from one that another host has made since.
+        self._socket_mark = ""
         self._end_file = context.end_file_of(launch.job)
         self._lock = threading.Lock()
         self._link: KeeperLink | None = None
@@ -117,6 +127,7 @@ class JobProcess:
         page = None if request.page_fd is None else Page.open(str(page_path(kept.link.pid, request.page_fd)))
         process = cls(context, program, launch, page, sample)
         process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
+        process._socket_mark = mark_of(str(process._takeover_socket))
         process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
         process.first_cores = process.group.granted_cores()
         used = () if process.workers is None else process.workers.devices
@@ -161,9 +172,9 @@ class JobProcess:
         ------
         OSError, NotStartedError, NoDeviceError
             There is no process, and `clear_away` is to be called.
+        SteeringLostError
+            The same, and another process steers the job.
         """
-        if self._end_file is not None:
-            self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         job, workers = self._launch.job, self.workers
         argv = self._context.argv_of(job) if self._program.is_redacted else self._program.argv
         if argv is None:
@@ -174,6 +185,7 @@ class JobProcess:
         link = self._start_keeper()
         if link.read() is None:
             raise NotStartedError("the keeper has ended before it began")
+        self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
         self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
         self.group = group
@@ -188,10 +200,13 @@ class JobProcess:
 
     def _start_keeper(self) -> KeeperLink:
         prefix = self._context.actuator.keeper_prefix()
+        self._check_steering()
+        if self._end_file is not None:
+            self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         with self._lock, listen_for_takeover(self._takeover_socket) as listening:
             if self._unwanted:
                 raise NotStartedError("it was stopped before it began")
-            self._takeover_fd = listening.fileno()
+            self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
             streams = self._context.streams_of(job)
             if streams is not None and not self.can_pace:  # what is read for progress is one stream
@@ -206,6 +221,11 @@ class JobProcess:
                 output.start()
             return self._link
 
+    def _check_steering(self) -> None:
+        """Raise `SteeringLostError` where another process steers the job."""
+        if not self._context.may_steer():
+            raise SteeringLostError
+
     def _launch_request(self, argv: Sequence[str], group: Group, keeper_pid: int) -> LaunchRequest:
         program, files = self._program, group.files
         page = None if self._page_fd is None else str(page_path(keeper_pid, self._page_fd))
@@ -217,7 +237,7 @@ class JobProcess:
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
             remove_dirs=[str(path) for path in files.remove_dirs],
-            remove_files=[str(self._takeover_socket)],
+            own_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             logs=self._logs,
@@ -312,7 +332,7 @@ class JobProcess:
             self._link.await_guard()
         for folder in self.group.files.remove_dirs if self.group is not None else ():
             remove_dir(folder)
-        self._takeover_socket.unlink(missing_ok=True)
+        remove_own(str(self._takeover_socket), self._socket_mark)
 
     def _outlive_keeper(self) -> None:
         """End what a killed keeper has left; the kernel has already asked the job to end, which a paused one cannot do."""

@@ -1,0 +1,90 @@
+"""Files and control groups of a job, for its keeper: a program of its own, with nothing but the standard library."""
+
+import errno
+import os
+import time
+
+#: What the name of a file ends with that is being written.
+UNFINISHED = ".new"
+
+
+def mark_of(path: str) -> str:
+    """What tells a file from all that are made at the same place later, whose number may be the same; empty: there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ""
+    return f"{status.st_ino} {status.st_mtime_ns}"
+
+
+def remove_own(path: str, mark: str) -> None:
+    """Remove a file, but not another one that was made in its place."""
+    if is_there(path, mark):
+        try:
+            os.unlink(path)
+        except OSError:  # it has just been removed
+            pass
+
+
+def is_there(path: str, mark: str) -> bool:
+    return mark == mark_of(path)
+
+
+def remove_groups_of_commands(folder: str) -> None:
+    """Those of commands that were killed; the others are in use."""
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.endswith("-command"):
+            try:
+                os.rmdir(f"{folder}/{name}")
+            except OSError:
+                pass
+
+
+def remove_dir(folder: str) -> None:
+    """A control group stays busy for a moment after its last process has gone."""
+    for _ in range(20):
+        try:
+            os.rmdir(folder)
+        except OSError as error:
+            if error.errno != errno.EBUSY or _holds_groups(folder):
+                return
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _holds_groups(folder: str) -> bool:
+    try:
+        return any(entry.is_dir() for entry in os.scandir(folder))
+    except OSError:
+        return False
+
+
+def write(path: str, text: str) -> None:
+    try:
+        with open(path, "w") as file:
+            file.write(text)
+    except OSError:  # the group is gone: there is nothing left to lift
+        pass
+
+
+def write_whole(path: str | None, text: str) -> None:
+    """Write a file that is there completely or not at all."""
+    if path is None:
+        return
+    try:
+        with open(path + UNFINISHED, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(path + UNFINISHED, path)
+    except OSError:  # its folder is gone: nobody will ask
+        pass
+
+
+def read(path: str | None) -> str:
+    try:
+        with open(path or "", "rb") as file:
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
