@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.store.owner import start_ticks
 from punctual.wire import PAGE_VARIABLE, Directives, Page, WorkerStatus, WorkerTarget
 
 
@@ -71,7 +72,8 @@ class Stage:
 
     def workers(self) -> list[int]:
         """Process ids in order of their start."""
-        return sorted(pid for parent in children(self.agent_pid) for pid in children(parent))
+        pids = [pid for parent in children(self.agent_pid) for pid in children(parent)]
+        return sorted(pids, key=lambda pid: (start_ticks(pid) or 0, pid))
 
     def close(self) -> None:
         if self._process is not None:

@@ -54,9 +54,10 @@ def hurt(how: str, folder: Path) -> None:
 
 
 def wait_for_test(run: Run, folder: Path) -> None:
-    """Give the test time to do something in the midst of the training; the others wait too."""
+    """Give the test time to do something in the midst of the training, and tell it who waits; the others wait too."""
     with run.phase("wait"):
-        (folder / "waits").touch()
+        (folder / "waits.new").write_text(str(os.getpid()))
+        (folder / "waits.new").rename(folder / "waits")
         while not (folder / "go").exists():
             time.sleep(0.01)
 
