@@ -1,5 +1,6 @@
 """Real jobs side by side in one host, and what other processes can ask of it."""
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime.control_client import change, standings, stop
 from punctual.runtime.local_host import LocalHost, capacity_here, local_host
+from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
 
 
@@ -137,6 +139,25 @@ def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output:
     assert output.of(JobId("a")) == "s3cret\n"
     left = [path.name for path in host.run_folder.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
     assert left == ["a.log"]  # it has printed it
+
+
+def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_written(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def has_no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    host.submit(submission("a", secret="s3cret"))
+    with monkeypatch.context() as full:
+        full.setattr(Run, "record_end", has_no_room)
+        host.run(host.all_ended)
+        host._beat()
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "what is written down of the jobs is not up to date"
+    ], "and it is told once"
+    host._beat()
+    assert host.run_folder.open_jobs() == []
+    assert host.run_folder.inherited(JobId("a")) == {}
 
 
 def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost, tmp_path: Path) -> None:

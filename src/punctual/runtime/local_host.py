@@ -1,5 +1,6 @@
 """A host on this machine: its processors, its processes, its run folder and its control socket."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,6 +42,8 @@ from punctual.store.codec import encode
 from punctual.store.state import dumps, loads
 from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
 from punctual.store.upkeep import Upkeep
+
+_LOG = logging.getLogger(__name__)
 
 #: This machine.
 HERE = NodeId("local")
@@ -150,8 +153,9 @@ class LocalHost(Host):
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
         self._record_lock = Lock()
-        #: What the journal does not have yet, and the run's folder must therefore not tell.
+        #: What the run's folder does not tell yet: the journal does not have it, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
+        self._is_unwritable = False
         self.subscribe(self._record)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
@@ -391,7 +395,15 @@ class LocalHost(Host):
 
     def _record_written(self) -> None:
         while self._unrecorded and not self._journal.is_behind:
-            self._record_one(self._unrecorded.popleft())
+            try:
+                self._record_one(self._unrecorded[0])
+            except OSError as error:  # the disk is full, say: it is tried again with each beat
+                if not self._is_unwritable:
+                    _LOG.warning("what is written down of the jobs is not up to date: %s", error)
+                self._is_unwritable = True
+                return
+            self._is_unwritable = False
+            self._unrecorded.popleft()
 
     def _record_one(self, message: Message) -> None:
         job = ended_by(message)
