@@ -133,8 +133,8 @@ class LiveService:
             return True
         return False
 
-    def quota_cores(self) -> float:
-        """What the control groups of its jobs allow them in sum; without a quota that is the whole machine.
+    def quotas_cores(self) -> dict[str, float]:
+        """What the control groups of its jobs allow them; without a quota that is the whole machine.
 
         A job that stands still is allowed nothing, whatever its quota says.
         """
@@ -142,12 +142,12 @@ class LiveService:
             group.name for group in groups_of(self.pids, ("freezer",)) if _said(group / "freezer.state") == "FROZEN"
         }
         spared |= {f"{pid}-{COMMAND_GROUP}" for pid in self.pids}  # the service itself
-        cores = 0.0
+        cores: dict[str, float] = {}
         for group in groups_of(self.pids, ("cpu",)):
             quota, period = (_said(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
             moving = [pid for pid in _said(group / "cgroup.procs").split() if not _is_stopped(pid)]
             if group.name not in spared and quota and period and moving:
-                cores += (os.cpu_count() or 1) if int(quota) < 0 else int(quota) / int(period)
+                cores[group.name] = (os.cpu_count() or 1) if int(quota) < 0 else int(quota) / int(period)
         return cores
 
     # Its world.

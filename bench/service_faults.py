@@ -267,8 +267,10 @@ class Session:
         for name in self._users.paused():
             if not awaited(lambda name=name: self._stands_still(name)):  # type: ignore[misc]
                 yield f"job '{name}' was paused, and is {self._users.client.show(name).state}"
-        if not awaited(lambda: self._service.quota_cores() <= self._capacity_cores() + _ROUNDING_CORES):
-            yield f"quotas of {self._service.quota_cores():.2f} cores"
+        quotas = self._service.quotas_cores
+        if not awaited(lambda: sum(quotas().values()) <= self._capacity_cores() + _ROUNDING_CORES):
+            states = {job.name: job.state for job in self._users.client.jobs() if job.ended is None}
+            yield f"quotas of {sum(quotas().values()):.2f} cores: {quotas()}, of {states}"
 
     def _answers(self) -> bool:
         with suppress(ServiceFailed):
@@ -316,9 +318,9 @@ class Session:
         yield from self._left()
 
     def keep_state(self) -> None:
-        """Copy what the small disk has to where it stays, to be looked into."""
-        state = self._service.home.resolve() / "state"
-        shutil.copytree(state, self._folder / "state", dirs_exist_ok=True)
+        """Copy what the small disk and the store have to where it stays, to be looked into."""
+        shutil.copytree(self._service.home.resolve() / "state", self._folder / "state", dirs_exist_ok=True)
+        (self._folder / "messages").write_text("".join(f"{message}\n" for message in messages_of(self._service.run)))
 
     def _ended(self) -> Iterator[str]:
         (self._folder / ANCHOR).mkdir(exist_ok=True)
