@@ -12,9 +12,10 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import ResizeJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFinished, JobStarted, PauseRequested, ResumeRequested
+from punctual.core.events import GrantApplied, JobFinished, JobStarted, PauseRequested, ResumeRequested
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.executors.local.launch import JobProcess
 from punctual.runtime.control_client import standings
 from punctual.runtime.local_host import HostOptions, capacity_here, local_host
 from punctual.runtime.restore import resumed_host
@@ -63,6 +64,33 @@ def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: b
     assert False in grants
     assert grants[-1]
     assert [message.job for message in messages if isinstance(message, JobStarted)] == [PATIENT, URGENT]
+
+
+def test_the_keeper_of_a_job_that_its_user_has_paused_knows_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the job would go on after the lease, if the host is killed before it renews that."""
+    go, told, told_by_then = tmp_path / "go", list[bool](), list[bool]()
+    renew = JobProcess.renew
+
+    def noted(process: JobProcess, *, stays_paused: bool) -> None:
+        told.append(stays_paused)
+        renew(process, stays_paused=stays_paused)
+
+    def on_message(message: Message) -> None:
+        if isinstance(message, GrantApplied) and not message.granted:
+            told_by_then.append(bool(told) and told[-1])
+
+    monkeypatch.setattr(JobProcess, "renew", noted)
+    with local_host("host", HostOptions(actuator="pacing"), output_of=lambda _: lambda output: None) as host:
+        host.subscribe(on_message)
+        host.submit(whole_machine(PATIENT, workers=False, awaited=go, deadline_s=36000.0))
+        host.run(lambda: pid_of_waiting(go) > 0)
+        host.pause(PATIENT)
+        host.run(lambda: bool(told_by_then))
+        host.stop(PATIENT, "enough")
+        host.run(host.all_ended)
+    assert told_by_then[0], "whoever is told of the pause finds it kept"
 
 
 #: A host with a job that its user pauses once it has done all its steps but two.

@@ -11,7 +11,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobSubmitted, NodeJoined, PolicyChanged
+from punctual.core.events import GrantApplied, JobFailed, JobSubmitted, NodeJoined, PolicyChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
@@ -157,6 +157,7 @@ class LocalHost(Host):
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
         self.subscribe(self._record)
+        self.subscribe(self._keep_paused)
         self._is_leaving = False
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
@@ -359,6 +360,11 @@ class LocalHost(Host):
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
+
+    def _keep_paused(self, message: Message) -> None:
+        """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
+        if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
+            self.executor.renew(self._is_paused_by_user)
 
     def _is_paused_by_user(self, job: JobId) -> bool:
         """Whether the job is to stand still also when nobody steers it."""
