@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive, until
+from tests.small_disk import fill, mounted
 from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
@@ -27,6 +28,8 @@ from punctual.executors.local.keeper_link import (
     takeover_socket_of,
 )
 from punctual.executors.local.kept_files import mark_of
+
+GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
 
 Keep = Callable[..., KeeperLink]
 
@@ -310,6 +313,20 @@ def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -
     assert read_end(tmp_path / "other") is None
 
 
+def test_the_last_line_is_kept_although_the_disk_is_full(keep: Keep, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        link = keep(GOES_ON, end_file=str(disk / "end"))
+        started(link)
+        filler = fill(disk)
+        (tmp_path / "go").touch()
+        last = link.read()
+        assert last is not None
+        assert filler.exists()
+        kept = read_end(disk / "end")
+    assert kept is not None
+    assert kept["ended"] == last["ended"] == 7
+
+
 def test_descendants_are_found() -> None:
     assert os.getpid() in descendants(os.getppid())
     assert os.getppid() not in descendants(os.getpid())
@@ -364,9 +381,6 @@ def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> Ke
     with listen_for_takeover(address) as listening:
         own_files = [[str(address), mark_of(str(address))]]
         return keep(code, takeover_fd=listening.fileno(), own_files=own_files, **request)
-
-
-GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
 
 
 def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(

@@ -59,6 +59,7 @@ if __name__ == "__main__":  # run by path, with nothing of the package loaded
         remove_dir,
         remove_groups_of_commands,
         remove_own,
+        reserve,
         write,
         write_whole,
     )
@@ -70,6 +71,7 @@ else:
         remove_dir,
         remove_groups_of_commands,
         remove_own,
+        reserve,
         write,
         write_whole,
     )
@@ -82,6 +84,9 @@ _SWEEP_S = 0.05
 
 #: What renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
+
+#: Room for the last line and the page.
+_END_BYTES = 1 << 14
 
 #: What tells one run of this machine from the next.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -172,6 +177,7 @@ class Keeper:
         except OSError as error:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
+        reserve(self._request.end_file, _END_BYTES)  # without it, a job that ends while the disk is full is run again
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()

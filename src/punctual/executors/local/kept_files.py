@@ -68,13 +68,25 @@ def write(path: str, text: str) -> None:
         pass
 
 
-def write_whole(path: str | None, text: str) -> None:
-    """Write a file that is there completely or not at all."""
+def reserve(path: str | None, n_bytes: int) -> None:
+    """Take the room that `write_whole` will need for the file, while there is some."""
     if path is None:
         return
     try:
-        with open(path + UNFINISHED, "w") as file:
+        with open(path + UNFINISHED, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+    except OSError:  # the disk is full already; there may be room by then
+        pass
+
+
+def write_whole(path: str | None, text: str) -> None:
+    """Write a file that is there completely or not at all, into the room that was reserved for it."""
+    if path is None:
+        return
+    try:
+        with open(os.open(path + UNFINISHED, os.O_WRONLY | os.O_CREAT, 0o666), "w") as file:
             file.write(text)
+            file.truncate()
             file.flush()
             os.fsync(file.fileno())
         os.rename(path + UNFINISHED, path)
