@@ -138,9 +138,7 @@ class LiveService:
 
         A job that stands still is allowed nothing, whatever its quota says.
         """
-        spared = {
-            group.name for group in groups_of(self.pids, ("freezer",)) if _said(group / "freezer.state") == "FROZEN"
-        }
+        spared = {group.name for group in groups_of(self.pids, ("freezer", "")) if _is_frozen(group)}
         spared |= {f"{pid}-{COMMAND_GROUP}" for pid in self.pids}  # the service itself
         cores: dict[str, float] = {}
         for group in groups_of(self.pids, ("cpu",)):
@@ -195,6 +193,10 @@ def small_disk(folder: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def _is_frozen(group: Path) -> bool:
+    return _said(group / "freezer.state") == "FROZEN" or "frozen 1" in _said(group / "cgroup.events")
 
 
 def _is_stopped(pid: str) -> bool:
