@@ -1,8 +1,10 @@
 """What a host answers to other processes of its user."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
@@ -164,10 +166,17 @@ def as_told(submission: Submission) -> dict[str, Any]:
 
 
 def told_submission(told: Mapping[str, Any]) -> Submission:
-    """What `as_told` gave; raises `InvalidSpec` if it names a plug-in that this process does not have."""
+    """What `as_told` gave; raises `InvalidSpec` if it is of another time, or names a plug-in that this process does not have."""
     event = decode("JobSubmitted", told["submitted"])
     assert isinstance(event, JobSubmitted)
     assert event.program is not None
+    if not 0.0 <= event.at <= time.monotonic():
+        raise InvalidSpec(
+            "a job must be submitted between the start of this machine and now",
+            f"{event.at:g} s after its start",
+            f"job '{event.spec.id}'",
+            "Submit it with `punctual submit`, or over HTTP.",
+        )
     check_plug_ins(event.spec)
     argv = told.get("argv")
     return Submission(

@@ -401,15 +401,16 @@ class LocalHost(Host):
 
     def _record_written(self) -> None:
         while self._unrecorded and not self._journal.is_behind:
+            message = self._unrecorded.popleft()
             try:
-                self._record_one(self._unrecorded[0])
+                self._record_one(message)
             except OSError as error:  # the disk is full, say: it is tried again with each beat
+                self._unrecorded.appendleft(message)
                 if not self._is_unwritable:
                     _LOG.warning("what is written down of the jobs is not up to date: %s", error)
                 self._is_unwritable = True
                 return
             self._is_unwritable = False
-            self._unrecorded.popleft()
 
     def _record_one(self, message: Message) -> None:
         job = ended_by(message)
