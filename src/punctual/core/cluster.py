@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
+from punctual.core.slots import set_by_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Node:
     device: str = ""
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The only argument of a policy.

@@ -11,10 +11,12 @@ from punctual.core.control import PacingLine
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.program import Program
+from punctual.core.slots import set_by_slots
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchJob:
     """Start `program` with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
@@ -33,6 +35,7 @@ class LaunchJob:
     submitted_at: float = 0.0
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeJob:
     """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`.
@@ -57,6 +60,7 @@ class StopJob:
     cause: str
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPlan:
     """Ask the policy for a plan of snapshot `revision`. Answered by `PlanProposed`.
@@ -78,6 +82,7 @@ class UsePolicy:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
     """Send `TimerFired` with `timer` at instant `fire_at`; replaces what was set for the same timer."""

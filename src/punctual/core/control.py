@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from punctual.core.resources import Resources
+from punctual.core.slots import set_by_slots
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason
 
@@ -38,6 +39,7 @@ class PhaseProgress:
         return self.units_measured > 0 or self.cost_steps is not None
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What a controller sees at a tick. All instants are seconds since the job's submission.
@@ -184,6 +186,7 @@ class CoreWork:
     delivered_frac: float = 1.0
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """What a controller wants for its job.

@@ -10,10 +10,12 @@ from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.core.slots import set_by_slots
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSubmitted:
     """A user wants this job to run. `program`: what it runs; None: the executor knows, as a simulated one does.
@@ -27,6 +29,7 @@ class JobSubmitted:
     by: str = ""
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted:
     """The job runs and holds `granted`; answers `LaunchJob` number `request`.
@@ -42,6 +45,7 @@ class JobStarted:
     can_cap: bool = True
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReported:
     """The latest count of a running job.
@@ -95,6 +99,7 @@ class JobWarned:
     reason: Reason
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFinished:
     """The job's process ended by itself with success. `landed_at`: when its last declared phase ended."""
@@ -127,6 +132,7 @@ class JobFailed:
     request: int | None = None
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantApplied:
     """The job now holds `granted`, as read back; answers `ResizeJob` number `request`."""
@@ -250,6 +256,7 @@ class SteeringResumed:
     granted: dict[JobId, Allocation]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanProposed:
     """A policy answered `RequestPlan` number `revision`.
@@ -263,6 +270,7 @@ class PlanProposed:
     cause: str = ""
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
     """The instant that `SetTimer` named has come."""

@@ -11,6 +11,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.slots import set_by_slots
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
 
@@ -27,6 +28,7 @@ MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.1
 Allocation = dict[NodeId, Resources]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """What was declared about a job.
@@ -225,6 +227,7 @@ class JobSpec:
             raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """What a policy sees of a job; instants in seconds on the scheduler's clock.

@@ -5,6 +5,7 @@ from typing import Literal
 
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
+from punctual.core.slots import set_by_slots
 from punctual.core.story import Reason
 
 #: *optimal*: proven; *feasible*: valid, perhaps not best; *partial*: stopped at a limit, valid; *infeasible*: nothing
@@ -12,6 +13,7 @@ from punctual.core.story import Reason
 PlanStatus = Literal["optimal", "feasible", "partial", "infeasible"]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A proposed allocation; the kernel checks it before anything happens.

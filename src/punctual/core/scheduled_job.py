@@ -13,6 +13,7 @@ from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.slots import set_by_slots
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.story import Reason, Story
 
@@ -64,6 +65,7 @@ class Periods:
         return max(self.retry_s, min(self.retry_s * 2.0**doublings, self.retry_max_s))
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A report from which a speed may be learned.

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from punctual.core.slots import set_by_slots
 
+
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """What of an allocation a job's speed depends on.
@@ -30,6 +33,7 @@ class Shape:
     n_servers: int = 0
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRate:
     """A measured speed: `rate_sps` steps per second on average over `over_s` seconds in `shape`."""
@@ -39,6 +43,7 @@ class SeenRate:
     over_s: float = 1.0
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class RateCurve:
     """What is known of a job's speed; hides which model knows it, and its state."""

@@ -4,7 +4,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from punctual.core.slots import set_by_slots
 
+
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Reason:
     """Why something was decided.

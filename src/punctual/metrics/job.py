@@ -5,11 +5,13 @@ from typing import Literal
 
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
+from punctual.core.slots import set_by_slots
 
 #: *rejected*: refused, or given up, before it ever ran; *unfinished*: the record ends before the job does.
 Outcome = Literal["finished", "failed", "rejected", "unfinished"]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """One job in numbers. Instants in seconds; "so far" for a job that is unfinished.

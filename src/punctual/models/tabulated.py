@@ -6,6 +6,7 @@ from math import exp, inf, log, sqrt
 
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
+from punctual.core.slots import set_by_slots
 from punctual.core.speed import SeenRate, Shape
 from punctual.models._base import FitStatus, possible, usable
 
@@ -13,6 +14,7 @@ from punctual.models._base import FitStatus, possible, usable
 Line = tuple[str, int, int]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class Entries:
     """Speeds along one line of the table.
@@ -30,6 +32,7 @@ class Entries:
     log_rates: tuple[float, ...]
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class TabulatedState:
     """The table, and what the job's own reports say about it.

@@ -7,9 +7,11 @@ from math import inf
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
+from punctual.core.slots import set_by_slots
 from punctual.sim.truth import Truth
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True)
 class SimJob:
     """One job that will be submitted.

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.slots import set_by_slots
 
 
+@set_by_slots
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
     """One job of a trace; None where the trace says nothing.

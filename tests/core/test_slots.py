@@ -1,0 +1,58 @@
+"""Values that are set through their slots are those that `dataclasses` would make."""
+
+import inspect
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+
+import pytest
+
+from punctual.core import commands, events
+from punctual.core.job import JobSpec, JobView
+from punctual.core.slots import set_by_slots
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    name: str
+    amount: float = 1.0
+    _: object = None
+    facts: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.amount < 0:
+            raise ValueError(self.name)
+
+
+@set_by_slots
+@dataclass(frozen=True, slots=True)
+class Quick(Plain):
+    later: int = field(default=3, kw_only=True)
+
+
+def test_arguments_and_defaults_stay() -> None:
+    made = Quick("a", facts={"b": 2.0}, later=4)
+    assert [getattr(made, field.name) for field in fields(made)] == ["a", 1.0, None, {"b": 2.0}, 4]
+    assert Quick("a").facts == {}
+    assert Quick("a").facts is not Quick("a").facts
+    with pytest.raises(TypeError):
+        Quick()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Quick("a", 1.0, None, {}, 4)  # type: ignore[call-arg]
+
+
+def test_a_value_is_checked_compared_copied_and_frozen_as_before() -> None:
+    with pytest.raises(ValueError, match="broken"):
+        Quick("broken", -1.0)
+    value = Quick("a", 2.0)
+    assert value == replace(value) == pickle.loads(pickle.dumps(value))
+    assert replace(value, amount=3.0).amount == 3.0
+    with pytest.raises(FrozenInstanceError):
+        value.amount = 4.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [JobSpec, JobView, *(cls for module in (events, commands) for cls in vars(module).values() if is_dataclass(cls))],
+)
+def test_messages_and_views_take_their_fields(cls: type) -> None:
+    assert list(inspect.signature(cls).parameters) == [field.name for field in fields(cls)]
