@@ -1,10 +1,11 @@
 """What is declared of a job, and what a policy sees of it."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Literal, Protocol
+from operator import lt
+from typing import Literal, NoReturn, Protocol
 
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
@@ -112,79 +113,58 @@ class JobSpec:
     after: tuple[JobId, ...] = ()
 
     def __post_init__(self) -> None:
+        # What is only said in an error is not put together for every job: traces have hundreds of thousands.
         if not self.id:
-            self._check(False, "`id` must not be empty", repr(self.id), "Give the job a name.")
-        # What is only said in an error is not written for every job: traces have hundreds of thousands.
+            self._refuse("`id` must not be empty", repr(self.id), "Give the job a name.")
         if self.work_steps is not None and not self.work_steps > 0:
-            self._check(
-                False, "`work_steps` must be above zero", f"{self.work_steps} steps",
-                "Declare how many steps the job will do.", "steps",
-            )  # fmt: skip
+            must, remedy = "`work_steps` must be above zero", "Declare how many steps the job will do."
+            self._refuse(must, f"{self.work_steps} steps", remedy, "steps")
         if self.deadline_s is not None and not 0 < self.deadline_s < inf:
-            self._check(
-                False, "`deadline` must be later than the submission", f"{self.deadline_s} s",
-                "Give a duration (`--deadline 90m`) or a later time.", "deadline",
-            )  # fmt: skip
-        self._check(bool(self.ceiling), "`ceiling` must not be empty", self.ceiling, "Allow some cores.", "cores")
+            must = "`deadline` must be later than the submission"
+            remedy = "Give a duration (`--deadline 90m`) or a later time."
+            self._refuse(must, f"{self.deadline_s} s", remedy, "deadline")
+        if not self.ceiling:
+            self._refuse("`ceiling` must not be empty", self.ceiling, "Allow some cores.", "cores")
         if not self.floor.fits_in(self.ceiling):
-            self._check(
-                False, "`floor` must fit in `ceiling`", f"{self.floor} over {self.ceiling}", "Lower the floor.", "cores"
-            )
-        self._check(self.weight > 0, "`weight` must be above zero", self.weight, "Give a positive weight.", "weight")
-        self._check(
-            self.n_retries is None or self.n_retries >= 0, "`n_retries` must be 0 or more", self.n_retries,
-            "Give a number of retries; 0 launches a job once.", "retries",
-        )  # fmt: skip
-        self._check(
-            self.margin_frac is None or 0 <= self.margin_frac < 0.5,
-            "`margin` must be from 0 to below 0.5", self.margin_frac, "Give a share of the deadline, as 0.001.",
-            "margin",
-        )  # fmt: skip
-
-        self._check(
-            not self.guarantee or self.deadline_s is not None,
-            "`guarantee` needs a deadline",
-            "none",
-            "Give a deadline (`--deadline 90m`), or leave `--guarantee` out.",
-            "guarantee",
-        )
-        self._check(
-            self.work_core_s is None or 0 < self.work_core_s < inf,
-            "`work` must be finite and above zero",
-            f"{self.work_core_s} core-s",
-            "Give the core time of the whole job (`--work 30m`).",
-            "work",
-        )
-        self._check(
-            self.id not in self.after,
-            "`after` must name other jobs",
-            "the job itself",
-            "Leave its own name out.",
-            "after",
-        )
+            got = f"{self.floor} over {self.ceiling}"
+            self._refuse("`floor` must fit in `ceiling`", got, "Lower the floor.", "cores")
+        if not self.weight > 0:
+            self._refuse("`weight` must be above zero", self.weight, "Give a positive weight.", "weight")
+        if self.id in self.after:
+            self._refuse("`after` must name other jobs", "the job itself", "Leave its own name out.", "after")
+        if self.n_retries is not None and self.n_retries < 0:
+            remedy = "Give a number of retries; 0 launches a job once."
+            self._refuse("`n_retries` must be 0 or more", self.n_retries, remedy, "retries")
+        self._check_promise()
         self._check_workers()
 
+    def _check_promise(self) -> None:
+        if self.margin_frac is not None and not 0 <= self.margin_frac < 0.5:
+            remedy = "Give a share of the deadline, as 0.001."
+            self._refuse("`margin` must be from 0 to below 0.5", self.margin_frac, remedy, "margin")
+        if self.guarantee and self.deadline_s is None:
+            remedy = "Give a deadline (`--deadline 90m`), or leave `--guarantee` out."
+            self._refuse("`guarantee` needs a deadline", "none", remedy, "guarantee")
+        if self.work_core_s is not None and not 0 < self.work_core_s < inf:
+            must, remedy = "`work` must be finite and above zero", "Give the core time of the whole job (`--work 30m`)."
+            self._refuse(must, f"{self.work_core_s} core-s", remedy, "work")
+
     def _check_workers(self) -> None:
-        self._check(
-            not self.counts or self.worker is not None,
-            "`counts` needs `worker`", "no worker", "Say what one worker holds.",
-        )  # fmt: skip
-        self._check(
-            self.server is None or (self.worker is not None and bool(self.server)),
-            "`server` must hold something, and needs `worker`", self.server, "Say what a worker and a server hold.",
-        )  # fmt: skip
+        if self.counts and self.worker is None:
+            self._refuse("`counts` needs `worker`", "no worker", "Say what one worker holds.")
+        if self.server is not None and (self.worker is None or not self.server):
+            must = "`server` must hold something, and needs `worker`"
+            self._refuse(must, self.server, "Say what a worker and a server hold.")
         if self.worker is None:
             return
-        self._check(bool(self.worker), "`worker` must hold something", self.worker, "Give it a core or a GPU.")
-        self._check(
-            list(self.counts) == sorted(set(self.counts)) and all(n > 0 for n in self.counts),
-            "`counts` must be above zero and ascending", self.counts, "Sort them and leave out 0.",
-        )  # fmt: skip
+        if not self.worker:
+            self._refuse("`worker` must hold something", self.worker, "Give it a core or a GPU.")
+        if self.counts and not (self.counts[0] > 0 and all(map(lt, self.counts, self.counts[1:]))):
+            self._refuse("`counts` must be above zero and ascending", self.counts, "Sort them and leave out 0.")
         if not self.worker_counts():
-            self._check(
-                False, "a number of workers must lie between floor and ceiling", f"{self.floor} to {self.ceiling}",
-                "Make floor and ceiling multiples of `worker`.",
-            )  # fmt: skip
+            must = "a number of workers must lie between floor and ceiling"
+            remedy = "Make floor and ceiling multiples of `worker`."
+            self._refuse(must, f"{self.floor} to {self.ceiling}", remedy)
 
     @property
     def unit(self) -> Resources | None:
@@ -196,7 +176,9 @@ class JobSpec:
         if self.worker is None:
             return ()
         worker, largest = self.worker, self._largest_count()
-        counts = [n for n in self.counts or range(1, largest + 1) if n <= largest]
+        counts: Sequence[int] = self.counts or range(1, largest + 1)
+        if counts and counts[-1] > largest:
+            counts = [n for n in counts if n <= largest]
         # Where one number is enough for the floor, all larger ones are.
         return tuple(counts[bisect_left(counts, True, key=lambda n: self.floor.fits_in(worker * n)) :])
 
@@ -222,9 +204,8 @@ class JobSpec:
         """How many workers fit in the ceiling."""
         return self.ceiling.n_times(self.ceiling if self.worker is None else self.worker)
 
-    def _check(self, holds: bool, must: str, got: object, remedy: str, option: str | None = None) -> None:
-        if not holds:
-            raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
+    def _refuse(self, must: str, got: object, remedy: str, option: str | None = None) -> NoReturn:
+        raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
 
 
 @set_by_slots

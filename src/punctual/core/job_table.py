@@ -22,6 +22,8 @@ class JobTable:
     ----------
     active
         The jobs that have not ended, in order of submission.
+    just_ended
+        Those that have, and for which others waited that do not know it yet: see `followers_of_ended`.
     """
 
     def __init__(self, n_ended: int) -> None:
@@ -30,9 +32,9 @@ class JobTable:
         self._jobs: dict[JobId, ScheduledJob] = {}
         #: Ended jobs that are remembered, in the order in which they ended.
         self._ended: dict[JobId, None] = {}
-        #: Jobs that wait for each job, and the jobs that have just ended.
+        self.just_ended: list[ScheduledJob] = []
+        #: Jobs that wait for each job.
         self._followers: dict[JobId, list[JobId]] = {}
-        self._just_ended: list[ScheduledJob] = []
 
     def __getitem__(self, job: JobId) -> ScheduledJob:
         """Also after its end; raises `KeyError` for one that is not known any more."""
@@ -68,8 +70,8 @@ class JobTable:
 
         Also of jobs that end meanwhile.
         """
-        while self._just_ended:
-            before = self._just_ended.pop(0)
+        while self.just_ended:
+            before = self.just_ended.pop(0)
             for name in self._followers.pop(before.spec.id, ()):
                 job = self.active.get(name)
                 if job is None:
@@ -80,7 +82,7 @@ class JobTable:
     def end(self, job: ScheduledJob, status: JobState) -> None:
         """The job has ended; only so many of those are remembered."""
         if job.spec.id in self._followers:
-            self._just_ended.append(job)
+            self.just_ended.append(job)
         name = job.spec.id
         del self.active[name]
         job.status = status

@@ -108,7 +108,9 @@ class Bookings:
 
     def others_on(self, node: NodeId, but: Container[JobId]) -> Resources:
         """What jobs other than `but` have booked on `node`; added up anew, because subtracting fractions drifts."""
-        return total(amount for job, amount in self._amounts.get(node, {}).items() if job not in but)
+        amounts = self._amounts.get(node, {})
+        others = [amount for job, amount in amounts.items() if job not in but]
+        return self.total_on(node) if len(others) == len(amounts) else total(others)
 
 
 class Ledger:

@@ -7,7 +7,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
 from punctual.core.plan import Plan
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import Resources, total
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.story import Reason
 
@@ -59,7 +59,7 @@ def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
 def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
     if plan.status == "infeasible":
         return "the policy found no valid plan"
-    if not all(isfinite(until_at) for until_at in (plan.promises or {}).values()):
+    if plan.promises and not all(map(isfinite, plan.promises.values())):
         return "it promises an end that is no instant"
     for job, grant in changes:
         fault = fault_of_grant(job, grant)
@@ -95,7 +95,7 @@ def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned:
     booked: dict[NodeId, Resources] = {}
     for _, grant in changes:
         for node, amount in grant.items():
-            booked[node] = booked.get(node, NOTHING) + amount
+            booked[node] = booked[node] + amount if node in booked else amount
     decided = {job.spec.id for job, _ in changes}
     for node, amount in booked.items():
         # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.

@@ -145,16 +145,16 @@ class Resources:
         >>> Resources(cores=7, gpus=4).n_times(Resources(cores=2, gpus=1))
         3
         """
-        most = []
+        n: float = inf
         if part.gpus:
-            most.append(int((self.gpus + TOLERANCE) // part.gpus))
+            n = (self.gpus + TOLERANCE) // part.gpus
         if part.cores > TOLERANCE:
-            most.append(int((self.cores + TOLERANCE) / part.cores))
+            n = min(n, (self.cores + TOLERANCE) / part.cores)
         if part.memory_bytes:
-            most.append(int(self.memory_bytes // part.memory_bytes))
-        if part.others:
-            most += [int(rounded_up(self.of(name)) / amount) for name, amount in part.others]
-        return min(most, default=0)
+            n = min(n, self.memory_bytes // part.memory_bytes)
+        for name, amount in part.others:
+            n = min(n, rounded_up(self.of(name)) / amount)
+        return int(n) if n < inf else 0
 
     def ratio_to(self, part: "Resources") -> float:
         """How many times `part`, which holds something, this is, by one kind that `part` has: the most exact one first."""

@@ -156,7 +156,7 @@ class Scheduler:
         if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
         self._folds[type(event)](event)
-        for follower, fault in self._jobs.followers_of_ended():
+        for follower, fault in self._jobs.followers_of_ended() if self._jobs.just_ended else ():
             self._cache.touch(follower.spec.id)
             if fault is not None:
                 self._give_up(follower, event.at, fault)

@@ -42,21 +42,29 @@ def place(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -
     >>> place(4, Resources(gpus=1), free)
     {'b': Resources(cores=0.0, gpus=4, memory_bytes=0)}
     """
-    rooms = _rooms(worker, free)
-    best = min([room for room in rooms if room[0] >= n_workers], default=None)
+    best = _tightest(n_workers, worker, free)
     if best is not None:
-        return {best[1]: worker * n_workers}
+        return {best: worker * n_workers}
+    rooms = _rooms(worker, free)
     if sum([n for n, _ in rooms]) < n_workers:
         return None
     return _spread(n_workers, worker, rooms)
 
 
-def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
-    """For each node with room for a worker: how many, and the node."""
+def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
+    """The node with room for all workers, and for the fewest beside them; None: no node has as much."""
     gpus = worker.gpus
     if gpus and not (worker.cores or worker.memory_bytes or worker.others):
         # Spelled out because this runs over all nodes for each job that is started.
-        return [(int(amount.gpus // gpus), node) for node, amount in free.items() if amount.gpus >= gpus]
+        fitting = [(amount.gpus // gpus, node) for node, amount in free.items() if amount.gpus // gpus >= n_workers]
+        return min(fitting)[1] if fitting else None
+    rooms = [room for room in _rooms(worker, free) if room[0] >= n_workers]
+    return min(rooms)[1] if rooms else None
+
+
+def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
+    """For each node with room for a worker: how many, and the node."""
+    gpus = worker.gpus
     rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus]
     return [room for room in rooms if room[0]]
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from math import inf
 from typing import Generic, TypeVar, cast
@@ -45,15 +46,21 @@ class Remembered(Generic[K, V]):
         return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RigidRequest:
     """What a job asks for as a whole: `n` times `worker`; a job without workers asks for one amount."""
 
     n: int
     worker: Resources
     amount: Resources
-    #: Seconds the job would still take with it; infinite where nothing is known.
-    remaining_s: float
+    view: JobView
+    hardware: "Hardware"
+
+    @cached_property
+    def remaining_s(self) -> float:
+        """Seconds the job would still take with it; infinite where nothing is known."""
+        rate_sps = self.hardware.speed(self.view).rate_sps(self.n, self.amount.cores)
+        return seconds_for(self.view.remaining_steps(self.view.progress_at), rate_sps)
 
 
 class Hardware:
@@ -154,10 +161,11 @@ class Hardware:
         unit = spec.unit
         if unit is None:
             return ()
-        most = max((self._n_of_kind(unit, kind) for kind in self.kinds), default=0)
+        most = max([self._n_of_kind(unit, kind) for kind in self.kinds], default=0)
         if spec.server is not None:
             most = min(most, spec.ceiling.n_times(unit))
-        return tuple(n for n in self.worker_counts(spec) if n <= most)
+        counts = self.worker_counts(spec)
+        return tuple([n for n in counts if n <= most]) if counts and counts[-1] > most else counts
 
     def _worker_amounts(self, spec: JobSpec) -> tuple[Resources, ...]:
         """What a job made of workers can hold here, ascending."""
@@ -185,9 +193,7 @@ class Hardware:
         worker, n = (unit, n) if unit is not None else (amount(view), 1)
         if worker is None or n == 0:
             return None
-        amount_of_all = worker * n
-        rate_sps = self.speed(view).rate_sps(n, amount_of_all.cores)
-        return RigidRequest(n, worker, amount_of_all, seconds_for(view.remaining_steps(view.progress_at), rate_sps))
+        return RigidRequest(n, worker, worker * n, view, self)
 
 
 def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:

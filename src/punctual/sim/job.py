@@ -49,8 +49,10 @@ class SimJob:
                 "`work_steps` must be finite and above zero", f"{self.work_steps} steps", f"job '{self.spec.id}'",
                 "Leave the job out, or give it some work.",
             )  # fmt: skip
-        begins = [begin for begin, _ in self.phases] or [0.0]
-        if begins[0] != 0 or not all(begin < after for begin, after in pairwise([*begins, self.work_steps])):
+        begins = [begin for begin, _ in self.phases]
+        if begins and (
+            begins[0] != 0 or not all(begin < after for begin, after in pairwise([*begins, self.work_steps]))
+        ):
             raise InvalidSpec(
                 "`phases` must ascend from 0 to below `work_steps`", str(begins), f"job '{self.spec.id}'",
                 "Sort them, and leave out what comes after the end.",
