@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from math import inf
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from punctual.core.cluster import Node
 from punctual.core.ids import NodeId
@@ -44,6 +44,11 @@ class Remembered(Generic[K, V]):
         value = self._compute(of)
         self._known[id(of)] = of, value
         return value
+
+    def each(self, objects: Iterable[K]) -> list[V]:
+        """Its values of `objects`, in their order: most are known, and found without a call."""
+        known = self._known
+        return [known[id(of)][1] if id(of) in known else self(of) for of in objects]
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,13 @@ class Hardware:
         self.largest = Remembered(self._largest)
         self.smallest = Remembered(self._smallest)
         self._speeds: dict[tuple[int, int, int], tuple[object, JobRates]] = {}
+        self._remembered: dict[Callable[[Hardware, Any], Any], Remembered[Any, Any]] = {}
+
+    def remembered(self, compute: Callable[["Hardware", K], V]) -> Remembered[K, V]:
+        """What a function makes of this hardware and an immutable object, computed once for each object."""
+        if compute not in self._remembered:
+            self._remembered[compute] = Remembered(partial(compute, self))
+        return self._remembered[compute]
 
     def speed(self, view: JobView) -> "JobRates":
         """How fast the job runs here; the same object as long as no more is known of it."""

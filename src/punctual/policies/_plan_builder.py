@@ -17,10 +17,15 @@ class Space:
     """The sum of what is free on several nodes: a quick check that a job cannot fit."""
 
     def __init__(self, amounts: Iterable[Resources]) -> None:
-        self.gpus, self.cores, self.memory_bytes = TOLERANCE, TOLERANCE, 0
+        gpus, cores, memory_bytes = TOLERANCE, TOLERANCE, 0
         self.others: dict[str, float] = {}
         for amount in amounts:
-            self.add(amount)
+            gpus += amount.gpus
+            cores += amount.cores
+            memory_bytes += amount.memory_bytes
+            for name, more in amount.others:
+                self.others[name] = self.others.get(name, 0.0) + more
+        self.gpus, self.cores, self.memory_bytes = gpus, cores, memory_bytes
 
     def add(self, amount: "Resources | Space", n: int = 1) -> None:
         self.gpus += amount.gpus * n

@@ -23,8 +23,9 @@ def repair(builder: PlanBuilder) -> list[JobView]:
         several, and those that no longer fit on a node with less capacity than it had. If one that may not be paused
         finds no other place the builder is infeasible.
     """
-    is_broken = builder.hardware.is_broken
-    displaced = [view for view in builder.snapshot.holding if is_broken(view) and view.status != "stopping"]
+    holding = builder.snapshot.holding
+    with_verdicts = zip(holding, builder.hardware.is_broken.each(holding), strict=True)
+    displaced = [view for view, is_broken in with_verdicts if is_broken and view.status != "stopping"]
     for view in displaced:
         if view.planned:
             builder.put(view, {}, _DISPLACED)
@@ -110,7 +111,8 @@ def _evict(builder: PlanBuilder, view: JobView, homeless: list[JobView]) -> Allo
 
 def apply_demands(builder: PlanBuilder) -> bool:
     """Give jobs without workers what their controllers demand now, where they are; whether there are such jobs."""
-    steered = [view for view in builder.snapshot.holding if _is_steered(view) and len(builder.held(view)) == 1]
+    without_workers = [view for view in builder.snapshot.holding if view.spec.worker is None]
+    steered = [view for view in without_workers if _is_steered(view) and len(builder.held(view)) == 1]
     wanted = {view.spec.id: view.demand.at_most(view.spec.ceiling).at_least(least(view.spec)) for view in steered}
     for view in sorted(steered, key=seniority):
         _follow(builder, view, wanted[view.spec.id], may_grow=False)
@@ -128,7 +130,7 @@ def _follow(builder: PlanBuilder, view: JobView, wanted: Resources, *, may_grow:
 
 
 def _is_steered(view: JobView) -> bool:
-    return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
+    return view.spec.controller is not None and view.status != "stopping"
 
 
 def follows_demand(wanted: Resources, amount: Resources, node: NodeId) -> Reason:

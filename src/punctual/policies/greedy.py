@@ -7,11 +7,11 @@ from itertools import chain
 from math import inf
 
 from punctual.core.cluster import Snapshot
-from punctual.core.job import JobView
+from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
-from punctual.policies._hardware import JobRates
+from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
@@ -59,18 +59,38 @@ class Greedy(PolicyBase):
 
 
 class _JobState:
-    """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each."""
+    """One job made of workers: its allowed numbers, the one it gets so far (`i`), and its time to the end with each.
 
-    __slots__ = ("_builder", "_i_before", "_kind", "_speed", "_steps", "counts", "i", "n_before", "view", "worker")
+    It is made once for each view: `begin` comes before each plan.
+    """
 
-    def __init__(self, builder: PlanBuilder, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
-        self.view, self.worker, self.n_before = view, worker, n_before
-        self.counts = builder.hardware.counts(view.spec)
+    __slots__ = (
+        "_at",
+        "_hardware",
+        "_i_before",
+        "_rates",
+        "_steps",
+        "counts",
+        "i",
+        "kind",
+        "n_before",
+        "view",
+        "worker",
+    )
+
+    def __init__(self, hardware: Hardware, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
+        self.view, self.worker, self.n_before, self.kind = view, worker, n_before, kind
+        self.counts = hardware.counts(view.spec)
         self._i_before = self.counts.index(n_before) if n_before else -1
-        self.i = max(0, self._i_before)
-        self._builder, self._kind = builder, kind
-        self._speed: JobRates | None = None  # asked for only when it is this job's turn to gain or lose
-        self._steps: float | None = None
+        self._hardware = hardware
+        #: Steps per second with each of its numbers, where somebody has asked.
+        self._rates: list[float | None] = [None] * len(self.counts)
+
+    def begin(self, at: float) -> "_JobState":
+        """At instant `at` it has what it had."""
+        self.i, self._at = max(0, self._i_before), at
+        self._steps: float | None = -1.0  # found only when it is this job's turn to gain or lose
+        return self
 
     @property
     def n(self) -> int:
@@ -87,19 +107,20 @@ class _JobState:
         return 0, (1 / self.counts[i] - 1 / self.counts[i_more]) / more
 
     def _end_s(self, i: int) -> float:
-        rate_sps = self._rate_sps(self.counts[i])
+        if self._steps == -1.0:
+            self._steps = self.view.remaining_steps(self._at)
+        rate_sps = self._rates[i]
+        if rate_sps is None:
+            rate_sps = self._rates[i] = self._rate_sps(self.counts[i])
         if self._steps is None or rate_sps <= 0:
             return inf
         resized = i != self._i_before and self._i_before >= 0
         return self._steps / rate_sps + (self.view.spec.resize_cost_s if resized else 0.0)
 
     def _rate_sps(self, n: int) -> float:
-        if self._speed is None:
-            self._speed = self._builder.hardware.speed(self.view)
-            self._steps = self.view.remaining_steps(self._builder.snapshot.at)
-        cores = self.worker.cores * n
-        rate_sps = self._speed.rate_sps(n, cores, self._kind)
-        if rate_sps <= 0 and self.n_before and self._speed.is_unknown(n, cores, self._kind):
+        speed, cores = self._hardware.speed(self.view), self.worker.cores * n
+        rate_sps = speed.rate_sps(n, cores, self.kind)
+        if rate_sps <= 0 and self.n_before and speed.is_unknown(n, cores, self.kind):
             return self.view.rate_sps * n / self.n_before
         return rate_sps
 
@@ -115,8 +136,9 @@ class _Allocation:
         #: What the jobs of a kind could give up, and who loses least by it; made when somebody asks for it.
         self._slack: dict[str, Space] = {}
         self._losses: dict[str, list[tuple[tuple[int, float], float, str, _JobState]]] = {}
-        for view in builder.snapshot.holding:
-            self._continue(view)
+        holding = builder.snapshot.holding
+        for view, job in zip(holding, hardware.remembered(_as_planned).each(holding), strict=True):
+            self._continue(view, job)
 
     def admit(self, waiting: Iterable[JobView]) -> None:
         """Start jobs in order as long as there is room for them or room can be made."""
@@ -138,15 +160,12 @@ class _Allocation:
     def changed(self) -> list[_JobState]:
         return [job for jobs in self._jobs.values() for job in jobs if job.n != job.n_before]
 
-    def _continue(self, view: JobView) -> None:
-        """A job made of workers goes on with what it has."""
-        held, hardware = self._builder.held(view), self._builder.hardware
-        if not held or view.spec.worker is None or view.status == "stopping":
-            return
-        n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
-        if n in hardware.counts(view.spec):
-            kind = hardware.kind_of[next(iter(held))]
-            self._jobs[kind].append(_JobState(self._builder, view, _unit(view), n, kind))
+    def _continue(self, view: JobView, as_planned: _JobState | None) -> None:
+        """A job made of workers goes on with what it has; `as_planned`: as it is if that is what the last plan gave it."""
+        held = self._builder.held(view)
+        job = as_planned if held is view.planned else _with_held(self._builder.hardware, view, held)
+        if job is not None:
+            self._jobs[job.kind].append(job.begin(self._builder.snapshot.at))
 
     def _least(self, view: JobView) -> Resources | None:
         """The least the job can start with; None if the nodes cannot hold it."""
@@ -176,7 +195,8 @@ class _Allocation:
         if kind is None:
             return False
         self._spaces[kind].take(least)
-        self._jobs[kind].append(_JobState(self._builder, view, _unit(view), 0, kind))
+        job = _JobState(self._builder.hardware, view, _unit(view), 0, kind)
+        self._jobs[kind].append(job.begin(self._builder.snapshot.at))
         return True
 
     def _make_room(self, kind: str, least: Resources) -> bool:
@@ -224,6 +244,21 @@ class _Allocation:
             return True
 
         MarginalAllocator(rank, take).run(jobs)
+
+
+def _as_planned(hardware: Hardware, view: JobView) -> _JobState | None:
+    return _with_held(hardware, view, view.planned)
+
+
+def _with_held(hardware: Hardware, view: JobView, held: Allocation) -> _JobState | None:
+    """A job made of workers that holds `held`; None: it takes no part in the sharing."""
+    if not held or view.spec.worker is None or view.status == "stopping":
+        return None
+    n = n_workers(view.spec, held)
+    kind = hardware.kind_of.get(next(iter(held)))
+    if kind is None or n not in hardware.counts(view.spec):
+        return None
+    return _JobState(hardware, view, _unit(view), n, kind)
 
 
 def _unit(view: JobView) -> Resources:
