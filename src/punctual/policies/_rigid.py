@@ -81,20 +81,17 @@ class _Round:
     def _serve(self, views: list[JobView]) -> None:
         """Take the jobs in their order; those that are paused on the way join the queue."""
         self._queue = self._ranked(views)
-        i = 0
-        while i < len(self._queue):
-            ranked = self._queue[i]
-            i += 1
-            amount, space = ranked[4].amount, self._space
-            if space is not None and amount.gpus > space.gpus and ranked[0] + self._margin >= self._last:
+        # The queue grows behind the job that is looked at.
+        for i_next, ranked in enumerate(self._queue, 1):
+            space = self._space
+            if space is not None and ranked[4].amount.gpus > space.gpus and ranked[0] + self._margin >= self._last:
                 continue  # the rest of the loop would find the same; most waiting jobs end here
-            self._try(ranked, i)
+            self._try(ranked, i_next)
 
     def _ranked(self, views: list[JobView]) -> list[Ranked]:
-        request_of, waiting, running = self._request, self._order.waiting, self._order.running
+        waiting, running = self._order.waiting, self._order.running
         ranked: list[Ranked] = []
-        for view in views:
-            request = request_of(view)
+        for view, request in zip(views, self._request.each(views), strict=True):
             if request is None:
                 self._builder.explain(view, never_fits(view))
             else:

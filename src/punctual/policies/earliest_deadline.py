@@ -58,7 +58,8 @@ class EarliestDeadline(PolicyBase):
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         def rank(view: JobView) -> float:
-            return inf if view.deadline_at is None else view.deadline_at
+            deadline_s = view.spec.deadline_s
+            return inf if deadline_s is None else view.submitted_at + deadline_s
 
         order = Order(waiting=lambda view, _: rank(view), running=rank)
         if not self.admission:
