@@ -342,13 +342,13 @@ def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
 def shape_of(spec: JobSpec, allocation: Allocation, devices: Mapping[NodeId, str]) -> Shape:
     """The shape that `allocation` gives a job, with the device kinds of the nodes there are."""
     amount = total(allocation.values())
-    kinds = sorted({devices[node] for node in allocation if devices.get(node)})
+    kinds = {devices[node] for node in allocation if devices.get(node)}
     n_workers, n_servers = _parts(spec, amount)
     return Shape(
         n_workers=n_workers,
         cores=amount.cores,
         n_nodes=max(1, len(allocation)),
-        device="+".join(kinds),
+        device="+".join(sorted(kinds)) if len(kinds) > 1 else next(iter(kinds), ""),
         n_servers=n_servers,
     )
 

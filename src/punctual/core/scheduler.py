@@ -118,7 +118,7 @@ class Scheduler:
         self._capacity = NOTHING
         #: How many nodes there are of each capacity.
         self._node_sizes: Mapping[Resources, int] = {}
-        self._cache = SnapshotCache(self._planned, self._show, lambda job: self._jobs[job].is_withheld)
+        self._cache = SnapshotCache(self._planned, self._shown)
         self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
@@ -171,7 +171,8 @@ class Scheduler:
 
     def job(self, job: JobId) -> JobView:
         """The job as a policy would see it, also after its end; raises `KeyError` for one that is not known any more."""
-        return self._show(job)
+        record = self._jobs[job]
+        return record.view({} if record.ended else self._ledger.granted(job), self._planning.promised.get(job))
 
     def demand(self, job: JobId) -> Demand | None:
         """The controller's last demand; None before the first. Raises `KeyError` as `job` does."""
@@ -232,9 +233,12 @@ class Scheduler:
         self._cache.load(state["snapshots"])
         self._carry = state["carry"]
 
-    def _show(self, job: JobId) -> JobView:
-        record = self._jobs[job]
-        return record.view({} if record.ended else self._ledger.granted(job), self._planning.promised.get(job))
+    def _shown(self, job: JobId) -> JobView | None:
+        """What policies see of a job that has not ended; None: they are not to see it."""
+        record = self._active[job]
+        if record.is_withheld:
+            return None
+        return record.view(self._ledger.granted(job), self._planning.promised.get(job))
 
     # Submission and end.
 
@@ -512,17 +516,17 @@ class Scheduler:
             self._refuse(fault, event.at)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
-        is_news = any(grant != job.target for job, grant in changes) or bool(plan.declines)
-        self._planning.use(plan.revision, at, is_news=is_news)
+        news = [(job, grant) for job, grant in changes if grant != job.target]
+        self._planning.use(plan.revision, at, is_news=bool(news or plan.declines))
         self._carry = plan.carry
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
-        for job, grant in changes:
+        for job, _ in changes:
             job.target_reason = plan.reasons.get(job.spec.id)
-            if grant != job.target:
-                self._targets.aim(job, grant)
-                self._reconciler.unsettle(job)
+        for job, grant in news:
+            self._targets.aim(job, grant)
+            self._reconciler.unsettle(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
             if declined is not None and declined.status == "queued" and not declined.is_withheld:

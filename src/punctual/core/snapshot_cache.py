@@ -21,17 +21,12 @@ class SnapshotCache:
     planned
         What the last plan gives, by node; looked at whenever a snapshot is made.
     view
-        Makes the view of a job.
-    is_withheld
-        Says whether a job that has not ended is left out.
+        Makes the view of a job that has not ended; None: it is left out.
     """
 
-    def __init__(
-        self, planned: Bookings, view: Callable[[JobId], JobView], is_withheld: Callable[[JobId], bool]
-    ) -> None:
+    def __init__(self, planned: Bookings, view: Callable[[JobId], JobView | None]) -> None:
         self._planned = planned
         self._view = view
-        self._is_withheld = is_withheld
         self._nodes: tuple[Node, ...] = ()
         self._capacity: dict[NodeId, Resources] = {}
         self._free: dict[NodeId, Resources] = {}
@@ -85,8 +80,8 @@ class SnapshotCache:
     def snapshot(self, at: float, revision: int, seed: int, carry: object) -> Snapshot:
         """Everything as it is now."""
         for job in self._changed:
-            if not self._is_withheld(job):
-                self._show(self._view(job))
+            if (view := self._view(job)) is not None:
+                self._show(view)
         self._changed.clear()
         for node in self._changed_nodes:
             if node in self._free:
@@ -114,9 +109,9 @@ class SnapshotCache:
         """Continue from what `dump` gave, with views that are made anew."""
         nodes, self._number_of, self._next_number, holding, waiting, changed = state
         self.set_nodes(nodes)
-        self._holding = {job: self._view(job) for job in holding}
-        self._waiting = [self._view(job) for job in waiting]
-        self._numbers = [self._number_of[job] for job in waiting]
+        self._holding = {job: view for job in holding if (view := self._view(job)) is not None}
+        self._waiting = [view for job in waiting if (view := self._view(job)) is not None]
+        self._numbers = [self._number_of[view.spec.id] for view in self._waiting]
         self._changed = dict.fromkeys(changed)
 
     def _show(self, view: JobView) -> None:

@@ -148,8 +148,8 @@ class JobCourse:
         if self.granted and granted and differs(self.granted, granted):
             self.n_resizes += 1
         self.granted = granted
-        self.devices = sum(amount.gpus for amount in granted.values())
-        self.cores = sum((amount.cores for amount in granted.values()), 0.0)
+        self.devices = sum([amount.gpus for amount in granted.values()])
+        self.cores = sum([amount.cores for amount in granted.values()], 0.0)
 
     def report(self, steps_done: float, steps_total: float | None) -> None:
         """Its count is `steps_done` now."""

@@ -81,21 +81,22 @@ def span_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def amount_text(view: JobView, allocation: Allocation) -> str:
-    """What a job gets, for people: ``"8 workers on 2 nodes"``."""
+def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> str:
+    """What a job gets, for people: ``"8 workers on 2 nodes"``; `n`: how many workers, where that is known already."""
     n_nodes = len(allocation)
     where = f"node '{next(iter(allocation))}'" if n_nodes == 1 else f"{n_nodes} nodes"
     if view.spec.worker is None:
         return f"{total(allocation.values())} on {where}"
-    n = n_workers(view.spec, allocation)
+    n = n_workers(view.spec, allocation) if n is None else n
     return f"{n} worker{'s' * (n != 1)} on {where}"
 
 
 def starts(view: JobView, allocation: Allocation) -> Reason:
     """Why a job that held nothing gets something."""
-    facts = {"n_workers": float(n_workers(view.spec, allocation)), "n_nodes": float(len(allocation))}
+    n = n_workers(view.spec, allocation)
+    facts = {"n_workers": float(n), "n_nodes": float(len(allocation))}
     verb = "starts" if view.started_at is None else "goes on"
-    return Reason("starts", f"{verb} with {amount_text(view, allocation)}", facts)
+    return Reason("starts", f"{verb} with {amount_text(view, allocation, n)}", facts)
 
 
 def waits(wanted: Resources, free: Mapping[NodeId, Resources]) -> Reason:
