@@ -1,10 +1,11 @@
 """A promise is kept whatever comes later: also where restarts cost time, deadlines are tight, and there is too much to do."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from tests.policies.pictures import GPU, Table, after, decide, held, job, picture
-from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_jobs
+from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_jobs, wishes
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
@@ -46,6 +47,22 @@ def test_no_promise_is_broken(parameters: dict[str, object], shape: tuple[int, i
     found = outcome(PromisesFirst(**parameters), tight_jobs(seed, 24, n_gpus=32), *shape)  # type: ignore[arg-type]
     assert_kept(found)
     assert len(found.promised) > 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("parameters", [{"admission": "decline"}, {"promised_frac": 1.0, "work": "early"}, {}])
+def test_promises_to_others_are_kept_whatever_users_ask_for_their_own_jobs(
+    parameters: dict[str, object], seed: int
+) -> None:
+    jobs = tight_jobs(seed, 24, n_gpus=32)
+    restless = Random(seed).sample(jobs, 8)
+    policy = PromisesFirst(**parameters)  # type: ignore[arg-type]
+    found = outcome(policy, jobs, *CLUSTERS[seed % 2], events=wishes(seed, restless))
+    others = {job.spec.id for job in jobs} - {job.spec.id for job in restless}
+    assert not others & found.late_s.keys()
+    assert not others & found.short.keys()
+    assert not others & found.warned_at.keys(), "nothing was in danger"
+    assert len(others & found.promised.keys()) > 3
 
 
 def request(work: float, until_s: float, **changes: float) -> PromiseRequest:

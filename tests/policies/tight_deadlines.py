@@ -1,13 +1,22 @@
 """Workloads in which promises are hard to keep: deadlines soon after the least time, costly restarts, too many jobs."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.sim.pieces import GPU, nodes, of
 from tests.sim.test_random_worlds import Auditor
 
 from punctual.core.commands import RejectJob, WarnUser
-from punctual.core.events import JobFinished, PlanProposed
+from punctual.core.events import (
+    Event,
+    JobFinished,
+    PauseRequested,
+    PlanProposed,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Policy
@@ -88,6 +97,26 @@ def elastic_job(
     return SimJob(at, spec, Measured({(n, 1): rate for n, rate in rates.items()}), work_steps)
 
 
+def wishes(seed: int, jobs: Sequence[SimJob]) -> list[Event]:
+    """What the users of these jobs ask for while these work: pauses that end, other weights and deadlines, stops."""
+    random, events = Random(seed), list[Event]()
+    for job in jobs:
+        spec, life_s = job.spec, job.spec.deadline_s or 0.0
+        for _ in range(random.randint(1, 3)):
+            at = job.submitted_at + random.uniform(0.0, 0.9) * life_s
+            kind = random.choice(["pause", "pause", "weight", "deadline", "deadline", "stop"])
+            if kind == "pause":
+                events.append(PauseRequested(at=at, job=spec.id))
+                events.append(ResumeRequested(at=at + random.uniform(1.0, 0.5 * life_s), job=spec.id))
+            elif kind == "stop":
+                events.append(StopRequested(at=at, job=spec.id, cause="enough"))
+            else:
+                weight = random.choice([0.1, 1.0, 10.0]) if kind == "weight" else spec.weight
+                due_s = random.uniform(0.8, 2.0) * life_s if kind == "deadline" else spec.deadline_s
+                events.append(SpecChanged(at=at, spec=replace(spec, weight=weight, deadline_s=due_s)))
+    return events
+
+
 @dataclass
 class Outcome:
     """What became of the promises of one simulation.
@@ -115,12 +144,22 @@ class Outcome:
     jct_mean_s: float = 0.0
 
 
-def outcome(policy: Policy, jobs: list[SimJob], n_nodes: int, n_gpus: int, physics: Physics | None = None) -> Outcome:
-    """Plays the jobs on nodes of so many devices; checks after each message that nothing is held twice."""
+def outcome(
+    policy: Policy,
+    jobs: list[SimJob],
+    n_nodes: int,
+    n_gpus: int,
+    physics: Physics | None = None,
+    events: Sequence[Event] = (),
+) -> Outcome:
+    """Plays the jobs on nodes of so many devices; checks after each message that nothing is held twice.
+
+    `events`: what users ask for meanwhile.
+    """
     auditor, result = Auditor(), Outcome()
     auditor.simulation = Simulation(
         jobs, nodes(n_nodes, n_gpus), policy, models={"tabulated": Tabulated()}, physics=physics,
-        listeners=[auditor.add],
+        listeners=[auditor.add], events=events,
     )  # fmt: skip
     auditor.simulation.run()
     held, since_at = dict[JobId, int](), dict[JobId, float]()
@@ -139,7 +178,7 @@ def outcome(policy: Policy, jobs: list[SimJob], n_nodes: int, n_gpus: int, physi
     ends = {event.job: event.at for event in of(auditor.journal, JobFinished)}
     begins = {job.spec.id: job.submitted_at for job in jobs}
     for job, until_at in result.promised.items():
-        if ends[job] > until_at:
+        if ends.get(job, until_at) > until_at:  # who was stopped is not late
             result.late_s[job] = ends[job] - until_at
     result.n_declined = len(of(auditor.journal, RejectJob))
     result.jct_mean_s = sum(at - begins[job] for job, at in ends.items()) / len(ends)
