@@ -2,6 +2,7 @@
 
 import json
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli._study import USUAL_POLICIES
-from punctual.sim.study import Study
+from punctual.cli._study import USUAL_POLICIES, stopping_where_told
+from punctual.sim.study import Study, StudyProgress
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
 #: In the process of the command itself.
@@ -147,6 +148,22 @@ def test_without_the_extra_a_user_is_told_what_to_install(terminal: Terminal, co
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 2, errors
     assert "pip install 'punctual[sim]'" in errors
+
+
+def test_ctrl_c_is_not_lost_where_a_function_drops_exceptions() -> None:
+    """As destructors do: what is raised there is printed, and the study would go on."""
+    progress = StudyProgress(n_runs=2, n_done=0, n_found=0, done_frac=0.0)
+    told: list[StudyProgress] = []
+    with stopping_where_told(told.append) as tell:
+        tell(progress)
+        with suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            tell(progress)
+        with pytest.raises(KeyboardInterrupt):  # the second one does not wait
+            signal.raise_signal(signal.SIGINT)
+    assert told == [progress]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_leaves_finished_results_and_nothing_else(terminal: Terminal) -> None:

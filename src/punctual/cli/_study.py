@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import FrameType
 from typing import Any
 
 from punctual.cli._errors import EXIT_INTERRUPTED
@@ -66,7 +68,7 @@ def carry_out(wishes: Wishes) -> int:
     n_processes = _n_processes(wishes)
     check_folder(wishes.out, "--out")
     try:
-        with _bar(shown=not wishes.as_json) as tell:
+        with _bar(shown=not wishes.as_json) as show, stopping_where_told(show) as tell:
             result = study.run(n_processes=n_processes, tell=tell)
     except KeyboardInterrupt:
         sys.stderr.write(f"\nstopped; what is finished is in '{wishes.out}' and is not run again\n")
@@ -150,6 +152,39 @@ def _bar(*, shown: bool) -> Iterator[Callable[[StudyProgress], None] | None]:
             bar.update(line, completed=progress.done_frac, description=text)
 
         yield tell
+
+
+@contextmanager
+def stopping_where_told(
+    show: Callable[[StudyProgress], None] | None,
+) -> Iterator[Callable[[StudyProgress], None]]:
+    """Ctrl-C ends a study where this next tells how far it is, a second one at once.
+
+    An exception at any other place may come up in a function of a library that drops it, and the study would go on.
+    """
+    is_asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal is_asked
+        if is_asked:
+            raise KeyboardInterrupt
+        is_asked = True
+
+    def tell(progress: StudyProgress) -> None:
+        if is_asked:
+            raise KeyboardInterrupt
+        if show is not None:
+            show(progress)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, for a job in the background
+        yield tell
+        return
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield tell
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _conclude(result: Result, wishes: Wishes) -> int:
