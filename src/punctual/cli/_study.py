@@ -164,7 +164,7 @@ def stopping_where_told(
     """
     is_asked = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(_number: int, _frame: FrameType | None) -> None:
         nonlocal is_asked
         if is_asked:
             raise KeyboardInterrupt
