@@ -146,11 +146,21 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "cpu.shares").write_text("1024\n")
         (folder / "cpuacct.usage").write_text("1500000000\n")
         (folder / "cpu.max").write_text("max 100000\n")
+        (folder / "cpu.cfs_burst_us").write_text("0\n")
+        (folder / "cpu.max.burst").write_text("0\n")
         (folder / "cpu.stat").write_text("nr_periods 3\nusage_usec 2500000\n")
         (folder / "cgroup.procs").write_text("11\n12\n")
 
     for module in ("cgroup_v1", "cgroup_v2"):
         monkeypatch.setattr(f"punctual.executors.local.{module}.make_dir", make_dir)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io\n")
+    (tmp_path / "cgroup.subtree_control").write_text("")
+    (tmp_path / "cgroup.procs").write_text("")
+    return tmp_path
 
 
 @pytest.mark.usefixtures("kernel")
@@ -177,6 +187,38 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     assert len(group.files.remove_dirs) == 2 * n_hierarchies
 
 
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_a_period_left_is_made_up_for_within_what_the_kernel_takes(
+    base: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = CgroupV1(base, base, n_cpus=2).open(JOB, 1) if version == 1 else CgroupV2(base, n_cpus=2).open(JOB, 1)
+    quota = group.files.lift[0][0]
+    burst = quota.parent / ("cpu.cfs_burst_us" if version == 1 else "cpu.max.burst")
+    original, n_writes = Path.write_text, dict.fromkeys((quota, burst), 0)
+
+    def write(path: Path, text: str) -> int:
+        """As the kernel does, which refuses a burst above the quota, whichever of them is written."""
+        if path in n_writes:
+            n_writes[path] += 1
+            quota_us = (text if path == quota else quota.read_text()).split()[0]
+            burst_us = int(text if path == burst else burst.read_text())
+            if quota_us not in ("-1", "max") and burst_us > int(quota_us):
+                raise OSError(22, "Invalid argument", str(path))
+        return original(path, text)
+
+    monkeypatch.setattr(Path, "write_text", write)
+    for cores in (1.0, 0.9, 0.02, 2.0, 0.5, 0.01, 0.3, 0.31, 0.29, 0.7):
+        assert group.grant(cores) == cores
+        if cores < 2.0:
+            quota_us = int(quota.read_text().split()[0])
+            assert quota_us // 2 <= int(burst.read_text()) <= quota_us
+    assert n_writes[burst] < n_writes[quota]
+    monkeypatch.undo()
+    burst.unlink()
+    assert group.grant(0.1) == 0.1, "Linux before 5.14 has no burst"
+
+
 def test_version_1_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="no 'cpuacct' hierarchy is mounted"):
         CgroupV1(tmp_path, None).check()
@@ -186,14 +228,6 @@ def test_version_1_says_what_is_missing(tmp_path: Path) -> None:
 
 
 # Version 2, on plain files only: it was never run against a kernel by these tests.
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> Path:
-    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io\n")
-    (tmp_path / "cgroup.subtree_control").write_text("")
-    (tmp_path / "cgroup.procs").write_text("")
-    return tmp_path
 
 
 @pytest.mark.usefixtures("kernel")

@@ -574,7 +574,7 @@ def test_a_quota_is_written_only_when_it_changes(stage: Stage, quota: str, monke
     stage.resized(0.50000001)
     assert not writes
     stage.resized(0.6)
-    assert len(writes) == len(set(writes)) == 2, "the weight and the quota, each once"
+    assert len(writes) == len(set(writes)) == 2, "the weight and the quota, each once; the burst is left as it is"
 
 
 @pytest.mark.cgroup

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
@@ -153,6 +154,23 @@ def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
     if cores * period_us < _QUOTA_US_MIN:
         period_us = _PERIOD_US_MAX
     return max(_QUOTA_US_MIN, math.floor(cores * period_us + 1e-6)), period_us
+
+
+def quota_writes(quota_us: int | None, limit: tuple[Path, str], burst: Path) -> list[tuple[Path, str]]:
+    """`limit`, a file and its text, and before or after it as much again for `burst`.
+
+    What a job could not use of a period because the CPUs were not free then, it may make up for in later ones, up to
+    `burst`: where several quotas divide a few CPUs, the sum of what they get is smaller by 4 to 8 % without it. The kernel
+    takes no burst above the quota. Each write hands out a quota, so that the burst is left as it is from half a quota on.
+    """
+    try:
+        burst_us = int(burst.read_text())
+    except FileNotFoundError:  # Linux before 5.14
+        return [limit]
+    if quota_us is None or quota_us // 2 <= burst_us <= quota_us:
+        return [limit]
+    follows = burst, str(quota_us)
+    return [follows, limit] if burst_us > quota_us else [limit, follows]
 
 
 def try_out(actuator: Actuator) -> None:

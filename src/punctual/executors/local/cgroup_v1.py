@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, try_out
+from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.mounts import hierarchy
@@ -81,6 +81,7 @@ class CgroupV1Group:
         self._n_cpus = n_cpus
         self._quota = cpu / "cpu.cfs_quota_us"
         self._period = cpu / "cpu.cfs_period_us"
+        self._burst = cpu / "cpu.cfs_burst_us"
         self._shares = cpu / "cpu.shares"
         self._members = cpu / "cgroup.procs"
         folders = tuple(dict.fromkeys((cpu, cpuacct)))
@@ -101,7 +102,7 @@ class CgroupV1Group:
         limits = (
             (self._shares, str(shares)),
             (self._period, str(period)),
-            (self._quota, "-1" if quota is None else str(quota)),
+            *quota_writes(quota, (self._quota, "-1" if quota is None else str(quota)), self._burst),
         )
         for file, text in limits:
             if file.read_text().strip() != text:

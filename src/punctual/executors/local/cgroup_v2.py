@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
-from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, try_out
+from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.mounts import hierarchy
@@ -73,6 +73,7 @@ class CgroupV2Group:
         self._n_cpus = n_cpus
         self._folder = folder
         self._quota = folder / "cpu.max"
+        self._burst = folder / "cpu.max.burst"
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
         self.freezer: Freezer = freezer_of(folder, keeper_pid)
@@ -85,10 +86,11 @@ class CgroupV2Group:
 
     def grant(self, cores: float) -> float:
         quota, period = limit_us(cores, self._n_cpus)
-        wanted = ["max" if quota is None else str(quota), str(period)]
+        limit = self._quota, f"{'max' if quota is None else quota} {period}"
         _weigh(self._folder, min(cores, self._n_cpus))
-        if _words(self._quota) != wanted:
-            self._quota.write_text(" ".join(wanted))
+        for file, text in quota_writes(quota, limit, self._burst):
+            if _words(file) != text.split():
+                file.write_text(text)
         return self.granted_cores()
 
     def granted_cores(self) -> float:
