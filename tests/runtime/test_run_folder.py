@@ -181,3 +181,38 @@ def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
     record = process_record(os.getpid())
     assert record["start_ticks"] == start_ticks(os.getpid())
     assert start_ticks(2**22 + 1) is None
+
+
+def test_a_job_is_written_down_without_writing_the_others_again() -> None:
+    run = create_run("host")
+    for name in ("a", "b", "c"):
+        run.record_job(JobId(name), "queued")
+    files = {file: (file.stat().st_ino, file.read_bytes()) for file in run.state_dir.iterdir()}
+    run.record_job(JobId("d"), "queued")
+    run.record_end(JobId("a"), "finished", {"cause": "done"})
+    for file, (inode, text) in files.items():
+        assert file.stat().st_ino == inode
+        assert file.read_bytes().startswith(text)
+    assert run.jobs() == {"a": "finished", "b": "queued", "c": "queued", "d": "queued"}
+    assert (run.end_facts(JobId("a")), run.end_facts(JobId("b"))) == ({"cause": "done"}, {})
+
+
+def test_half_a_line_about_a_job_spoils_no_other() -> None:
+    run = create_run("host")
+    run.record_job(A, "queued")
+    (record,) = [file for file in run.state_dir.iterdir() if file.name != "run.json"]
+    with record.open("a") as file:
+        file.write('["b", "que')
+    assert run.jobs() == {A: "queued"}
+    run.record_job(JobId("c"), "running")
+    assert run.jobs() == {A: "queued", "c": "running"}
+
+
+def test_jobs_that_an_earlier_version_wrote_down_are_found() -> None:
+    run = create_run("host")
+    record = json.loads(run.record_file.read_text())
+    earlier = {"jobs": {A: "failed", "b": "queued"}, "ends": {A: {"cause": "out of memory"}}}
+    run.record_file.write_text(json.dumps({**record, **earlier}))
+    run.record_end(JobId("b"), "finished")
+    assert run.jobs() == {A: "failed", "b": "finished"}
+    assert run.end_facts(A) == {"cause": "out of memory"}

@@ -77,13 +77,15 @@ def _ask_all(
     ask_for: Callable[[KnownJob], object],
     states: Collection[JobState],
 ) -> None:
-    """Ask for something of each job, and wait until all are in one of `states`, or have ended."""
-    for job in jobs.values():
-        try:
-            ask_for(job)
-        except InvalidSpec:
-            if job.job in _open_jobs(run):  # else it has just ended
-                raise
+    """Ask for something of each job, and wait until all are in one of `states`, or have ended.
+
+    Where it is refused, it is asked for once more when all the others were asked: the service may have been busy.
+    """
+    refused = [job for job in jobs.values() if _refusal(ask_for, job) is not None]
+    for job in refused:
+        refusal = _refusal(ask_for, job)
+        if refusal is not None and job.job in _open_jobs(run):  # else it has just ended
+            raise refusal
     names = {job.title for job in jobs.values()}
     while any(told["job"] in names and told["state"] not in states for told in standings(run)):
         if not is_alive(process):
@@ -94,6 +96,15 @@ def _ask_all(
                 "See `punctual ps` for what runs.",
             )
         time.sleep(_LOOK_S)
+
+
+def _refusal(ask_for: Callable[[KnownJob], object], job: KnownJob) -> InvalidSpec | None:
+    """Why the service refuses it; None: it does not."""
+    try:
+        ask_for(job)
+    except InvalidSpec as error:
+        return error
+    return None
 
 
 def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:

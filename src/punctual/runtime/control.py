@@ -14,6 +14,7 @@ from punctual.runtime.host import Host, submitted
 from punctual.runtime.quotes import told
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
+from punctual.runtime.when import Now
 from punctual.store.codec import decode, encode
 
 
@@ -42,6 +43,8 @@ class ControlHandler:
     ----------
     facts
         What does not change while a job runs.
+    budget
+        What all jobs share out; asked once for an answer about any number of them.
     submit
         Has jobs run, all or none.
     leave
@@ -56,13 +59,14 @@ class ControlHandler:
         self,
         host: Host,
         facts: Callable[[JobId], Mapping[str, Any]],
+        budget: Callable[[], Mapping[str, Any]],
         submit: Callable[[Sequence[Submission], Streams], None],
         leave: Callable[[], None],
         check_store: Callable[[], None] = lambda: None,
         settle: Callable[[], None] = lambda: None,
     ) -> None:
         self._host = host
-        self._facts = facts
+        self._facts, self._budget = facts, budget
         self._submit = submit
         self._leave = leave
         self._check_store, self._settle = check_store, settle
@@ -73,7 +77,8 @@ class ControlHandler:
             case {"verb": "status"}:
                 wanted = request.get("jobs")
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
-                return {"jobs": [self._standing(status) for status in told]}
+                now, budget = self._host.clocks(), self._budget()
+                return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
             case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
                 self._check_store()
                 before = self._host.policy
@@ -122,8 +127,8 @@ class ControlHandler:
         deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
         return told(self._host.quote(job, deadline_s, amounts), now)
 
-    def _standing(self, status: JobStatus) -> dict[str, Any]:
-        now, deadline_at = self._host.clocks(), status.deadline_at
+    def _standing(self, status: JobStatus, now: Now) -> dict[str, Any]:
+        deadline_at = status.deadline_at
         return {
             "job": status.id,
             "state": status.told_state,

@@ -233,14 +233,13 @@ class LocalHost(Host):
         return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
 
     def told_facts(self, job: JobId) -> dict[str, Any]:
-        """The same for other processes; the file with what the job writes, what it wants, and the budget it is part of."""
+        """The same for other processes; the file with what the job writes, what it wants, and what it is promised."""
         until_at = self.promised_until_at(job)
         return {
             **self.facts(job),
             "output": str(self.run_folder.log(job)),
             "demand_cores": self.demand_cores(job),
             "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
-            **self._budget(),
         }
 
     def demand_cores(self, job: JobId) -> float | None:
@@ -254,7 +253,7 @@ class LocalHost(Host):
         """By when the job is promised to be done; None: nothing is promised."""
         return self._scheduler.promised_until_at(job)
 
-    def _budget(self) -> dict[str, Any]:
+    def budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
         cores = sum(node.capacity.cores for node in self._board.nodes())
         held_cores = sum(status.held.cores for status in self.jobs())
@@ -549,7 +548,7 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
         host = LocalHost(state, executor, planner)
         try:
             handler = ControlHandler(
-                host, host.told_facts, host.submit_told, host.ask_to_leave, host.check_store, host.settle
+                host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
             )
             with ControlSocket(state.run.socket, handler.answer, take=take):
                 yield host

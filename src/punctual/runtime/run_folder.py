@@ -1,5 +1,6 @@
 """The folder of a run: one host, its jobs, and what other processes of this user must know of them."""
 
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,8 @@ from punctual.runtime.process_record import is_alive, is_of_this_boot, process_r
 from punctual.store.place import StorePlace
 
 _RECORD = "run.json"
+#: A line for each time that a job came to stand otherwise: nothing is written again, however many jobs there are.
+_JOBS = "jobs.jsonl"
 #: Where the journal is that is not in the folder.
 _STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
@@ -93,18 +96,18 @@ class Run:
 
     def jobs(self) -> dict[JobId, JobState]:
         """The run's jobs in order of submission, as last written down; those of a killed host may have ended since."""
-        jobs = _read_json(self.state_dir / _RECORD).get("jobs", {})
-        return {JobId(job): state for job, state in jobs.items()} if isinstance(jobs, dict) else {}
+        earlier = _read_json(self.state_dir / _RECORD).get("jobs", {})  # where earlier versions kept them
+        jobs: dict[JobId, JobState] = dict(earlier) if isinstance(earlier, dict) else {}
+        jobs.update(_read_pairs(self.state_dir / _JOBS))
+        return jobs
 
     def open_jobs(self) -> list[JobId]:
         """The jobs that are not known to have ended."""
         return [job for job, state in self.jobs().items() if state not in ENDED]
 
     def record_job(self, job: JobId, state: JobState) -> None:
-        """Write down how a job stands; for the process that steers it, and by one thread at a time."""
-        record = _read_json(self.state_dir / _RECORD)
-        record["jobs"] = {**record.get("jobs", {}), job: state}
-        _write_json(self.state_dir / _RECORD, record)
+        """Write down how a job stands; costs the same for any number of jobs."""
+        _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
     def keeper_pid(self, job: JobId) -> int | None:
         """The process that keeps the job, if it is there; it outlives the one that steers it."""
@@ -197,9 +200,7 @@ class Run:
         That it has ended is written last, in case of a kill.
         """
         if facts:
-            record = _read_json(self.state_dir / _RECORD)
-            record["ends"] = {**record.get("ends", {}), job: dict(facts)}
-            _write_json(self.state_dir / _RECORD, record)
+            _write_json(self._end_facts_file(job), facts)
         self.forget(job)
         self.record_job(job, state)
 
@@ -221,8 +222,11 @@ class Run:
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
         """What was written down about a job that has ended; empty: nothing was."""
-        facts = _read_json(self.state_dir / _RECORD).get("ends", {}).get(job, {})
-        return facts if isinstance(facts, dict) else {}
+        facts = _read_json(self._end_facts_file(job))
+        return facts or dict(_read_json(self.state_dir / _RECORD).get("ends", {}).get(job, {}))
+
+    def _end_facts_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.facts.json"
 
     def _streams_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.streams.json"
@@ -346,7 +350,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
     with refused_if_unwritable(run.state_dir.parent):
         _keep_earlier(run.state_dir)
         run.state_dir.mkdir(mode=0o700)
-        _write_json(run.state_dir / _RECORD, {**record, "jobs": {}})
+        _write_json(run.state_dir / _RECORD, record)
     return run
 
 
@@ -415,3 +419,34 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
         return value if isinstance(value, dict) else {}
     return {}
+
+
+def _append_line(path: Path, text: str) -> None:
+    """Add a line to a file that only this user can read; what a full disk left half written before it is a line of its own."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        end = os.fstat(file).st_size
+        line = f"{text}\n" if not end or os.pread(file, 1, end - 1) == b"\n" else f"\n{text}\n"
+        if os.write(file, line.encode()) < len(line.encode()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(file)
+
+
+def _read_pairs(path: Path) -> dict[Any, Any]:
+    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    try:
+        return dict(json.loads(f"[{','.join(lines)}]"))
+    except ValueError:
+        return dict(pair for line in lines if (pair := _pair(line)) is not None)
+
+
+def _pair(line: str) -> tuple[Any, Any] | None:
+    with suppress(ValueError):
+        key, value = json.loads(line)
+        return key, value
+    return None
