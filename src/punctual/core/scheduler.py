@@ -183,6 +183,11 @@ class Scheduler:
         until_at, record = self._planning.promised.get(job), self._jobs.get(job)
         return until_at if record is not None and until_at == record.deadline_at else None
 
+    def promises(self) -> dict[JobId, float]:
+        """`promised_until_at` of each job that is promised anything; may be asked by any thread."""
+        promises = {job: self.promised_until_at(job) for job in list(self._planning.promised)}
+        return {job: until_at for job, until_at in promises.items() if until_at is not None}
+
     @property
     def n_active(self) -> int:
         """Jobs that are submitted and have not ended."""

@@ -37,15 +37,25 @@ class Link:
     text: str
     facts: dict[str, Any] = field(default_factory=dict)
 
+    def copied(self) -> "Link":
+        """The same as it is now; an answer that comes later changes a link."""
+        return Link(self.elapsed_s, self.kind, self.text, dict(self.facts))
+
     def sentence(self) -> str:
         return f"{short(self.elapsed_s):>8}  {self.text}"
 
 
-class _Teller:
-    """Turns messages into links, one pass."""
+class Chain:
+    """What happened to `job` and why, in `links`, oldest first: give it each message, in the order of the journal.
 
-    def __init__(self, every: bool) -> None:
-        self._every = every
+    Parameters
+    ----------
+    every
+        Also tell of commands that changed the pacing line and not the grant; there is one at almost every tick.
+    """
+
+    def __init__(self, job: JobId, *, every: bool = False) -> None:
+        self._job, self._every = job, every
         self._submitted_at = 0.0
         self._spec: JobSpec | None = None
         self._reading: ProgressReported | None = None
@@ -55,6 +65,9 @@ class _Teller:
         self.links: list[Link] = []
 
     def take(self, message: Message) -> None:
+        """Take in the next message; one about another job changes nothing."""
+        if about(message) not in (self._job, None):
+            return
         match message:
             case JobSubmitted():
                 self._submitted(message)
@@ -146,15 +159,8 @@ class _Teller:
 
 
 def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[Link]:
-    """What happened to `job` and why, oldest first.
-
-    Parameters
-    ----------
-    every
-        Also tell of commands that changed the pacing line and not the grant; there is one at almost every tick.
-    """
-    teller = _Teller(every)
+    """The links of `Chain` after all of `messages`."""
+    chain = Chain(job, every=every)
     for message in messages:
-        if about(message) in (job, None):
-            teller.take(message)
-    return teller.links
+        chain.take(message)
+    return chain.links

@@ -253,6 +253,10 @@ class LocalHost(Host):
         """By when the job is promised to be done; None: nothing is promised."""
         return self._scheduler.promised_until_at(job)
 
+    def promises(self) -> Mapping[JobId, float]:
+        """By when each job that is promised anything is promised to be done."""
+        return self._scheduler.promises()
+
     def budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
         cores = sum(node.capacity.cores for node in self._board.nodes())

@@ -43,7 +43,7 @@ def policies(context: Context) -> PolicyList:
 )
 async def metrics(context: Context) -> Response:
     """Tell the metrics, in Prometheus's text format."""
-    return Response(metrics_text(context.host), media_type=MEDIA_TYPE)
+    return Response(metrics_text(context.host, context.metrics), media_type=MEDIA_TYPE)
 
 
 @router.get("/health", responses=answers())

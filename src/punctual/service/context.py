@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import Annotated
 
@@ -15,9 +16,13 @@ from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.local_host import LocalHost
 from punctual.service.guard import Caller
+from punctual.service.kept_chains import KeptChains
+from punctual.service.kept_texts import KeptTexts
 from punctual.service.limits import Limits, OpenStreams, RequestRate
 from punctual.service.message_signal import MessageSignal
+from punctual.service.metrics_text import JobMetrics, job_metrics
 from punctual.service.problems import Refused
+from punctual.service.standing import standing_json
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Role
 
@@ -34,6 +39,10 @@ class ServiceContext:
         Notified of each message of the host.
     is_closing
         Set once streams must end.
+    standings, metrics
+        What is told of each job: as JSON, and as lines of metrics.
+    chains
+        Why jobs got what they got.
     """
 
     host: LocalHost
@@ -43,6 +52,14 @@ class ServiceContext:
     rate: RequestRate
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
+    standings: KeptTexts[bytes] = field(init=False)
+    metrics: KeptTexts[JobMetrics] = field(init=False)
+    chains: KeptChains = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.standings = KeptTexts(self.host, partial(standing_json, self.host))
+        self.metrics = KeptTexts(self.host, job_metrics)
+        self.chains = KeptChains(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:
         """How the job stands; raises `Refused` if there is none of that name."""

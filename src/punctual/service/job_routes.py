@@ -1,6 +1,7 @@
 """Jobs: submit, list, show, why, change, pause, resume, stop."""
 
 import base64
+import json
 import os
 from dataclasses import replace
 from functools import partial
@@ -16,14 +17,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.status import JobStatus
 from punctual.core.verdict import Verdict, verdict
-from punctual.runtime.chain import chain
 from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.local_host import capacity_here
-from punctual.runtime.runs import messages_of
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, note_change
+from punctual.service.kept_chains import N_LINKS_MAX
 from punctual.service.problems import answers
 from punctual.service.schema import (
     ChangeRequest,
@@ -77,7 +77,7 @@ def submit(
     return _shown(context, context.status(job))
 
 
-@router.get("/jobs", responses=answers())
+@router.get("/jobs", response_model=JobPage, responses=answers())
 async def list_jobs(
     context: Context,
     state: Annotated[list[JobState], Query(max_length=16)] = [],  # noqa: B006 -- FastAPI copies it
@@ -85,7 +85,7 @@ async def list_jobs(
     name: Annotated[str | None, Query(max_length=64, description="What the name begins with.")] = None,
     cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=_N_ON_PAGE_MAX)] = 100,
-) -> JobPage:
+) -> Response:
     """List jobs in order of submission: those that have not ended, and those that have ended lately."""
     now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)
     wanted = [
@@ -97,28 +97,29 @@ async def list_jobs(
         and (after is None or _place(status) > after)
     ]
     page = wanted[:limit]
-    return JobPage(
-        jobs=[job_standing(context.host, status, now) for status in page],
-        next_cursor=_cursor(page[-1]) if len(wanted) > len(page) else None,
+    next_cursor = _cursor(page[-1]) if len(wanted) > len(page) else None
+    return _json(
+        b'{"jobs":[%b],"nextCursor":%b}'
+        % (b",".join(context.standings.of_all(page, now)), json.dumps(next_cursor).encode())
     )
 
 
-@router.get("/jobs/{job}", responses=answers(404))
-async def show(job: str, context: Context) -> JobStanding:
+@router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
+async def show(job: str, context: Context) -> Response:
     """Show how one job stands."""
-    return _shown(context, context.status(job))
+    return _json(context.standings.of(context.status(job), context.host.clocks()))
 
 
 @router.get("/jobs/{job}/why", responses=answers(404))
 def why(
     job: str,
     context: Context,
-    last: Annotated[int, Query(ge=1, le=10_000, description="How many of the latest.")] = 10,
+    last: Annotated[int, Query(ge=1, le=N_LINKS_MAX, description="How many of the latest.")] = 10,
     every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
 ) -> WhyAnswer:
     """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
-    links = chain(messages_of(context.host.run_folder, [status.id]), status.id, every=every)[-last:]
+    links = context.chains.links(status.id, last, every=every)
     entries = [
         WhyEntry(
             elapsed_seconds=link.elapsed_s,
@@ -178,6 +179,11 @@ def resume(job: str, context: Context, caller: Submitter) -> JobStanding:
     context.host.settle()
     note_change(caller, f"job '{job}' was resumed")
     return _shown(context, context.status(job))
+
+
+def _json(body: bytes) -> Response:
+    """An answer that is written as its model would be."""
+    return Response(body, media_type="application/json")
 
 
 def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:

@@ -64,7 +64,10 @@ async def logs(
     is_part = range is not None and _RANGE.fullmatch(range) is not None
     if is_part:
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{kept.n_bytes}"
-    return StreamingResponse(kept.pieces(begin, end), 206 if is_part else 200, headers, MEDIA_TYPE)
+    status_code = 206 if is_part else 200
+    if end - begin <= _PIECE_BYTES:
+        return Response(b"".join(kept.pieces(begin, end)), status_code, headers, MEDIA_TYPE)
+    return StreamingResponse(kept.pieces(begin, end), status_code, headers, MEDIA_TYPE)
 
 
 class KeptLog:

@@ -54,9 +54,14 @@ def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     )
 
 
+def standing_json(host: LocalHost, status: JobStatus, now: Now) -> bytes:
+    """`job_standing` as JSON."""
+    return job_standing(host, status, now).model_dump_json(by_alias=True).encode()
+
+
 def cluster_standing(host: LocalHost) -> ClusterStanding:
     """What there is, and who holds how much of it."""
-    now, jobs = host.clocks(), host.jobs()
+    now, jobs, promises = host.clocks(), host.jobs(), host.promises()
     nodes = []
     capacity, held = NOTHING, NOTHING
     for node in host.nodes():
@@ -74,14 +79,14 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
     by_state: dict[str, int] = {}
     for status in jobs:
         by_state[status.state] = by_state.get(status.state, 0) + 1
-    promises = [(status.id, host.promised_until_at(status.id)) for status in jobs if not status.ended]
+    promised = [status.id for status in jobs if not status.ended and status.id in promises]
     return ClusterStanding(
         policy=host.policy,
         nodes=nodes,
         capacity=_amounts(capacity),
         held=_amounts(held),
         free=_free(capacity, held),
-        promised=[PromiseEntry(job=job, until=now.wall_of(at)) for job, at in promises if at is not None],
+        promised=[PromiseEntry(job=job, until=now.wall_of(promises[job])) for job in promised],
         jobs_by_state=by_state,
     )
 

@@ -1,0 +1,61 @@
+"""What the service keeps of answers is what it would make anew."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.service.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
+
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.runtime.chain import chain
+from punctual.runtime.runs import messages_of
+from punctual.runtime.when import Now
+from punctual.service.kept_chains import KeptChains
+from punctual.service.kept_texts import KeptTexts
+from punctual.service.standing import standing_json
+
+A = JobId("a")
+
+
+@pytest.fixture
+def service() -> Iterator[LiveService]:
+    with live_service() as live:
+        yield live
+
+
+def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.has_ended(A))
+    made: list[JobStatus] = []
+
+    def make(status: JobStatus, now: Now) -> bytes:
+        made.append(status)
+        return standing_json(service.host, status, now)
+
+    kept, now, status = KeptTexts(service.host, make), service.host.clocks(), service.host.status(A)
+    assert kept.of(status, now) == standing_json(service.host, status, now)
+    kept.of(status, Now(now.at + 5, now.wall + timedelta(seconds=5)))
+    assert made == [status]
+    changed = replace(status, cause="another")
+    assert b"another" in kept.of(changed, now)
+    moved = Now(now.at, now.wall + timedelta(hours=1))  # the clock was set
+    assert kept.of(changed, moved) == standing_json(service.host, changed, moved)
+    assert made == [status, changed, changed]
+
+
+def test_a_chain_that_is_kept_goes_on_with_the_journal(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.status(A).state == "running")
+    kept = KeptChains(service.host.run_folder)
+    before = kept.links(A, 100, every=False)
+    assert before[0].kind == "submitted"
+    (tmp_path / "go").touch()
+    wait_until(lambda: service.host.has_ended(A))
+    after = kept.links(A, 100, every=False)
+    assert after[-1].kind == "finished"
+    assert after == chain(messages_of(service.host.run_folder, [A]), A)
+    assert kept.links(A, 1, every=False) == after[-1:]
