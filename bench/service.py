@@ -57,6 +57,7 @@ TIMES = "{:.2f}x".format
 
 TRAINING = """
 import time, punctual
+print("begun " * 1000, flush=True)
 for _ in punctual.track(range(1_000_000)):
     time.sleep(0.05)
 """
@@ -109,8 +110,9 @@ class Service:
         paths = ["/v1/jobs", "/v1/jobs?limit=500", "/v1/cluster", "/v1/metrics"]
         for name in (*self.names[:2], self.names[-1]):
             paths += [f"/v1/jobs/{name}", f"/v1/jobs/{name}/why"]
-        paths += [f"/v1/jobs/{name}/logs?offset=0&limit=4096" for name in self.names[:2]]
-        return [self.server.request("GET", path) for path in paths]
+        whole = [self.server.request("GET", path) for path in paths]
+        logs = [f"/v1/jobs/{name}/logs" for name in self.names[:2]]
+        return [*whole, *(self.server.request("GET", path, headers={"Range": "bytes=0-4095"}) for path in logs)]
 
     def last_sequence(self) -> int:
         with reader(self.run) as journal:

@@ -19,7 +19,7 @@ def names_in(run: Run | None, submissions: Sequence[Submission]) -> list[Submiss
     """
     states = {} if run is None else run.jobs()
     ended_names = {job for job, state in states.items() if state in ENDED}
-    open_names = {known.job for known in open_jobs()}
+    open_names = {*states.keys() - ended_names, *(known.job for known in open_jobs(but=run))}
     named: list[Submission] = []
     for submission in submissions:
         used = {other.spec.id for other in named}
