@@ -2,11 +2,12 @@
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import Terminal
+from tests.cli.programs import TRACKED, Terminal
 from tests.sim.test_replay import lived
 
 from punctual.store.sqlite import SqliteJournal
@@ -54,9 +55,38 @@ def test_what_cannot_be_played_is_refused(terminal: Terminal) -> None:
         ("journal.db", "--policy", "none-such"): "the name must be one of the policies",
         ("empty.db",): "a journal must have jobs whose work is known",
         ("older.db",): "the journal must be of version",
+        ("journal.db", "--from", "+1h"): "a time of the past must be one that has been",
+        ("journal.db", "--from", "1h", "--until", "2h"): "`--from` must be before `--until`",
     }
     for arguments, must in refused.items():
         done = terminal.tell("replay", *arguments, "--no-report")
         assert done.returncode == 2
         assert must in done.stderr
         assert "to do: " in done.stderr
+
+
+def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    python, script = terminal.script(TRACKED)
+    jobs = (
+        f"[[job]]\nname = '{name}'\nprogram = ['{python}', '{script}', '{n_steps}']\ndeadline = '10m'\n"
+        for name, n_steps in (("first", 20), ("second", 40))
+    )
+    (tmp_path / "jobs.toml").write_text("".join(jobs))
+    begun_at = time.monotonic()
+    ran = terminal.punctual("run", "--jobs", "jobs.toml", "--policy", "max-min", "--actuator", "pacing")
+    assert ran.returncode == 0, ran.stderr
+
+    (folder,) = (terminal.home / "state" / "runs").iterdir()
+    for journal in (folder.name, "second", str(folder)):
+        done = terminal.tell("replay", journal, "--policy", "fifo", "--json", "--no-report")
+        assert done.returncode == 0, done.stderr
+        fields = json.loads(done.stdout)
+        assert [row["policy"] for row in fields["policies"]] == ["as it was live", "max-min, replayed", "fifo"]
+        assert (fields["faithfulness"]["n_landed"], fields["faithfulness"]["n_same"]) == (2, 2)
+        assert (fields["left_out"], fields["estimated"], fields["n_outside"]) == ({}, {}, 0)
+    since = f"{time.monotonic() - begun_at + 60:.0f}s"
+    assert terminal.tell("replay", "second", "--from", since, "--no-report").returncode == 0
+    before = terminal.tell("replay", "second", "--until", since, "--no-report")
+    assert before.returncode == 2
+    assert "no jobs, and 2 that were not submitted in the time asked for" in before.stderr

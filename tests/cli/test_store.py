@@ -69,6 +69,8 @@ def test_commands_find_the_journal_and_tell_no_password(machine: Service, url: s
     output, errors = finished(a)
     service.terminate()
     told_by_service = left(service)
+    told.append(machine.tell("replay", RUN, "--json", "--no-report"))
+    assert json.loads(told[-1].stdout)["faithfulness"]["n_landed"] == 1
     assert SECRET not in "".join(
         [*(command.stdout + command.stderr for command in told), output, errors, told_by_service]
     )

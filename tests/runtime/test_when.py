@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime.when import Now, deadline_s, moved_deadline_s, process_started_at
+from punctual.runtime.when import Now, deadline_s, moved_deadline_s, past_at, process_started_at
 
 NOON = Now(at=1000.0, wall=datetime(2026, 11, 21, 12, 0, 0).astimezone())
 
@@ -130,6 +130,28 @@ def test_a_time_that_comes_twice_is_the_next_of_the_two() -> None:
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30)) == pytest.approx(20 * 60)
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 55)) == pytest.approx(55 * 60)
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30, fold=1)) == pytest.approx(20 * 60)
+
+
+@pytest.mark.parametrize(
+    ("text", "ago_s"),
+    [("2h", 7200), ("-2h", 7200), ("now+0s", 0), ("11:59", 60), ("12:00", 0), ("12:01", 86400 - 60)],
+)
+def test_a_time_of_the_past_is_the_last_such(text: str, ago_s: float) -> None:
+    assert NOON.at - past_at(text, NOON) == pytest.approx(ago_s)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_of_the_past_is_found_beyond_a_change_of_clocks() -> None:
+    after = moment(2026, 10, 25, 2, 55, fold=1)
+    assert after.at - past_at("02:50", after) == pytest.approx(5 * 60)
+    assert after.at - past_at("02:58", after) == pytest.approx(57 * 60)
+    assert after.at - past_at("2026-10-24 18:00", after) == pytest.approx(8 * 3600 + 55 * 60 + 3600)
+
+
+@pytest.mark.parametrize("text", ["+10m", "tomorrow-11:00", "2026-11-21 12:01", "soon"])
+def test_what_is_still_to_come_is_no_time_of_the_past(text: str) -> None:
+    with pytest.raises(InvalidSpec, match="a time of the past must be one that has been"):
+        past_at(text, NOON)
 
 
 @pytest.mark.usefixtures("berlin")

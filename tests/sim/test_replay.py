@@ -16,6 +16,7 @@ from punctual.core.events import (
     JobSubmitted,
     NodeJoined,
     PauseRequested,
+    PolicyChanged,
     ProgressReported,
     ResumeRequested,
     SpecChanged,
@@ -29,7 +30,7 @@ from punctual.core.speed import Shape
 from punctual.sim import parts
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import ProportionalSpeed, RecordedLoad, recorded_load
+from punctual.sim.recorded import Period, ProportionalSpeed, RecordedLoad, recorded_load
 from punctual.sim.replay import AS_IT_WAS, replay
 from punctual.sim.simulation import Simulation
 from punctual.sim.truth import AllReduce
@@ -107,7 +108,7 @@ def test_each_job_has_the_work_that_it_turned_out_to_need(messages: list[Message
 def test_the_same_policy_lands_jobs_where_they_landed_and_another_does_not(
     messages: list[Message], tmp_path: Path
 ) -> None:
-    played = replay(lambda: messages, tmp_path / "journal.db", RAN, ["fifo"], tmp_path)
+    played = replay(lambda: messages, "journal.db", RAN, ["fifo"], tmp_path)
     live, again, fifo = played.result.runs
     assert [live.policy, again.policy, fifo.policy] == [AS_IT_WAS, f"{RAN}, replayed", "fifo"]
     assert dict(zip(live.jobs["id"], live.jobs["landed_at"], strict=True)) == pytest.approx(landings(messages))
@@ -128,9 +129,31 @@ def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], t
     assert len(kept) < len(messages) / 2
     whole, thinned = recorded_load(messages), recorded_load(kept)
     assert [total_cost(job) for job in thinned.jobs] == pytest.approx([total_cost(job) for job in whole.jobs])
-    played = replay(lambda: kept, tmp_path / "journal.db", RAN, [], tmp_path)
+    played = replay(lambda: kept, "journal.db", RAN, [], tmp_path)
     live, again = played.result.runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=5.0)
+
+
+def test_of_a_journal_the_jobs_of_a_period_are_played(messages: list[Message], tmp_path: Path) -> None:
+    """Submitted every 10 s: three of the five, beside which the others held the machine."""
+    period = Period(from_at=10.0, until_at=40.0)
+    played = replay(lambda: messages, "journal.db", RAN, ["fifo"], tmp_path, period=period)
+    for run in played.result.runs:
+        assert list(run.jobs["id"]) == ["job-1", "job-2", "job-3"]
+        assert list(run.jobs["submitted_at"]) == [10.0, 20.0, 30.0]
+    assert (played.load.n_outside, played.load.left_out) == (2, {})
+    live = played.result.runs[0].jobs
+    assert list(live["landed_at"]) == [landings(messages)[job] for job in live["id"]]
+    with pytest.raises(InvalidSpec, match="5 that were not submitted in the time asked for"):
+        replay(lambda: messages, "journal.db", RAN, [], tmp_path, period=Period(from_at=1e9))
+
+
+def test_where_the_policy_was_changed_the_one_before_is_replayed_first(tmp_path: Path) -> None:
+    messages = lived(policy=parts.policy("fifo")(), events=[PolicyChanged(at=25.0, policy=RAN, before="fifo")])
+    played = replay(lambda: messages, "journal.db", RAN, [], tmp_path)
+    assert [run.policy for run in played.result.runs] == [AS_IT_WAS, "fifo and others, replayed"]
+    live, again = played.result.runs
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=2.0)
 
 
 def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path: Path) -> None:
@@ -139,7 +162,7 @@ def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path:
         for i, job in enumerate(jobs(2))
     ]
     messages = lived(jobs=undeclared)
-    played = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path)
+    played = replay(lambda: messages, "journal.db", RAN, [], tmp_path)
     live, again = played.result.runs
     # Steered to their deadlines, which nobody can who does not know how much is left.
     assert all(job["landed_at"] > job["submitted_at"] + 0.9 * job["deadline_s"] for job in live.jobs.to_dicts())
@@ -160,7 +183,7 @@ def test_what_users_did_is_done_again(tmp_path: Path) -> None:
         events, key=lambda event: event.at
     )
     assert load.estimated.keys() == {"job-2"}
-    live, again = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path).result.runs
+    live, again = replay(lambda: messages, "journal.db", RAN, [], tmp_path).result.runs
     assert list(again.jobs["status"]) == list(live.jobs["status"])
     assert list(again.jobs["deadline_s"]) == list(live.jobs["deadline_s"])
 
@@ -203,7 +226,7 @@ def test_a_job_whose_work_is_not_known_is_left_out_and_told(
 ) -> None:
     assert load_of(*more).left_out == {"job-0": why}
     with pytest.raises(InvalidSpec) as error:
-        replay(lambda: messages_of(*more), tmp_path / "journal.db", RAN, ["fifo"], tmp_path)
+        replay(lambda: messages_of(*more), "journal.db", RAN, ["fifo"], tmp_path)
     assert error.value.must == "a journal must have jobs whose work is known"
     assert why in error.value.remedy
 
@@ -242,5 +265,5 @@ def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: P
     (job,) = recorded_load(messages).jobs
     assert isinstance(job.truth, ProportionalSpeed)
     assert (job.truth.by_workers, job.truth.step_cost) == (True, pytest.approx(1.0))
-    live, again = replay(lambda: messages, tmp_path / "journal.db", RAN, [], tmp_path).result.runs
+    live, again = replay(lambda: messages, "journal.db", RAN, [], tmp_path).result.runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]))

@@ -78,6 +78,10 @@ def test_reads_only_what_is_asked_for(where: str) -> None:
         many = tuple(f'"job-{i}"' for i in range(5000))
         assert list(journal.read_from(1, About(kinds=many, texts=(*many, '"b_"')))) == [(702, stops[1])]
         assert list(journal.read_from(1, About(kinds=(), texts=("it's",)))) == list(enumerate(stops, start=701))
+        asked = About(but_kinds=("TimerFired",), until=702)
+        assert list(journal.read_from(1, asked)) == [(701, stops[0]), (702, stops[1])]
+        assert list(journal.read_from(1, About(texts=("it's",), but_kinds=("StopRequested",)))) == []
+        assert [number for number, _ in journal.read_from(699, About(until=703))] == [699, 700, 701, 702, 703]
 
 
 def test_what_is_told_to_be_accepted_is_on_the_disk_and_other_messages_wait_for_nothing(path: Path) -> None:

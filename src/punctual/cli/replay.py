@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -14,19 +14,20 @@ from punctual.cli._study import EXIT_FAILED, as_fields, check_folder
 from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.core.units import format_duration
 from punctual.runtime.local_host import HostOptions
+from punctual.runtime.run_folder import Run
+from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import find_job, known_jobs, known_runs
-from punctual.sim.recorded import UNUSED_KINDS
+from punctual.runtime.when import Now, past_at
+from punctual.sim.recorded import UNUSED_KINDS, Period
 from punctual.sim.replay import Replay
 from punctual.sim.replay import replay as played
-from punctual.store.codec import decode
+from punctual.store.boot import clock_shift
 from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import About, StoredJournal
 
 FOLDER = Path("replay")
-_JOURNAL_FILE, _RECORD_FILE = "journal.db", "run.json"
-_N_ROWS = 500
 #: So many jobs are named with why they are estimated or left out; `--json` has all.
 _N_NAMED = 3
 
@@ -40,6 +41,10 @@ def replay(
     ran: Annotated[
         str | None, typer.Option(metavar="NAME", help="The policy that ran. [default: as the run's record says]")
     ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="WHEN", help="Only jobs submitted since then: `18:00`, or `2h` ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only jobs submitted before then.")] = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where results go, for `compare` and `why --study`.")
     ] = FOLDER,
@@ -47,15 +52,20 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Play the live jobs of a journal again, under the policy that ran and under others."""
-    path = journal_of(journal)
-    with SqliteJournal(path, read_only=True) as opened:
-        last = opened.last_sequence  # a host may write on: both readings end here
-
-        def read() -> Iterator[Message]:
-            return _messages(opened, last)
-
+    source, opened = _opened(journal)
+    with opened:
+        # A host may write on: all readings end here.
+        about = About(but_kinds=UNUSED_KINDS, until=opened.last_sequence)
+        period = _period(opened, from_, until)
         check_folder(out, "--out")
-        outcome = played(read, path, ran or _policy_of(path), _others(policy), out)
+        outcome = played(
+            lambda: (message for _, message in opened.read_from(1, about)),
+            str(opened.file or source.name),
+            ran or _policy_of(source),
+            list(dict.fromkeys(policy or ())),
+            out,
+            period=period,
+        )
     page = out / "report.html" if report else None
     if page is not None:
         write_page(outcome.result, page)
@@ -63,53 +73,62 @@ def replay(
     raise typer.Exit(EXIT_FAILED if outcome.result.failures else 0)
 
 
-def _others(policy: list[str] | None) -> list[str]:
-    return list(dict.fromkeys(policy or ()))
-
-
-def journal_of(text: str) -> Path:
-    """The journal that `text` means: a file, the folder of a run, or the name of a run or of a job of one.
+def _opened(text: str) -> tuple[Run, StoredJournal]:
+    """The journal that `text` means, to be read: a file, or that of a run, which is named by its folder or a job too.
 
     Raises
     ------
     InvalidSpec
-        There is none.
+        There is none, or it cannot be read.
     """
     path = Path(text)
     if path.is_file():
-        return path
-    if (path / _JOURNAL_FILE).is_file():
-        return path / _JOURNAL_FILE
+        return _copied(path.parent), SqliteJournal(path, read_only=True)
     if path.is_dir() or len(path.parts) > 1:
+        run = _copied(path)
+        if not run.has_journal():
+            raise InvalidSpec(
+                "a journal must be a file, or the folder of a run that has one",
+                f"a folder without `{run.journal.name}`" if path.is_dir() else "no such file or folder",
+                f"'{text}'",
+                "Name a run of `punctual ps --all`, its folder, or a copy of its `journal.db`.",
+            )
+    else:
+        run = next((run for run in known_runs() if run.name == text), None) or find_job(text, known_jobs()).run
+    return run, reader(run)
+
+
+def _copied(folder: Path) -> Run:
+    """The run whose folder this is, or a copy of it; as nothing of it runs there, it has no other folder."""
+    return Run(folder.absolute().name, folder, folder)
+
+
+def _policy_of(run: Run) -> str:
+    """The policy that ran, as the run's record says; else the default of a host."""
+    return str(run.facts().get("options", {}).get("policy", HostOptions().policy))
+
+
+def _period(journal: StoredJournal, from_: str | None, until: str | None) -> Period:
+    """What the options mean in the journal's time.
+
+    Raises
+    ------
+    InvalidSpec
+        One of them is not a time of the past, or they are in the wrong order.
+    """
+    now, shift_s = Now.read(), clock_shift(journal)
+    period = Period(
+        from_at=-inf if from_ is None else past_at(from_, now) - shift_s,
+        until_at=inf if until is None else past_at(until, now) - shift_s,
+    )
+    if period.from_at >= period.until_at:
         raise InvalidSpec(
-            "a journal must be a file, or the folder of a run that has one",
-            f"a folder without `{_JOURNAL_FILE}`" if path.is_dir() else "no such file or folder",
-            f"'{text}'",
-            "Name a run of `punctual ps --all`, its folder, or a copy of its `journal.db`.",
+            "`--from` must be before `--until`",
+            f"{from_} and {until}",
+            "`punctual replay`",
+            "Exchange them, or add a date.",
         )
-    run = next((run for run in known_runs() if run.name == text), None)
-    return run.journal if run is not None else find_job(text, known_jobs()).run.journal
-
-
-def _policy_of(journal: Path) -> str:
-    """The policy with which the run began, as the record beside its journal says; else the default of a host."""
-    try:
-        record: dict[str, Any] = json.loads((journal.parent / _RECORD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        record = {}
-    return HostOptions(**record.get("options", {})).policy
-
-
-def _messages(journal: SqliteJournal, last: int) -> Iterator[Message]:
-    """The messages up to number `last` that a replay needs, oldest first."""
-    sequence = 1
-    while rows := journal.rows_from(sequence, _N_ROWS):
-        for number, kind, body in rows:
-            if number > last:
-                return
-            if kind not in UNUSED_KINDS:
-                yield decode(kind, body)
-        sequence = rows[-1][0] + 1
+    return period
 
 
 def _tell(outcome: Replay, page: Path | None, *, as_json: bool) -> None:
@@ -119,6 +138,7 @@ def _tell(outcome: Replay, page: Path | None, *, as_json: bool) -> None:
             "faithfulness": outcome.faithfulness and asdict(outcome.faithfulness),
             "estimated": load.estimated,
             "left_out": load.left_out,
+            "n_outside": load.n_outside,
             "unsteered_s": load.unsteered_s,
         }
         sys.stdout.write(json.dumps({**as_fields(result, page), **about}, indent=1) + "\n")
@@ -141,6 +161,10 @@ def _lines(outcome: Replay) -> list[str]:
         )
     lines += _named("Estimated", load.estimated)
     lines += _named("Left out", load.left_out)
+    if load.n_outside:
+        lines.append(
+            f"Not played: {load.n_outside:,} jobs submitted at other times, whatever they took of the machine."
+        )
     if load.unsteered_s:
         lines.append(f"Nobody steered for {format_duration(load.unsteered_s)}; the replay steers all the time.")
     if load.policy_changes:

@@ -118,8 +118,38 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     return _in_future(at, text, now, f"job '{job}'") - started_at
 
 
-def _clock_at(clock: Clock, now: Now) -> float:
-    """Instant of a wall time. A time of day alone means the next such time; a date, or tomorrow, is taken as it stands."""
+def past_at(text: str, now: Now) -> float:
+    """Instant of the past that a user means.
+
+    Parameters
+    ----------
+    text
+        `2h` is so long ago, `18:00` the last such time, and a date is taken as it stands.
+
+    Raises
+    ------
+    InvalidSpec
+        When the instant is later than now, or the text cannot be read.
+    """
+    must, remedy = (
+        "a time of the past must be one that has been",
+        "Write how long ago it was (`2h`) or a time (`18:00`, `2026-12-01 18:00`).",
+    )
+    try:
+        when = parse_when(text)
+    except InvalidSpec as error:
+        raise InvalidSpec(must, error.got, "a time of the past", remedy) from error
+    at = _clock_at(when, now, is_past=True) if isinstance(when, Clock) else now.at - abs(when.seconds)
+    if at > now.at or (isinstance(when, Extend) and when.seconds > 0):
+        raise InvalidSpec(must, text, "a time of the past", remedy)
+    return at
+
+
+def _clock_at(clock: Clock, now: Now, *, is_past: bool = False) -> float:
+    """Instant of a wall time; a date, or tomorrow, is taken as it stands.
+
+    A time of day alone means the next such time; with `is_past`, the last one.
+    """
     today = now.wall.replace(tzinfo=None)
     if clock.year is not None and abs(clock.year - today.year) > 1000:  # the calendar of `datetime` has ends
         return now.at + (clock.year - today.year) * 365.25 * DAY_S
@@ -128,9 +158,10 @@ def _clock_at(clock: Clock, now: Now) -> float:
     day = today.replace(year=clock.year or today.year, month=clock.month or today.month, day=clock.day or today.day)
     day += timedelta(days=clock.days_ahead or 0)
     local = day.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0, fold=0)
-    wall = _wall_of(local, now)
-    if clock.year is None and clock.days_ahead is None and wall <= now.wall:
-        wall = _wall_of(local + timedelta(days=1), now)
+    wall = _wall_of(local, now, is_past=is_past)
+    is_wrong_day = wall > now.wall if is_past else wall <= now.wall
+    if clock.year is None and clock.days_ahead is None and is_wrong_day:
+        wall = _wall_of(local + timedelta(days=-1 if is_past else 1), now, is_past=is_past)
     return now.at + (wall - now.wall).total_seconds()
 
 
@@ -143,8 +174,10 @@ def _elsewhere(clock: Clock, utc_offset_s: int) -> datetime:
     return datetime(clock.year, clock.month, clock.day, clock.hour, clock.minute, clock.second, tzinfo=zone)
 
 
-def _wall_of(local: datetime, now: Now) -> datetime:
-    """The moment that clocks here show as `local`; of two, when they are set back, the first that is still to come.
+def _wall_of(local: datetime, now: Now, *, is_past: bool) -> datetime:
+    """The moment that clocks here show as `local`.
+
+    Of two, when they are set back, it is the first that is still to come; with `is_past`, the last that has been.
 
     Raises
     ------
@@ -156,9 +189,11 @@ def _wall_of(local: datetime, now: Now) -> datetime:
         raise InvalidSpec(
             "a time must be one that clocks show",
             f"{local:%Y-%m-%d %H:%M:%S}, over which they are set forward",
-            "a deadline",
+            "a time of this machine's clocks",
             f"Give a time before or after, as `{max(moments):%Y-%m-%d %H:%M}`.",
         )
+    if is_past:
+        return next((moment for moment in reversed(moments) if moment <= now.wall), moments[0])
     return next((moment for moment in moments if moment > now.wall), moments[-1])
 
 

@@ -43,7 +43,7 @@ from punctual.core.status import WINDOW_S
 from punctual.sim.job import SimJob
 
 #: Kinds of messages that say nothing of this.
-UNUSED_KINDS = frozenset({"TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported"})
+UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
 _HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.
@@ -71,6 +71,20 @@ class ProportionalSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """From `from_at` until before `until_at`, in the journal's time."""
+
+    from_at: float = -inf
+    until_at: float = inf
+
+    def has(self, at: float) -> bool:
+        return self.from_at <= at < self.until_at
+
+
+ALWAYS = Period()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedLoad:
     """What a journal holds that can be played again.
 
@@ -86,6 +100,8 @@ class RecordedLoad:
         The nodes with the last capacity of each.
     estimated, left_out
         Jobs whose cost was not measured to its end, and jobs that are not played; each with why.
+    n_outside
+        Jobs that are not played because they were not submitted in the period asked for.
     startup_s, resize_s, solver_s
         Medians of how long a start, a change of a grant and a plan took; 0 where the journal does not say.
     unsteered_s
@@ -98,18 +114,19 @@ class RecordedLoad:
     nodes: tuple[Node, ...]
     estimated: dict[JobId, str]
     left_out: dict[JobId, str]
+    n_outside: int
     startup_s: float
     resize_s: float
     solver_s: float
     unsteered_s: float
 
 
-def recorded_load(messages: Iterable[Message]) -> RecordedLoad:
-    """The load in the messages of a journal, whole or thinned out, oldest first."""
+def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> RecordedLoad:
+    """The load in the messages of a journal, whole or thinned out, oldest first: the jobs submitted in `period`."""
     fold = _Fold()
     for message in messages:
         fold.take(message)
-    return fold.load()
+    return fold.load(period)
 
 
 @dataclass(slots=True)
@@ -206,7 +223,7 @@ class _Fold:
         self._startups_s: list[float] = []
         self._resizes_s: list[float] = []
         self._plans_s: list[float] = []
-        self._unsteered_s = 0.0
+        self._resumed: list[SteeringResumed] = []
 
     def take(self, message: Message) -> None:
         match message:
@@ -232,7 +249,7 @@ class _Fold:
                     self._take_own(course, message)
 
     def _resume(self, event: SteeringResumed) -> None:
-        self._unsteered_s += event.at - event.lost_at
+        self._resumed.append(event)
         for job, course in self._courses.items():
             if course.end is None and job in event.granted:
                 course.hold(event.lost_at, event.granted[job])
@@ -271,11 +288,12 @@ class _Fold:
             times_s.append(max(0.0, event.at - asked_at))
         course.hold(event.at, event.granted)
 
-    def load(self) -> RecordedLoad:
-        """What can be played of all that was taken."""
-        works = {job: _work_of(course) for job, course in self._courses.items()}
+    def load(self, period: Period) -> RecordedLoad:
+        """What can be played of the jobs submitted in `period`."""
+        courses = {job: course for job, course in self._courses.items() if period.has(course.submitted.at)}
+        works = {job: _work_of(course) for job, course in courses.items()}
         kept = {job for job, work in works.items() if isinstance(work, _Work)}
-        jobs = [_sim_job(self._courses[job], work, kept) for job, work in works.items() if isinstance(work, _Work)]
+        jobs = [_sim_job(courses[job], work, kept) for job, work in works.items() if isinstance(work, _Work)]
         return RecordedLoad(
             jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)),
             events=tuple(
@@ -285,10 +303,11 @@ class _Fold:
             nodes=tuple(self._nodes[node] for node in sorted(self._nodes)),
             estimated={job: work.estimate for job, work in works.items() if isinstance(work, _Work) and work.estimate},
             left_out={job: work for job, work in works.items() if isinstance(work, str)},
+            n_outside=len(self._courses) - len(courses),
             startup_s=median(self._startups_s or [0.0]),
             resize_s=median(self._resizes_s or [0.0]),
             solver_s=median(self._plans_s or [0.0]),
-            unsteered_s=self._unsteered_s,
+            unsteered_s=sum(event.at - event.lost_at for event in self._resumed if period.has(event.lost_at)),
         )
 
 

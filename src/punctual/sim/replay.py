@@ -11,7 +11,9 @@ from statistics import median
 from typing import Any
 
 from punctual.core.cluster import Node
+from punctual.core.commands import RequestPlan
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import PlanProposed
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.metrics.cluster import ClusterRecord
@@ -23,7 +25,7 @@ from punctual.sim.extra import check_extra
 from punctual.sim.ideal import Ideal
 from punctual.sim.one_run import facts_of
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import RecordedLoad, recorded_load
+from punctual.sim.recorded import ALWAYS, Period, RecordedLoad, recorded_load
 from punctual.sim.result import Failure, Result
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
@@ -74,7 +76,13 @@ class Replay:
 
 
 def replay(
-    read: Callable[[], Iterable[Message]], source: Path, policy: str, others: Sequence[str], out: Path
+    read: Callable[[], Iterable[Message]],
+    source: str,
+    policy: str,
+    others: Sequence[str],
+    out: Path,
+    *,
+    period: Period = ALWAYS,
 ) -> Replay:
     """Play the jobs of a journal under the policy that ran, and under others.
 
@@ -85,11 +93,13 @@ def replay(
     source
         The journal, to be named in what is written.
     policy
-        The policy with which the journal began.
+        The policy that ran; where it was changed, the journal says with which it began.
     others
         Policies as `Scenario` takes them: a name with or without parameters.
     out
         Folder of the results, as of a study.
+    period
+        Jobs that were submitted in it are played, until they end.
 
     Raises
     ------
@@ -97,12 +107,13 @@ def replay(
         There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
     """
     check_extra("numpy", "scipy", "polars", "matplotlib", "tomli_w")
-    load = recorded_load(read())
+    load = recorded_load(read(), period)
     _check_playable(load, source)
-    scenario = _scenario(load, source, policy, others)
+    first = load.policy_changes[0].before if load.policy_changes else ""
+    scenario = _scenario(load, source, first or policy, others)
     studied = _Studied(load, scenario, out)
     live, again, *rest = scenario.policies
-    runs = [studied.live(live, read())]
+    runs = [studied.live(live, read(), period)]
     failures: list[Failure] = []
     for choice in (again, *rest):
         outcome = studied.played(choice, is_live_one=choice is again)
@@ -115,8 +126,9 @@ def replay(
     return Replay(result=result, load=load, faithfulness=studied.faithfulness())
 
 
-def _check_playable(load: RecordedLoad, source: Path) -> None:
+def _check_playable(load: RecordedLoad, source: str) -> None:
     got = f"{len(load.left_out)} jobs, none of which can be played" if load.left_out else "no jobs"
+    got += f", and {load.n_outside} that were not submitted in the time asked for" if load.n_outside else ""
     example = next(iter(load.left_out.items()), None)
     remedy = "Name a journal in which jobs have ended."
     if example is not None:
@@ -127,14 +139,14 @@ def _check_playable(load: RecordedLoad, source: Path) -> None:
         raise InvalidSpec("a journal must say what the machine had", "no node", f"'{source}'", "Name another journal.")
 
 
-def _scenario(load: RecordedLoad, source: Path, policy: str, others: Sequence[str]) -> Scenario:
+def _scenario(load: RecordedLoad, source: str, policy: str, others: Sequence[str]) -> Scenario:
     """The replay as a study; its first policy stands for what happened."""
     ran = " and others" if load.policy_changes else ""
     same = {"name": policy, "label": f"{policy}{ran}{_SAME}"}
     keys = {
         "policies": [{"name": policy, "label": AS_IT_WAS}, same, *others],
         "seeds": [0],
-        "trace": {"file": str(source)},
+        "trace": {"file": source},
         "cluster": [_group(node) for node in load.nodes],
         "physics": {"startup_s": load.startup_s, "resize_s": load.resize_s, "solver_s": load.solver_s},
     }
@@ -162,13 +174,14 @@ class _Studied:
         self._live: list[JobRecord] = []
         self._again: list[JobRecord] = []
 
-    def live(self, choice: PolicyChoice, messages: Iterable[Message]) -> StoredRun:
-        """What happened to the jobs that are played."""
+    def live(self, choice: PolicyChoice, messages: Iterable[Message], period: Period) -> StoredRun:
+        """What happened to the jobs that are played, and the plans of `period`."""
         kept = {job.spec.id for job in self._load.jobs}
         record, decisions = ClusterRecord(segments=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
         for message in messages:
-            if about(message) is None or about(message) in kept:
+            is_plan = isinstance(message, RequestPlan | PlanProposed)
+            if about(message) in kept or (about(message) is None and (not is_plan or period.has(message.at))):
                 record.add(message)
                 decisions.add(message)
                 n_messages += 1

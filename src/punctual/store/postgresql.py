@@ -106,8 +106,10 @@ class PostgresJournal(StoredJournal):
             .limit(n_rows)
         )
         if about is not None:
+            query = query.where(MESSAGE.c.sequence <= about.until, MESSAGE.c.kind.not_in(about.but_kinds))
             has_text = [func.strpos(MESSAGE.c.body, text) > 0 for text in about.texts]
-            query = query.where(or_(MESSAGE.c.kind.in_(about.kinds), *has_text))
+            if about.kinds or has_text:
+                query = query.where(or_(MESSAGE.c.kind.in_(about.kinds), *has_text))
         with self._connected() as connection:
             return [(number, kind, body) for number, kind, body in connection.execute(query)]
 

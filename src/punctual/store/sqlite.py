@@ -35,10 +35,11 @@ _APPEND = "INSERT INTO message (sequence, kind, body) VALUES (?, ?, ?)"
 _READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
 #: Kinds and texts come as lists, because a query may have only so many conditions, and a run any number of jobs.
 _READ_ABOUT = """
-    SELECT sequence, kind, body FROM message WHERE sequence >= ? AND (
-        kind IN (SELECT value FROM json_each(?))
-        OR EXISTS (SELECT 1 FROM json_each(?) AS text WHERE instr(message.body, text.value))
-    ) ORDER BY sequence LIMIT ?
+    SELECT sequence, kind, body FROM message WHERE sequence BETWEEN ? AND ?
+        AND kind NOT IN (SELECT value FROM json_each(?)) AND (
+            ? OR kind IN (SELECT value FROM json_each(?))
+            OR EXISTS (SELECT 1 FROM json_each(?) AS text WHERE instr(message.body, text.value))
+        ) ORDER BY sequence LIMIT ?
 """
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
@@ -110,9 +111,11 @@ class SqliteJournal(StoredJournal):
         return f"file '{self._path}'"
 
     def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
-        query, wanted = _READ, list[str]()
+        query, wanted = _READ, list[str | int]()
         if about is not None:
-            query, wanted = _READ_ABOUT, [json.dumps(about.kinds), json.dumps(about.texts)]
+            is_any = not about.kinds and not about.texts
+            kinds, texts, but_kinds = (json.dumps(words) for words in (about.kinds, about.texts, about.but_kinds))
+            query, wanted = _READ_ABOUT, [about.until, but_kinds, is_any, kinds, texts]
         with self._lock:
             return self._connection.execute(query, (sequence, *wanted, n_rows)).fetchall()
 

@@ -37,10 +37,22 @@ class StoreUnreachable(InvalidSpec):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Messages of these kinds, and those whose text has one of `texts` in it."""
+    """Which messages are wanted: those of `kinds`, and those whose text has one of `texts` in it.
 
-    kinds: tuple[str, ...]
-    texts: tuple[str, ...]
+    Attributes
+    ----------
+    kinds, texts
+        Both empty: all messages.
+    but_kinds
+        None of these kinds, whatever their text.
+    until
+        None with a higher number.
+    """
+
+    kinds: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    but_kinds: tuple[str, ...] = ()
+    until: int = 2**63 - 1
 
 
 class StoredJournal(ABC):
