@@ -329,7 +329,7 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     assert told("resume", "a") == {"job": "a"}
     why = machine.tell("why", "a", "--last", "50").stdout
     for words in (
-        "the weight was changed: now 2",
+        "the weight was changed by the user: now 2",
         "paused by the user: lunch",
         "resumed",
         "now fifo (size=smallest), before promises-first",
@@ -340,7 +340,7 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     output, lines = finished(a)
     assert output == "trained a\n"
     for words in (
-        "the weight was changed: now 2; what it may have was changed: now ",
+        "the weight was changed by the user: now 2; what it may have was changed by the user: now ",
         "paused by the user: lunch",
         "the policy was changed by the user: now fifo (size=smallest), before promises-first",
         "resumed by the user",

@@ -41,8 +41,16 @@ def test_is_for_its_owner_only_and_goes_with_the_run(path: Path) -> None:
         ask(path, {})
 
 
-def test_a_refusal_keeps_its_four_parts(path: Path) -> None:
-    refusal = InvalidSpec("`deadline` must be later than now", "10 s ago", "job 'a'", "Give a later one.")
+def test_a_refusal_keeps_all_its_parts(path: Path) -> None:
+    other = InvalidSpec("`weight` must be above zero", "-1", "job 'a'", "Give a positive one.", option="weight")
+    refusal = InvalidSpec(
+        "`deadline` must be later than now",
+        "10 s ago",
+        "job 'a'",
+        "Give a later one.",
+        option="deadline",
+        others=[other],
+    )
 
     def refuse(request: dict[str, Any]) -> dict[str, Any]:
         raise refusal
@@ -50,7 +58,9 @@ def test_a_refusal_keeps_its_four_parts(path: Path) -> None:
     with ControlSocket(path, refuse), pytest.raises(InvalidSpec) as caught:
         ask(path, {})
     assert str(caught.value) == str(refusal)
-    assert caught.value.remedy == "Give a later one."
+    assert caught.value.as_fields() == refusal.as_fields()
+    assert [error.option for error in caught.value.all()] == ["deadline", "weight"]
+    assert str(caught.value.others[0]) == str(other)
 
 
 def test_a_failure_is_told_and_survived(path: Path) -> None:

@@ -1,9 +1,9 @@
 """The two kinds of exception the core raises; everything else is a value or an event."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -51,6 +51,16 @@ class InvalidSpec(ValueError):
     def all(self) -> tuple["InvalidSpec", ...]:
         """The error itself, and the others of the same request."""
         return (self, *self.others)
+
+    def as_fields(self) -> dict[str, Any]:
+        """All of it in JSON values, for another process."""
+        own = {name: getattr(self, name) for name in ("must", "got", "where", "remedy", "option")}
+        return {**own, "others": [other.as_fields() for other in self.others]}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> "InvalidSpec":
+        """The error of which `as_fields` gave `fields`."""
+        return cls(**{**fields, "others": [cls.from_fields(other) for other in fields.get("others", ())]})
 
 
 class OptionChecks:

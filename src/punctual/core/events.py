@@ -205,7 +205,7 @@ class PauseRequested:
 
     def told(self) -> str:
         """In words."""
-        return f"paused by {self.by or 'the user'}{': ' * bool(self.cause)}{self.cause}"
+        return f"paused {told_by(self.by)}{': ' * bool(self.cause)}{self.cause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +277,11 @@ class TimerFired:
 
     at: float
     timer: Timer
+
+
+def told_by(name: str) -> str:
+    """Who asked for it, in words; without a name it was the owner, at the terminal."""
+    return f"by {name or 'the user'}"
 
 
 Event = (

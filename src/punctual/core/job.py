@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import lt
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn
 
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.errors import InvalidSpec
@@ -308,20 +308,9 @@ class JobView:
         return max(0.0, self.work.core_s - held_cores * max(0.0, at - self.accrued_at))
 
 
-class Startable(Protocol):
-    """What is known of a job, by whoever knows it, about whether it has been started."""
-
-    @property
-    def spec(self) -> JobSpec: ...
-    @property
-    def status(self) -> JobState: ...
-    @property
-    def started_at(self) -> float | None: ...
-
-
-def awaits_promise(job: Startable) -> bool:
+def awaits_promise(spec: JobSpec, status: JobState, started_at: float | None) -> bool:
     """Whether a job is to run only if its deadline is promised, and has not run yet; it may have the promise."""
-    return job.spec.guarantee and job.status == "queued" and job.started_at is None
+    return spec.guarantee and status == "queued" and started_at is None
 
 
 def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:

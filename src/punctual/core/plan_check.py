@@ -1,6 +1,6 @@
 """Whether a plan can be used: the kernel checks what policies propose."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isfinite
 
 from punctual.core.ids import JobId, NodeId
@@ -50,10 +50,14 @@ def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
     named, promises = plan.grants if plan.keeps_others else active, plan.promises or {}
     jobs = [active[job] for job in named if job in active and not active[job].is_withheld]
     return [
-        (job, {} if job.spec.id not in promises and awaits_promise(job) else plan.grants.get(job.spec.id, {}))
+        (job, {} if _lacks_promise(job, promises) else plan.grants.get(job.spec.id, {}))
         for job in jobs
         if job.submitted_revision < plan.revision
     ]
+
+
+def _lacks_promise(job: ScheduledJob, promises: Collection[JobId]) -> bool:
+    return job.spec.id not in promises and awaits_promise(job.spec, job.status, job.started_at)
 
 
 def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:

@@ -136,7 +136,7 @@ def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
     if plan.promises is not None:
         return plan
     text = "the policy promises no deadlines, and the job is to run only if its own is promised"
-    waiting = [view.id for view in snapshot.waiting if awaits_promise(view)]
+    waiting = [view.id for view in snapshot.waiting if awaits_promise(view.spec, view.status, view.started_at)]
     return replace(plan, declines={**plan.declines, **dict.fromkeys(waiting, Reason("declined", text))})
 
 

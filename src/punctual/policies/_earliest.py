@@ -54,7 +54,7 @@ def rounded_up(seconds: float) -> float:
 
 def waits_for_promise(view: JobView) -> bool:
     """Whether the job is to run only with a promise, and has none."""
-    return view.promised_until_at is None and awaits_promise(view)
+    return view.promised_until_at is None and awaits_promise(view.spec, view.status, view.started_at)
 
 
 def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:

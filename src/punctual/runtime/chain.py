@@ -16,6 +16,7 @@ from punctual.core.events import (
     ProgressReported,
     SpecChanged,
     SteeringResumed,
+    told_by,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
@@ -24,7 +25,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
 from punctual.metrics.decisions import gap_frac
-from punctual.runtime.told_requests import told_by, told_request
+from punctual.runtime.told_requests import told_request
 from punctual.runtime.words import cores, holding, proven, short, steps
 
 
@@ -92,7 +93,8 @@ class Chain:
         deadline_s = event.spec.deadline_s
         goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
         ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
-        text = f"the job was submitted{told_by(event.by)} {goal}, at most {ceiling}, steered by {controller}"
+        by = f" {told_by(event.by)}" if event.by else ""
+        text = f"the job was submitted{by} {goal}, at most {ceiling}, steered by {controller}"
         if event.spec.after:
             text += f", to run after {', '.join(event.spec.after)}"
         self._add(event.at, "submitted", text, by=event.by)

@@ -110,7 +110,7 @@ def _opened(line: str, path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ControlFailed(f"no answer at {path}: the connection was closed") from error
     if "refused" in envelope:
-        raise InvalidSpec(**envelope["refused"])
+        raise InvalidSpec.from_fields(envelope["refused"])
     if "busy" in envelope:
         raise ControlBusy(envelope["busy"])
     if "failed" in envelope:
@@ -188,7 +188,7 @@ def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
             return {"failed": "a request must be a JSON object"}
         return {"answer": answer(request)}
     except InvalidSpec as error:
-        return {"refused": {"must": error.must, "got": error.got, "where": error.where, "remedy": error.remedy}}
+        return {"refused": error.as_fields()}
     except Exception as error:  # noqa: BLE001 -- the client is to learn of it, and the run must go on
         return {"failed": f"{type(error).__name__}: {error}"}
 

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.events import PauseRequested, PolicyChanged, ResumeRequested, SpecChanged, StopRequested
+from punctual.core.events import (
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+    told_by,
+)
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.runtime.words import cores, short
@@ -29,23 +36,18 @@ def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None
         case PauseRequested(cause=cause, by=by):
             return ToldRequest("pause", message.told(), {"cause": cause, "by": by})
         case ResumeRequested(by=by):
-            return ToldRequest("resume", f"resumed by {by or 'the user'}", {"by": by})
+            return ToldRequest("resume", f"resumed {told_by(by)}", {"by": by})
         case PolicyChanged():
             return _policy(message)
         case StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
-            return ToldRequest("stop", f"to be stopped{told_by(by)}: {cause}", {"by": by})
+            return ToldRequest("stop", f"to be stopped {told_by(by)}: {cause}", {"by": by})
     return None
-
-
-def told_by(name: str) -> str:
-    """Who did it; nothing where it was the owner, at the terminal."""
-    return f" by {name}" if name else ""
 
 
 def _policy(event: PolicyChanged) -> ToldRequest:
     with_parameters = ", ".join(f"{name}={value}" for name, value in event.parameters.items())
     now = f"{event.policy} ({with_parameters})" if with_parameters else event.policy
-    text = f"the policy was changed by {event.by or 'the user'}: now {now}, before {event.before or 'another one'}"
+    text = f"the policy was changed {told_by(event.by)}: now {now}, before {event.before or 'another one'}"
     facts = {"policy": event.policy, "parameters": event.parameters, "before": event.before, "by": event.by}
     return ToldRequest("policy", text, facts)
 
@@ -56,14 +58,14 @@ def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
     facts: dict[str, Any] = {}
     if before is None or spec.deadline_s != before.deadline_s:
         now = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
-        said.append(f"the deadline was changed{by}: now {now}")
+        said.append(f"the deadline was changed {by}: now {now}")
         facts["deadline_s"] = spec.deadline_s
     if before is not None and spec.weight != before.weight:
-        said.append(f"the weight was changed{by}: now {spec.weight:g}")
+        said.append(f"the weight was changed {by}: now {spec.weight:g}")
         facts["weight"] = spec.weight
     if before is not None and (spec.floor, spec.ceiling, spec.counts) != (before.floor, before.ceiling, before.counts):
         bounds = f"{cores(spec.floor.cores)} to {cores(spec.ceiling.cores)}"
-        said.append(f"what it may have was changed{by}: now {bounds}")
+        said.append(f"what it may have was changed {by}: now {bounds}")
         facts |= {"floor_cores": spec.floor.cores, "ceiling_cores": spec.ceiling.cores}
     kind = "deadline" if list(facts) == ["deadline_s"] else "change"
     return ToldRequest(kind, "; ".join(said) or "nothing was changed", {**facts, "by": event.by})
