@@ -109,6 +109,12 @@ def test_the_deadline_moves_from_another_terminal(terminal: Terminal) -> None:
     refused = terminal.tell("deadline", "mine", "-2h")
     assert refused.returncode == 2
     assert_four_parts(refused.stderr)
+    removed = terminal.tell("deadline", "mine", "none")
+    assert removed.stdout == "mine: it has no deadline any more\n", removed.stderr
+    assert terminal.wait_for_job(lambda job: job["left_s"] is None)["deadline_wall"] is None
+    assert terminal.tell("set", "mine", "--deadline", "none", "--json").returncode == 0
+    refused = terminal.tell("deadline", "mine", "+10m")
+    assert "job 'mine', which has no deadline" in refused.stderr
     moved = terminal.tell("deadline", "5s")
     assert moved.returncode == 0, moved.stderr
     assert moved.stdout.startswith("mine: the deadline is now ")

@@ -22,20 +22,22 @@ def deadline(
         list[str],
         typer.Argument(
             metavar="[JOB] WHEN",
-            help="WHEN is 90s (from now), +10m or -30s (moves the present deadline), or 18:00. "
+            help="WHEN is 90s (from now), +10m or -30s (moves the present deadline), 18:00, or none. "
             "JOB may be left out if only one runs, and may be shortened.",
             autocompletion=open_job_names,
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Change the deadline of a running job."""
+    """Change the deadline of a running job, or remove it."""
     if len(words) > 2:
         raise InvalidSpec(
             "`punctual deadline` takes a job and a time", f"{len(words)} words", f"'{' '.join(words)}'",
             "Put a time with a space in quotes: `punctual deadline JOB '2026-12-01 18:00'`.",
         )  # fmt: skip
     answer = change(find_job(words[0] if len(words) == 2 else None, open_jobs()), when=words[-1])
-    wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
-    line = f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}"
+    line = f"{answer['job']}: it has no deadline any more"
+    if answer["deadline_wall"] is not None:
+        wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
+        line = f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}"
     show_answer(answer, line, as_json=as_json)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
@@ -12,7 +13,7 @@ from punctual.core.status import JobStatus
 from punctual.executors.local.output import Streams
 from punctual.runtime.host import Host, submitted
 from punctual.runtime.quotes import told
-from punctual.runtime.spec_change import SpecChange
+from punctual.runtime.spec_change import NO_DEADLINE, SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import Now
 from punctual.store.codec import decode, encode
@@ -145,10 +146,11 @@ class ControlHandler:
         return self._host.knows(job) and not self._host.has_ended(job)
 
     def _change(self, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
-        """`when`: another deadline, as its user writes it."""
+        """`when`: another deadline, as its user writes it; `none`: it is to have none any more."""
         now = self._host.clocks()
         if when is not None:
-            change["deadline_s"] = self._host.moved_deadline_s(status.id, when, now)
+            is_none = when.strip().lower() == NO_DEADLINE
+            change["deadline_s"] = inf if is_none else self._host.moved_deadline_s(status.id, when, now)
         spec = self._host.change(status.id, SpecChange(**change))
         self._settle()
         deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s

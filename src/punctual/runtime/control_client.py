@@ -72,7 +72,7 @@ def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None
     Parameters
     ----------
     when
-        Another deadline, as its user writes it.
+        Another deadline, as its user writes it; `none`: it is to have none any more.
     """
     told = {} if changes is None else asdict(changes)
     return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})

@@ -16,6 +16,9 @@ from punctual.runtime.submission import check_ceiling
 from punctual.runtime.worker_options import worker_range
 from punctual.wire import WORKERS_VARIABLE
 
+#: What a user writes in place of a time so that a job has no deadline any more.
+NO_DEADLINE = "none"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChange:
