@@ -239,11 +239,16 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     used_s = cpu_s(pid)
     time.sleep(1.5 * LEASE_S)  # its keeper has noticed by now that nobody steers it
     assert cpu_s(pid) == used_s
+    assert machine.jobs() == [{"job": "a", "state": "paused", "paused": "paused by the user: `punctual down`"}]
+    listed = machine.tell("ps")
+    assert "nobody steers it. Have it go on: punctual up, then punctual resume a" in listed.stderr
+    assert json.loads(machine.tell("show", "a", "--json").stdout)["state"] == "paused"
     again = machine.up()
     told = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["paused"])
     assert told[0]["paused"] == "paused by the user: `punctual down`"
     assert cpu_s(pid) == used_s
     assert machine.tell("resume", "a").returncode == 0
+    wait_until(lambda: machine.run_folder(RUN).pause(JobId("a")) is None)
     wait_until(lambda: machine.jobs() == [])
     again.terminate()
     left(again)

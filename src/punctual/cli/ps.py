@@ -17,6 +17,7 @@ from punctual.runtime.sweeping import sweep
 #: What to do about a job of which nothing is told but its state.
 _REMEDIES = {
     "unsteered": "nobody steers {job}: its command was killed. Take it over: punctual attach {job}",
+    "paused": "{job} is {paused}, and nobody steers it. Have it go on: punctual up, then punctual resume {job}",
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",
     SILENT: "the command that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
@@ -53,8 +54,8 @@ def ps(
     for line in _budgets(rows):
         typer.echo(line)
     for standing in rows:
-        if standing["state"] in _REMEDIES:
-            typer.echo(_REMEDIES[standing["state"]].format(job=standing["job"]), err=True)
+        if "host" not in standing:
+            typer.echo(_REMEDIES[standing["state"]].format(**standing), err=True)
 
 
 def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:

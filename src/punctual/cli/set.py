@@ -21,7 +21,9 @@ def set(
     weight: Annotated[float | None, typer.Option(help="How much it counts against others, above 0.")] = None,
     cores: Annotated[str | None, typer.Option(help="Least and most cores, 0.5..2, or the most alone, 2.")] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,
-    deadline: Annotated[str | None, typer.Option(help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a job's weight, cores, workers or deadline while it works."""

@@ -29,11 +29,14 @@ _QUOTE_S_MAX = 30.0
 
 
 def standings(run: Run) -> list[dict[str, Any]]:
-    """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone."""
+    """How each job of a run stands that has not ended: all that the host tells, or `job` and `state` alone.
+
+    Of one that nobody steers and that a user has paused also `paused`: by whom and why.
+    """
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
     told = _told_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
-    return [told.get(str(job.job)) or {"job": job.title, "state": _state_untold(job, listens)} for job in jobs]
+    return [told.get(str(job.job)) or {"job": job.title, **_untold(job, listens)} for job in jobs]
 
 
 def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
@@ -44,12 +47,14 @@ def _told_by_host(run: Run) -> dict[str, dict[str, Any]]:
     return {standing["job"]: standing for standing in jobs}
 
 
-def _state_untold(job: KnownJob, listens: bool) -> str:
+def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
+    if job.steering == "steered":
+        return {"state": SILENT if listens else STARTING}
     if job.steering == "unsteered" and job.run.is_followed():
-        return STARTING  # another command is taking its host's place
-    if job.steering != "steered":
-        return job.steering
-    return SILENT if listens else STARTING
+        return {"state": STARTING}  # another command is taking its host's place
+    if job.steering == "unsteered" and (paused := job.run.pause(job.job)) is not None:
+        return {"state": "paused", "paused": paused}
+    return {"state": job.steering}
 
 
 def is_silent(run: Run) -> bool:

@@ -11,7 +11,15 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFailed, JobSubmitted, NodeJoined, PolicyChanged
+from punctual.core.events import (
+    GrantApplied,
+    JobFailed,
+    JobSubmitted,
+    NodeJoined,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
@@ -424,6 +432,10 @@ class LocalHost(Host):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, JobSubmitted):
             self.run_folder.forget_submitted(message.spec.id)
+        elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
+            with self._record_lock:
+                told = message.told() if isinstance(message, PauseRequested) else None
+                self.run_folder.record_pause(message.job, told)
         elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
             options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
             with self._record_lock:

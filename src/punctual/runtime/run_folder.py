@@ -109,6 +109,16 @@ class Run:
         """Write down how a job stands; costs the same for any number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
+    def record_pause(self, job: JobId, told: str | None) -> None:
+        """Write down that a user has paused a job, by whom and why; None: it was resumed."""
+        pauses = {**self.facts().get("pauses", {}), job: told}
+        self.record_facts(pauses={job: told for job, told in pauses.items() if told is not None})
+
+    def pause(self, job: JobId) -> str | None:
+        """By whom a job was paused and why, in words; None: by no user."""
+        told = self.facts().get("pauses", {}).get(job)
+        return None if told is None else str(told)
+
     def keeper_pid(self, job: JobId) -> int | None:
         """The process that keeps the job, if it is there; it outlives the one that steers it."""
         record = _read_json(self._keeper_record(job))
@@ -201,6 +211,8 @@ class Run:
         """
         if facts:
             _write_json(self._end_facts_file(job), facts)
+        if self.pause(job) is not None:
+            self.record_pause(job, None)
         self.forget(job)
         self.record_job(job, state)
 
