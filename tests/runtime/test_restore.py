@@ -6,15 +6,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual import __version__
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeJoined, PlanProposed, SteeringResumed
+from punctual.core.events import (
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    PlanProposed,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.runtime.control_client import standings, stop
@@ -23,10 +32,12 @@ from punctual.runtime.local_host import HERE, capacity_here
 from punctual.runtime.restore import _claim, resumed_host
 from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
+from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
 from punctual.store.boot import ClockRecord
 from punctual.store.codec import encode
 from punctual.store.sqlite import SqliteJournal
+from punctual.store.stored import JournalUnusable
 
 A, B = JobId("a"), JobId("b")
 
@@ -289,6 +300,56 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "failed"}
+
+
+def with_snapshot_of_other_version(run: Run) -> SqliteJournal:
+    """The journal of a host that was killed; its last snapshot is one that cannot be read here."""
+    journal = SqliteJournal(run.journal, take=True)
+    journal.save_snapshot(journal.last_sequence, b"as another version of Punctual writes them")
+    return journal
+
+
+def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
+        wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))
+        first.kill()
+    run = run_named("host")
+    with with_snapshot_of_other_version(run) as journal:
+        assert journal.thinned_until == 0
+    pid = pid_of_waiting(go)
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})
+        go.touch()
+        host.run(host.all_ended)
+        assert {status.state for status in host.jobs()} == {"finished"}
+    assert pid_of_waiting(go) == pid  # it was not started again
+    landed = [message.job for message in messages_of(run) if isinstance(message, JobFinished)]
+    assert sorted(landed) == ["a", "b", "c"]
+
+
+def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once_and_its_jobs_can_be_ended(
+    start: Callable[[], "subprocess.Popen[bytes]"],
+) -> None:
+    run = killed(start())
+    with with_snapshot_of_other_version(run) as journal:
+        journal.thin([], 1)
+    options = replace(PACED, shared=True)
+    run.record_facts(options=asdict(options))
+    for resumed in (resumed_host(run), service_host(options, {})):
+        with pytest.raises(JournalUnusable) as refused, resumed:
+            pass
+        assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
+        assert f"pip install 'punctual=={__version__}'" in refused.value.remedy
+        assert "punctual stop JOB" in refused.value.remedy
+    assert steering(run) == {"a": "unsteered", "b": "interrupted"}  # nothing has become of them
+    stop(find_job("a", open_jobs()))
+    stop(find_job("b", open_jobs()))
+    wait_until(lambda: run.kept_jobs() == [])
+    sweep()
+    assert run.jobs() == {"a": "failed", "b": "failed"}
+    ends = [message.job for message in messages_of(run) if isinstance(message, JobFailed)]
+    assert sorted(ends) == ["a", "b"]
 
 
 def is_of_fifo(message: Message) -> bool:

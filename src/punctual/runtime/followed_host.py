@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.control import Demand, Forecast
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
@@ -132,11 +133,11 @@ class FollowedHost(BoardReader):
     def _begin(self) -> int:
         """Take in all that the journal has; the number after its last message."""
         snapshot = self._journal.latest_snapshot()
-        if snapshot is None:
-            self._next = 1
-        else:
-            self._next = snapshot[0] + 1
-            self._board.load(loads(snapshot[1])[1])
+        self._next = 1
+        if snapshot is not None:
+            with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
+                self._board.load(loads(snapshot[1])[1])
+                self._next = snapshot[0] + 1
         self._read()
         return self._next
 

@@ -26,7 +26,7 @@ from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import host_lock, shared_run
 from punctual.runtime.submission import Submission
 from punctual.runtime.when import Now
-from punctual.store.stored import JournalTaken
+from punctual.store.stored import JournalTaken, JournalUnusable
 
 _LOG = logging.getLogger(__name__)
 
@@ -296,6 +296,8 @@ class JoinedHost:
         with ExitStack() as hosting:
             try:
                 local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=run.is_live()))
+            except JournalUnusable:
+                raise
             except InvalidSpec as error:
                 _LOG.debug("the jobs of '%s' cannot be taken over now: %s", run.name, error)
                 return None

@@ -4,6 +4,7 @@ from collections.abc import Container, Iterator
 from dataclasses import replace
 from typing import Any
 
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.executors.local.ending import cause_of, is_retryable, stopped_by
@@ -14,7 +15,7 @@ from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
 from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
-from punctual.store.stored import StoredJournal
+from punctual.store.stored import JournalUnusable, StoredJournal
 from punctual.wire import Page, PageError
 
 #: Why a job ends that its user stopped when it had no host.
@@ -22,20 +23,59 @@ STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
 
 def restored_state(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
-    """The state that the journal leads to, and the instant of its last message."""
-    state = new_state(run, journal, JournalTime(clock_shift(journal)))
-    sequence, last_at = 0, 0.0
+    """The state that the journal leads to, and the instant of its last message.
+
+    Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
+
+    Raises
+    ------
+    JournalUnusable
+        The snapshots cannot be used, and the messages before them do not all exist any more.
+    """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
-        sequence = snapshot[0]
-        state.load(snapshot[1])
+        state = new_state(run, journal, JournalTime(clock_shift(journal)))
+        try:
+            state.load(snapshot[1])
+        except Exception as error:
+            if journal.thinned_until:
+                raise _of_other_version(run, error) from error
+        else:
+            return state, _fold(state, journal, snapshot[0])
+    return state_by_messages(run, journal)
+
+
+def state_by_messages(run: Run, journal: StoredJournal) -> tuple[HostState, float]:
+    """The state that the messages lead to which there are, and the instant of the last.
+
+    Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
+    """
+    state = new_state(run, journal, JournalTime(clock_shift(journal)))
+    return state, _fold(state, journal, 0)
+
+
+def _of_other_version(run: Run, error: Exception) -> JournalUnusable:
+    version = run.facts().get("version")
+    writer = f"Punctual {version} (`pip install 'punctual=={version}'`)" if version else "the Punctual that wrote it"
+    return JournalUnusable(
+        "the last snapshot of the journal must be of this version of Punctual",
+        error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
+        run.journal_place,
+        f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
+        "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
+    )
+
+
+def _fold(state: HostState, journal: StoredJournal, sequence: int) -> float:
+    """Take the messages after number `sequence` into the state; the instant of the last message."""
+    last_at = 0.0
     for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
         last_at = max(last_at, message.at)
         if number > sequence:
             if isinstance(message, Event):
                 state.scheduler.handle(message)
             state.board.fold(message)
-    return state, last_at
+    return last_at
 
 
 def record_ended(state: HostState) -> None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -260,8 +261,7 @@ class Run:
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
             process = {**process_record(os.getpid()), SERVICE: is_service}
             _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
-            if is_service:
-                self.record_facts(**{SERVICE: True})
+            self.record_facts(version=version("punctual"), **({SERVICE: True} if is_service else {}))
 
     def has_service(self) -> bool:
         """Whether a service steers this run."""
@@ -356,7 +356,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
         A run of this name has jobs that have not ended, or nothing can be written where runs live.
     """
     run = run_named(name)
-    record = {**(facts or {}), "name": name, **process_record(os.getpid())}
+    record = {**(facts or {}), "name": name, "version": version("punctual"), **process_record(os.getpid())}
     with refused_if_unwritable(run.runtime_dir.parent):
         _claim(run, record)
     with refused_if_unwritable(run.state_dir.parent):

@@ -19,6 +19,7 @@ from punctual.runtime.run_folder import SERVICE, Run, run_named
 from punctual.runtime.run_journal import check_store
 from punctual.runtime.sharing import host_lock, service_run, shared_run, unsteered_run
 from punctual.runtime.submission import Submission
+from punctual.store.stored import JournalUnusable
 
 #: Makes a host known to other programs as long as it is entered; gives the addresses at which it listens.
 Listen = Callable[[LocalHost], AbstractContextManager[Sequence[str]]]
@@ -109,6 +110,8 @@ class ServiceHost(JoinedHost):
                 return False
             try:
                 self._open(resumed_host(run, take=take, is_service=True))
+            except JournalUnusable:
+                raise
             except InvalidSpec as error:  # all its jobs have ended, or its keepers do not know yet
                 self._refused = error
                 return False

@@ -1,18 +1,20 @@
 """What hosts that were killed have left: the ends of jobs that are in no journal, and files that nobody needs."""
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished
+from punctual.core.events import Event, JobFailed, JobFinished
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
 from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
-from punctual.runtime.restored_state import missed_events, record_ended, restored_state
+from punctual.runtime.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.runtime.run_folder import Run
 from punctual.runtime.run_journal import writer
 from punctual.runtime.runs import live_folders
-from punctual.store.stored import StoredJournal
+from punctual.store.stored import JournalUnusable, StoredJournal
 
 
 def sweep() -> None:
@@ -48,10 +50,15 @@ def note_ends(run: Run) -> None:
         return
     with suppress(InvalidSpec), writer(run) as journal:
         # Otherwise somebody resumes the run just now and will do it, or the journal cannot be read.
-        state, last_at = restored_state(run, journal)
+        handle: Callable[[Event], Iterable[Message]]
+        try:
+            state, last_at = restored_state(run, journal)
+            handle = state.scheduler.handle
+        except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
+            (state, last_at), handle = state_by_messages(run, journal), lambda _: ()
         record_ended(state)
         for events in missed_events(state, last_at):
-            messages = [message for event in events for message in (event, *state.scheduler.handle(event))]
+            messages = [message for event in events for message in (event, *handle(event))]
             ends = [end for end in map(ended_by, messages) if end is not None]
             if ends:
                 journal.append(messages)

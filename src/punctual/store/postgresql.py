@@ -23,7 +23,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord, boot_id
 from punctual.store.owner import Owner
 from punctual.store.place import StorePlace, passwords_of, shown_url
-from punctual.store.stored import About, StoredJournal, StoreUnreachable
+from punctual.store.stored import About, JournalUnusable, StoredJournal, StoreUnreachable
 from punctual.store.tables import FACT, MESSAGE, SNAPSHOT, VERSION, VERSION_TABLE
 from punctual.store.thinning import Row
 
@@ -313,9 +313,10 @@ class PostgresJournal(StoredJournal):
         raise self._unreachable(error) from None
 
     def _other_version(self, got: str) -> InvalidSpec:
-        return self._invalid(
+        return JournalUnusable(
             f"the tables of journals must be of version {VERSION}",
             f"version {got}" if got.isalnum() else got,
+            self.place,
             "Use the version of Punctual that made them, or name another database (`--store`).",
         )
 

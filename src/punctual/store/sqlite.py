@@ -14,7 +14,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord
-from punctual.store.stored import About, JournalTaken, StoredJournal
+from punctual.store.stored import About, JournalTaken, JournalUnusable, StoredJournal
 from punctual.store.thinning import Row
 
 __all__ = ["JournalTaken", "SqliteJournal"]
@@ -251,16 +251,14 @@ class SqliteJournal(StoredJournal):
                 "the file must be a journal of Punctual", "another SQLite database", "Name another file."
             )
         version = _pragma(connection, "user_version")
-        if version < SCHEMA_VERSION:
-            raise self._invalid(
-                f"the journal must be of version {SCHEMA_VERSION}", f"version {version}, of an earlier Punctual",
-                "Read it with the version of Punctual that wrote it, or remove the run (`punctual clean`).",
-            )  # fmt: skip
         if version != SCHEMA_VERSION:
-            raise self._invalid(
-                f"the journal must be of version {SCHEMA_VERSION}", f"version {version}",
-                "Read it with the version of Punctual that wrote it.",
-            )  # fmt: skip
+            raise JournalUnusable(
+                f"the journal must be of version {SCHEMA_VERSION}",
+                f"version {version}, of {'an earlier' if version < SCHEMA_VERSION else 'a later'} Punctual",
+                self.place,
+                "Use the version that wrote it, also to end its jobs (`punctual stop JOB`): some may still run. Once they have "
+                "ended, `punctual clean --all` removes it.",
+            )
 
     def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
         return self._invalid(

@@ -31,6 +31,10 @@ class JournalTaken(InvalidSpec):
     """Another process writes the journal; what was to be written was not."""
 
 
+class JournalUnusable(InvalidSpec):
+    """The journal, or what is needed of it, is damaged or of another version of Punctual: to try again does not help."""
+
+
 class StoreUnreachable(InvalidSpec):
     """The store of the journal cannot be used now; what was to be written was not."""
 
@@ -189,7 +193,7 @@ class StoredJournal(ABC):
 
         Raises
         ------
-        InvalidSpec
+        JournalUnusable
             All snapshots are damaged, and the messages before them do not all exist any more.
         """
         for sequence in reversed(self.snapshot_sequences()):
@@ -197,8 +201,11 @@ class StoredJournal(ABC):
             if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
                 return sequence, state
         if self.thinned_until:
-            raise self._invalid(
-                "one of the last two snapshots must be whole", "none that is", "Restore the journal from a backup."
+            raise JournalUnusable(
+                "one of the last two snapshots must be whole",
+                "none that is",
+                self.place,
+                "Restore the journal from a backup, or give its jobs up (`punctual stop JOB`).",
             )
         return None
 
