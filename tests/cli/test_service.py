@@ -241,7 +241,7 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     assert cpu_s(pid) == used_s
     assert machine.jobs() == [{"job": "a", "state": "paused", "paused": "paused by the user: `punctual down`"}]
     listed = machine.tell("ps")
-    assert "nobody steers it. Have it go on: punctual up, then punctual resume a" in listed.stderr
+    assert "(paused by the user: `punctual down`). Have it go on: punctual up, then punctual resume a" in listed.stderr
     assert json.loads(machine.tell("show", "a", "--json").stdout)["state"] == "paused"
     again = machine.up()
     told = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["paused"])

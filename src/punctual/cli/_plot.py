@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from punctual.cli._drawing import INK, svg
+from punctual.cli._drawing import INK, html_page, svg
 from punctual.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _write(path: Path, sections: Sequence[Section]) -> None:
         _draw(sections[0].curves, sections[0].title, ink="#222222").savefig(path, dpi=150, facecolor="white")
         return
     body = "\n".join(map(_section, sections))
-    path.write_text(_PAGE.format(title=html.escape(sections[0].title), body=body), encoding="utf-8")
+    path.write_text(html_page(html.escape(sections[0].title), f"{body}\n", _STYLE), encoding="utf-8")
 
 
 def _draw(curves: Curves, title: str, ink: str) -> "Figure":
@@ -222,28 +222,7 @@ def _section(section: Section) -> str:
     return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{drawing}\n<table>\n{rows}\n</table>{decisions}"
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; --page: #ffffff; --ink: #222222; --rule: #dddddd; }}
-@media (prefers-color-scheme: dark) {{ :root {{ --page: #16181d; --ink: #e4e6ea; --rule: #3a3f47; }} }}
-body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem;
-  margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.4rem; }}
-h2 {{ font-size: 1.1rem; }}
-pre {{ white-space: pre-wrap; font-size: 0.85rem; }}
-svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
-table {{ border-collapse: collapse; }}
-th, td {{ text-align: left; padding: 0.25rem 1.5rem 0.25rem 0; border-bottom: 1px solid var(--rule); }}
-th {{ font-weight: normal; opacity: 0.7; }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
+_STYLE = """body { max-width: 60rem; }
+pre { white-space: pre-wrap; font-size: 0.85rem; }
+th, td { text-align: left; padding: 0.25rem 1.5rem 0.25rem 0; }
 """

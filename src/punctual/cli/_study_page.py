@@ -4,7 +4,7 @@ import html
 from collections.abc import Sequence
 from pathlib import Path
 
-from punctual.cli._drawing import INK, svg
+from punctual.cli._drawing import INK, html_page, svg
 from punctual.core.errors import InvalidSpec
 from punctual.metrics.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, overview
@@ -36,8 +36,9 @@ def write_page(result: Result, path: Path) -> None:
 def page(result: Result) -> str:
     """The report as text."""
     charts = [svg(gantt(runs[0], INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
-    return _PAGE.format(
-        title="Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy))),
+    title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
+    body = _BODY.format(
+        title=title,
         paragraph=html.escape(in_words(result)),
         table=_table(result),
         overview=svg(overview(result.by_policy, INK)),
@@ -45,6 +46,7 @@ def page(result: Result) -> str:
         decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
         scenario=html.escape(result.scenario.toml()),
     )
+    return html_page(title, body, _STYLE)
 
 
 def in_words(result: Result) -> str:
@@ -105,33 +107,16 @@ def _proven(gaps: Gaps) -> str:
     )
 
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; --page: #ffffff; --ink: #222222; --rule: #dddddd; --best: #0a7d3c; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --page: #16181d; --ink: #e4e6ea; --rule: #3a3f47; --best: #5ad18b; }} }}
-body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; max-width: 78rem;
-  margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.4rem; }}
-h2 {{ font-size: 1.1rem; }}
-svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
-.wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; border-bottom: 1px solid var(--rule); white-space: nowrap; }}
-th {{ font-weight: normal; opacity: 0.75; }}
-td.text {{ text-align: left; white-space: normal; }}
-tbody th {{ text-align: left; opacity: 1; padding-left: 0; }}
-.best {{ color: var(--best); font-weight: 600; }}
-pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
+_STYLE = """body { max-width: 78rem; }
+.wide { overflow-x: auto; }
+table { font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; white-space: nowrap; }
+td.text { text-align: left; white-space: normal; }
+tbody th { text-align: left; opacity: 1; padding-left: 0; }
+.best { color: var(--best); font-weight: 600; }
+pre { overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }
+"""
+_BODY = """<h1>{title}</h1>
 <p>{paragraph} The best of a column is in green.</p>
 <div class="wide"><table>
 {table}
@@ -147,6 +132,4 @@ stretch of time: holding devices, or waiting for them; the fainter, the fewer of
 {decisions}
 <h2>What was run</h2>
 <pre>{scenario}</pre>
-</body>
-</html>
 """

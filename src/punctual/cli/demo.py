@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Timer
 
@@ -28,6 +27,7 @@ from punctual.core.protocols import Message
 from punctual.metrics.run import RunSummary
 from punctual.runtime.capacity import usable_cores
 from punctual.runtime.control_client import change as change_job
+from punctual.runtime.extras import check_extra
 from punctual.runtime.local_host import HostOptions, capacity_here
 from punctual.runtime.runs import find_job, messages_of, open_jobs
 from punctual.runtime.submission import JobRequest, checked_submission
@@ -56,7 +56,7 @@ class Speed:
 
 def demo() -> None:
     """Train a small network on a deadline of a minute, and tighten it half-way."""
-    _check_extras()
+    check_extra("torch,report", "the demo", "torch", "sklearn", "matplotlib")
     _check_folder()
     typer.echo("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()
@@ -67,15 +67,6 @@ def demo() -> None:
     )
     outcome = land(steps_per_epoch)
     raise typer.Exit(_conclude(outcome))
-
-
-def _check_extras() -> None:
-    missing = [name for name in ("torch", "sklearn", "matplotlib") if find_spec(name) is None]
-    if missing:
-        raise InvalidSpec(
-            "the demo needs the extras torch and report", f"an installation without {', '.join(missing)}",
-            "`punctual demo`", "Install them with `pip install 'punctual[torch,report]'`.",
-        )  # fmt: skip
 
 
 def _check_folder() -> None:

@@ -10,20 +10,19 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._completion import job_names
+from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_out
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_through
 from punctual.runtime.runs import KnownJob, job_to_tell_of, jobs_of
 
-_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
 #: Between two looks whether the job has ended, and how long its last output may take.
 _LOOK_S, _END_S_MAX = 0.2, 5.0
 _PIECE_BYTES = 1 << 16
 
 
 def logs(
-    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
+    job: AnyJob = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what it writes, until it ends.")] = False,
     lines: Annotated[
         int | None, typer.Option("--lines", "-n", min=0, help="Only so many of the last lines.", show_default=False)

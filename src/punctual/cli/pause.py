@@ -4,17 +4,14 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._completion import open_job_names
-from punctual.cli._options import AsJson
+from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import pause as have_paused
 from punctual.runtime.runs import find_job, open_jobs
 
-_HELP = "Name of the job or its beginning; may be left out if there is only one."
-
 
 def pause(
-    job: Annotated[str | None, typer.Argument(help=_HELP, autocompletion=open_job_names)] = None,
+    job: OpenJob = None,
     why: Annotated[str, typer.Option(help="Why, for whoever asks `punctual why`.")] = "",
     as_json: AsJson = False,
 ) -> None:

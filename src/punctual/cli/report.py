@@ -5,17 +5,15 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._completion import job_names
+from punctual.cli._options import AnyJob
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import about, draw, paragraph
 from punctual.metrics.run import summarize
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
-_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
-
 
 def report(
-    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
+    job: AnyJob = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")] = None,
 ) -> None:
     """Say what a run came to, and draw it."""

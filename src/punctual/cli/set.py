@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._completion import open_job_names
-from punctual.cli._options import AsJson
+from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
@@ -13,11 +12,9 @@ from punctual.runtime.control_client import change
 from punctual.runtime.runs import find_job, open_jobs
 from punctual.runtime.spec_change import SpecChange
 
-_HELP = "Name of the job or its beginning; may be left out if there is only one."
-
 
 def set(
-    job: Annotated[str | None, typer.Argument(help=_HELP, autocompletion=open_job_names)] = None,
+    job: OpenJob = None,
     weight: Annotated[float | None, typer.Option(help="How much it counts against others, above 0.")] = None,
     cores: Annotated[str | None, typer.Option(help="Least and most cores, 0.5..2, or the most alone, 2.")] = None,
     workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._completion import job_names
+from punctual.cli._options import AnyJob
 from punctual.cli._words import clock
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
@@ -19,11 +19,9 @@ from punctual.runtime.runs import KnownJob, job_to_tell_of, read_about
 from punctual.runtime.when import Now
 from punctual.store.boot import clock_shift
 
-_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
-
 
 def show(
-    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
+    job: AnyJob = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Tell all that is known of a job: how it stands, what it runs, what it holds, was promised, and why."""

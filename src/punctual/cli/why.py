@@ -7,17 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._completion import job_names
+from punctual.cli._options import AnyJob
 from punctual.cli._words import cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.chain import chain
 from punctual.runtime.runs import job_to_tell_of, messages_of
 
-_JOB = "Name of the job or its beginning; left out: the only one that runs, or the last one that ran."
-
 
 def why(
-    job: Annotated[str | None, typer.Argument(help=_JOB, autocompletion=job_names)] = None,
+    job: AnyJob = None,
     last: Annotated[int, typer.Option(min=1, help="How many of the latest decisions to tell.")] = 10,
     every: Annotated[bool, typer.Option("--all", help="Also tell of new pacing lines; there are many.")] = False,
     study: Annotated[

@@ -45,13 +45,8 @@ class Cost:
     surprise: int = 0
 
     def forecast_s(self, horizon_s: float) -> float:
-        """Mean cost of a step over the next `horizon_s` seconds.
-
-        A deviation from the slow mean is expected to decay with `REVERSION_S`; its mean over the horizon is
-        ``mean + (now - mean) * tau / T * (1 - exp(-T / tau))``.
-        """
-        ratio = max(horizon_s, 1e-6) / REVERSION_S
-        return self.mean_s + (self.now_s - self.mean_s) * (1.0 - exp(-ratio)) / ratio
+        """Mean cost of a step over the next `horizon_s` seconds."""
+        return reverting(self.now_s, self.mean_s, horizon_s)
 
     def risk_frac(self, horizon_s: float) -> float:
         """Standard deviation of that mean, as a share of it."""
@@ -75,7 +70,7 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
     noise = (STEP_NOISE_FRAC * cost.now_s) ** 2 / max(n_steps, 1.0)
     predicted = cost.variance + (DRIFT_FRAC * cost.now_s) ** 2 * core_s / 0.1
     innovation = sample_s - cost.now_s
-    surprise = _surprise(innovation, predicted + noise)
+    surprise = surprise_of(innovation, predicted + noise)
     changed = surprise != 0 and surprise == cost.surprise
     if changed:
         predicted = (0.5 * cost.now_s) ** 2
@@ -88,7 +83,18 @@ def updated(cost: Cost, sample_s: float, n_steps: float, core_s: float, wall_s: 
     )
 
 
-def _surprise(innovation: float, variance: float) -> int:
+def reverting(now: float, mean: float, horizon_s: float) -> float:
+    """Mean over the next `horizon_s` seconds of what is `now` and tends to return to `mean`.
+
+    The deviation is expected to decay with `REVERSION_S` (tau), so that over the horizon (T) it is
+    ``mean + (now - mean) * tau / T * (1 - exp(-T / tau))``.
+    """
+    ratio = max(horizon_s, 1e-6) / REVERSION_S
+    return mean + (now - mean) * (1.0 - exp(-ratio)) / ratio
+
+
+def surprise_of(innovation: float, variance: float) -> int:
+    """Sign of an innovation that is beyond `SURPRISE_SIGMAS`, otherwise 0."""
     if innovation * innovation <= SURPRISE_SIGMAS**2 * variance:
         return 0
     return 1 if innovation > 0 else -1

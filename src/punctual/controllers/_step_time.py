@@ -9,16 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, log2, sqrt
 
-#: Standard deviation of one step's time, as a share of it, and of what all steps of a sample share.
-STEP_NOISE_FRAC = 0.06
+from punctual.controllers._cost import MEAN_S, REVERSION_S, STEP_NOISE_FRAC, reverting, surprise_of
+
+#: Standard deviation of what all steps of a sample share, as a share of a step's time.
 SAMPLE_NOISE_FRAC = 0.01
 #: Random walk of the level per second, as a share.
 DRIFT_FRAC = 0.012
-#: Innovations beyond this many standard deviations, twice in a row and in the same direction, mean a change.
-SURPRISE_SIGMAS = 3.0
-#: Time over which a passing deviation of the level decays, and over which its mean is taken, seconds.
-REVERSION_S = 5.0
-MEAN_S = 25.0
 #: How far off an extrapolation is, for each doubling: from one number alone, from two or more, by a fitted model.
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
@@ -81,9 +77,8 @@ class StepTime:
         return self.spread * sqrt(min(1.0, 2.0 * REVERSION_S / seen_s))
 
     def forecast(self, horizon_s: float) -> float:
-        """Mean level over that time: a deviation from the slow mean is expected to decay with `REVERSION_S`."""
-        ratio = max(horizon_s, 1e-6) / REVERSION_S
-        return self.mean + (self.level - self.mean) * (1.0 - exp(-ratio)) / ratio
+        """Mean level over that time."""
+        return reverting(self.level, self.mean, horizon_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +123,7 @@ def updated(belief: StepTime, n_workers: int, sample_s: float, n_steps: float, o
     level_variance = belief.variance + DRIFT_FRAC**2 * over_s
     noise = STEP_NOISE_FRAC**2 / max(n_steps, 1.0) + SAMPLE_NOISE_FRAC**2
     innovation = log(sample_s) - belief.level - offset.log_frac
-    surprise = _surprise(innovation, level_variance + offset.variance + noise)
+    surprise = surprise_of(innovation, level_variance + offset.variance + noise)
     changed = surprise != 0 and surprise == belief.surprise
     if changed:
         level_variance = 0.5**2
@@ -164,12 +159,6 @@ def speeds(belief: StepTime, counts: tuple[int, ...], horizon_s: float, model: M
             is_seen=n in belief.offsets,
         )
     return made
-
-
-def _surprise(innovation: float, variance: float) -> int:
-    if innovation * innovation <= SURPRISE_SIGMAS**2 * variance:
-        return 0
-    return 1 if innovation > 0 else -1
 
 
 def _drifted(belief: StepTime, level: float, over_s: float) -> StepTime:

@@ -2,11 +2,11 @@
 
 import secrets
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.extras import check_extra
 from punctual.runtime.run_folder import Run
 from punctual.store.place import StorePlace, check_url, shown_url, without_password
 from punctual.store.sqlite import SqliteJournal
@@ -87,14 +87,7 @@ def _in_database(place: StorePlace, *, read_only: bool = False) -> "PostgresJour
 
 def check_driver() -> None:
     """Raise `InvalidSpec` where what PostgreSQL needs is not installed."""
-    missing = [name for name in ("sqlalchemy", "alembic", "psycopg") if find_spec(name) is None]
-    if missing:
-        raise InvalidSpec(
-            "what a journal in PostgreSQL needs must be installed",
-            f"no {', '.join(missing)}",
-            "`--store`",
-            "pip install 'punctual[postgresql]'",
-        )
+    check_extra("postgresql", "a journal in PostgreSQL", "sqlalchemy", "alembic", "psycopg")
 
 
 def written_at(run: Run) -> float:

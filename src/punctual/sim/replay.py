@@ -19,9 +19,9 @@ from punctual.core.protocols import Message
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.decisions import DecisionRecord
 from punctual.metrics.job import JobRecord
+from punctual.runtime.extras import check_extra
 from punctual.sim import fingerprint, parts
 from punctual.sim.choice import made
-from punctual.sim.extra import check_extra
 from punctual.sim.ideal import Ideal
 from punctual.sim.one_run import facts_of
 from punctual.sim.physics import Physics
@@ -106,7 +106,7 @@ def replay(
     InvalidSpec
         There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
     """
-    check_extra("numpy", "scipy", "polars", "matplotlib", "tomli_w")
+    check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
     load = recorded_load(read(), period)
     _check_playable(load, source)
     first = load.policy_changes[0].before if load.policy_changes else ""

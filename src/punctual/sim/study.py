@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.extras import check_extra
 from punctual.sim import fingerprint, parts
 from punctual.sim.assembly import open_trace
-from punctual.sim.extra import check_extra
 from punctual.sim.one_run import simulate_one
 from punctual.sim.processes import in_processes, in_this_process
 from punctual.sim.result import Failure, Result
@@ -67,7 +67,7 @@ class Study:
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
-        check_extra("numpy", "scipy", "polars", "matplotlib", "tomli_w")
+        check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)

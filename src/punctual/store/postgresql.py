@@ -44,7 +44,7 @@ _CONNECTING: dict[str, Any] = {
     "application_name": "punctual",
 }
 #: Errors as PostgreSQL numbers them.
-_NO_RIGHT, _NO_TABLE, _NO_DATABASE = "42501", "42P01", "3D000"
+_NO_RIGHT, _NO_DATABASE = "42501", "3D000"
 _BAD_LOGIN = ("28000", "28P01")
 #: So that two processes do not make the tables at once.
 _TABLES_LOCK = 0x506E6374
