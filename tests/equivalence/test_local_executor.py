@@ -37,7 +37,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.executors.local.executor import LocalExecutor
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import InlinePlanner
 from punctual.sim.job import SimJob
@@ -108,7 +108,7 @@ def simulated() -> list[Message]:
 def live_with_a_clock_that_jumps() -> list[Message]:
     clock, journal, shares = FakeClock(), MemoryJournal(), scheduler()
     calls = Calls(clock, PHYSICS)
-    engine = LiveEngine(shares, calls.world, InlinePlanner(Shares()), journal, time=clock)
+    engine = Engine(shares, calls.world, InlinePlanner(Shares()), journal=journal, time=clock)
     for event in calls.world.join(0.0, NODE):
         engine.post(event)
     for job in sim_jobs():
@@ -149,7 +149,9 @@ def live_with_real_processes(folder: Path) -> list[Message]:
         (is_about(JobStarted, WAITS), gates[WAITS].touch),
     ])  # fmt: skip
     with LocalExecutor(node=NODE.id, runtime_dir=folder / "run", clock=mailbox, actuator="pacing") as executor:
-        engine = LiveEngine(shares, executor, InlinePlanner(Shares()), journal, time=mailbox, listeners=[script.listen])
+        engine = Engine(
+            shares, executor, InlinePlanner(Shares()), journal=journal, time=mailbox, listeners=[script.listen]
+        )
         engine.post(NodeJoined(at=mailbox.now(), node=NODE.id, capacity=NODE.capacity))
         submit(GROWS, FIRST, TOO_LARGE)
         engine.run(lambda: not script.steps and not shares.n_active)

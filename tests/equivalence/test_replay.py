@@ -16,7 +16,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine
 from punctual.runtime.planner import InlinePlanner
 from punctual.store.sqlite import SqliteJournal
 
@@ -44,8 +44,13 @@ def play(journal: Journal) -> Scheduler:
             ended.append(message)
 
     clock = FakeClock(1000.0)
-    engine = LiveEngine(
-        scheduler, DryRun(steps_per_core_s=30.0), InlinePlanner(Proportional()), journal, time=clock, listeners=[listen]
+    engine = Engine(
+        scheduler,
+        DryRun(steps_per_core_s=30.0),
+        InlinePlanner(Proportional()),
+        journal=journal,
+        time=clock,
+        listeners=[listen],
     )
     engine.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
     for controller in CONTROLLERS:

@@ -17,7 +17,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine
 from punctual.runtime.planner import InlinePlanner
 from punctual.sim.event_queue import EventQueue
 from punctual.sim.job import SimJob
@@ -100,7 +100,7 @@ def live() -> list[Message]:
     clock, journal = FakeClock(jobs()[0].submitted_at), MemoryJournal()
     calls = Calls(clock, PHYSICS)
     scheduler = Scheduler(controllers(), strict=True, seed=SEED, periods=PERIODS, n_retries=50)  # type: ignore[arg-type]
-    engine = LiveEngine(scheduler, calls.world, InlinePlanner(Shares()), journal, time=clock)
+    engine = Engine(scheduler, calls.world, InlinePlanner(Shares()), journal=journal, time=clock)
     for event in calls.world.join(clock.now(), NODE):
         engine.post(event)
     for job in jobs():

@@ -16,7 +16,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine
 from punctual.runtime.planner import InlinePlanner
 
 DEADLINE_S = 60.0
@@ -56,9 +56,14 @@ class World:
         self.executor = DryRun(steps_per_core_s=30.0)
         self.n_finished = 0
 
-    def engine(self, scheduler: Scheduler, journal: Mortal | MemoryJournal) -> LiveEngine:
-        return LiveEngine(
-            scheduler, self.executor, InlinePlanner(Proportional()), journal, time=self.clock, listeners=[self.listen]
+    def engine(self, scheduler: Scheduler, journal: Mortal | MemoryJournal) -> Engine:
+        return Engine(
+            scheduler,
+            self.executor,
+            InlinePlanner(Proportional()),
+            journal=journal,
+            time=self.clock,
+            listeners=[self.listen],
         )
 
     def outlive_steering(self) -> None:

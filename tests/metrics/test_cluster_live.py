@@ -16,7 +16,7 @@ from punctual.core.scheduler import Scheduler
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.run import summarize
 from punctual.policies.proportional import Proportional
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine
 from punctual.runtime.planner import InlinePlanner
 
 JOBS = ("a", "b", "c")
@@ -33,7 +33,9 @@ def play() -> tuple[ClusterRecord, list[Message], Scheduler]:
     scheduler = Scheduler({"remaining-cost": registry.load("controllers", "remaining-cost")()}, strict=True)
     clock, journal, record = FakeClock(1000.0), MemoryJournal(), ClusterRecord(segments=True)
     planner = InlinePlanner(Proportional())
-    engine = LiveEngine(scheduler, DryRun(steps_per_core_s=30.0), planner, journal, time=clock, listeners=[record.add])
+    engine = Engine(
+        scheduler, DryRun(steps_per_core_s=30.0), planner, journal=journal, time=clock, listeners=[record.add]
+    )
     engine.post(NodeJoined(at=1000.0, node=NodeId("n"), capacity=Resources(2.0)))
     for job in JOBS:
         engine.post(JobSubmitted(at=1000.0, spec=spec(job, 60.0)))

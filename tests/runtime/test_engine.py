@@ -30,8 +30,7 @@ from punctual.core.scheduler import Scheduler
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
 from punctual.policies.proportional import Proportional
-from punctual.runtime.engine import TimeSource
-from punctual.runtime.live import LiveEngine
+from punctual.runtime.engine import Engine, TimeSource, logged
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import InlinePlanner
 
@@ -63,13 +62,13 @@ class Bench:
     ) -> None:
         self.journal = MemoryJournal()
         self.heard: list[Message] = []
-        self.engine = LiveEngine(
+        self.engine = Engine(
             Scheduler({"steady": Steady()}, strict=strict),
             executor or DryRun(steps_per_core_s=10.0),
             InlinePlanner(policy or Proportional()),
-            self.journal,
+            journal=self.journal,
             time=time or FakeClock(),
-            listeners=(*listeners, self.heard.append),
+            listeners=(*map(logged, listeners), self.heard.append),
         )
 
     def submit(self, *, floor_cores: float = 0.05, work_steps: float = 50.0, at: float = 0.0) -> None:

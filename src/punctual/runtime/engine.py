@@ -1,5 +1,6 @@
 """The only loop: it brings events to the scheduler and the scheduler's commands to those who perform them."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
 from punctual.core.timer import Timer
 from punctual.runtime.planner import Planner
+
+_LOG = logging.getLogger(__name__)
 
 Listener = Callable[[Message], None]
 
@@ -57,6 +60,18 @@ class TimeSource(Protocol):
         ...
 
 
+def logged(listener: Listener) -> Listener:
+    """A listener whose failures are logged, and which gets the next message all the same: no view may cost a job its deadline."""
+
+    def call(message: Message) -> None:
+        try:
+            listener(message)
+        except Exception:  # noqa: BLE001 -- see above
+            _LOG.exception("a listener failed on %s", type(message).__name__)
+
+    return call
+
+
 class Engine:
     """Handles events one at a time, in the same order wherever they come from.
 
@@ -74,7 +89,7 @@ class Engine:
     journal
         None: nothing is kept.
     listeners
-        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`.
+        Called in the thread of `run` with each message, once it is in the journal. What they raise ends `run`; see `logged`.
     """
 
     def __init__(

@@ -24,9 +24,8 @@ from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.runtime.board_reader import BoardReader
-from punctual.runtime.engine import Listener, Question
+from punctual.runtime.engine import Engine, Listener, Question, logged
 from punctual.runtime.job_order import in_order
-from punctual.runtime.live import LiveEngine
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
 from punctual.runtime.quotes import new_view
@@ -69,9 +68,8 @@ class Host(BoardReader):
     ) -> None:
         super().__init__(board)
         self._time, self._scheduler, self._planner = time, scheduler, planner
-        self._engine = LiveEngine(
-            scheduler, executor, planner, journal, listeners=[self._listen, afterwards], time=time
-        )
+        listeners = [logged(self._listen), logged(afterwards)]
+        self._engine = Engine(scheduler, executor, planner, time, journal=journal, listeners=listeners)
         self._lock = Lock()
         self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.

@@ -433,9 +433,8 @@ class LocalHost(Host):
         elif isinstance(message, JobSubmitted):
             self.run_folder.forget_submitted(message.spec.id)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
-            with self._record_lock:
-                told = message.told() if isinstance(message, PauseRequested) else None
-                self.run_folder.record_pause(message.job, told)
+            told = message.told() if isinstance(message, PauseRequested) else None
+            self.run_folder.record_pause(message.job, told)
         elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
             options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
             with self._record_lock:

@@ -112,13 +112,17 @@ class Run:
 
     def record_pause(self, job: JobId, told: str | None) -> None:
         """Write down that a user has paused a job, by whom and why; None: it was resumed."""
-        pauses = {**self.facts().get("pauses", {}), job: told}
-        self.record_facts(pauses={job: told for job, told in pauses.items() if told is not None})
+        if told is None:
+            self._pause_file(job).unlink(missing_ok=True)
+        else:
+            _write_json(self._pause_file(job), {"told": told})
 
     def pause(self, job: JobId) -> str | None:
         """By whom a job was paused and why, in words; None: by no user."""
-        told = self.facts().get("pauses", {}).get(job)
-        return None if told is None else str(told)
+        return _read_json(self._pause_file(job)).get("told")
+
+    def _pause_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.paused.json"
 
     def keeper_pid(self, job: JobId) -> int | None:
         """The process that keeps the job, if it is there; it outlives the one that steers it."""
@@ -212,8 +216,6 @@ class Run:
         """
         if facts:
             _write_json(self._end_facts_file(job), facts)
-        if self.pause(job) is not None:
-            self.record_pause(job, None)
         self.forget(job)
         self.record_job(job, state)
 
@@ -224,6 +226,7 @@ class Run:
             self._argv_file(job),
             self._streams_file(job),
             self._submitted_file(job),
+            self._pause_file(job),
             self._keeper_record(job),
             self.end_file(job),
             being_written(self.end_file(job)),
