@@ -8,7 +8,6 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
@@ -18,7 +17,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 
 
 def names(family: str) -> list[str]:
@@ -157,9 +156,7 @@ def _broken(family: str, entry_point: EntryPoint, got: str) -> InvalidSpec:
 
 def _unknown(family: str, name: str) -> InvalidSpec:
     known = names(family)
-    close = get_close_matches(name, known, n=1)
-    suggestion = f"Did you mean '{close[0]}'? " if close else ""
     return InvalidSpec(
         f"the name must be one of the {family}", f"'{name}'", "this installation of Punctual",
-        f"{suggestion}Known: {', '.join(known) or 'none'}.",
+        f"{did_you_mean(name, known)}Known: {', '.join(known) or 'none'}.",
     )  # fmt: skip

@@ -48,7 +48,7 @@ def test_an_unknown_name_gets_the_closest_one() -> None:
     with pytest.raises(InvalidSpec) as caught:
         registry.load("policies", "proportionate")
     assert "proportionate" in caught.value.got
-    assert "'proportional'" in caught.value.remedy
+    assert "Did you mean `proportional`?" in caught.value.remedy
 
 
 def test_a_name_like_nothing_gets_the_list() -> None:

@@ -10,10 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.units import format_duration
 from punctual.metrics.bootstrap import PairedDifference
-from punctual.sim.invalid import did_you_mean
 from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, compare, contenders_in
 
 #: Below this a difference is marked: so rarely does chance make one of its size.
@@ -54,7 +53,7 @@ def _chosen(contenders: list[Contender], label: str | None) -> Contender:
     if label not in labels:
         raise InvalidSpec(
             "the baseline must be one of the policies", f"'{label}'", "`--baseline`",
-            f"{did_you_mean(label, labels)}There are: {', '.join(labels)}.",
+            f"{did_you_mean(label, labels, 0.5)}There are: {', '.join(labels)}.",
         )  # fmt: skip
     return contenders[labels.index(label)]
 

@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from datetime import date, datetime, time
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from punctual.core.errors import InvalidSpec, OptionChecks
+from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.resources import Resources
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.submission import Submission
@@ -85,11 +84,8 @@ def _submission(table: Mapping[str, Any], started_at: float, capacity: Resources
 def _value(key: str, value: Any) -> Any:
     """What the option `key` takes for a value of the file."""
     if key not in _KEYS:
-        close = get_close_matches(key, _KEYS, n=1)
-        suggestion = f"Did you mean `{close[0]}`? " if close else ""
-        raise InvalidSpec(
-            "a key must be one of a job", f"`{key}`", "a job", f"{suggestion}Use one of: {', '.join(_KEYS)}."
-        )
+        remedy = f"{did_you_mean(key, _KEYS)}Use one of: {', '.join(_KEYS)}."
+        raise InvalidSpec("a key must be one of a job", f"`{key}`", "a job", remedy)
     read, example = _READERS.get(key, (_text, "a text or a number"))
     try:
         return read(value)

@@ -1,7 +1,8 @@
 """The two kinds of exception the core raises; everything else is a value or an event."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -109,6 +110,12 @@ class OptionChecks:
         for error in caught.all():
             error.option = error.option or option
             self._errors.append(error)
+
+
+def did_you_mean(word: str, known: Iterable[str], least_similarity: float = 0.6) -> str:
+    """A sentence that names the nearest of the words that could have been meant, with a space behind it; or nothing."""
+    close = get_close_matches(word, list(known), n=1, cutoff=least_similarity)
+    return f"Did you mean `{close[0]}`? " if close else ""
 
 
 def check_above_zero(where: str, **amounts: float) -> None:

@@ -3,14 +3,13 @@
 import inspect
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_serializer, model_validator
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from punctual.core.errors import InvalidSpec
-from punctual.sim.invalid import did_you_mean, first_complaint
+from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.sim.invalid import first_complaint
 
 T = TypeVar("T")
 
@@ -87,7 +86,7 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
         if key not in known:
             raise InvalidSpec(
                 f"`{where}` must have known parameters only", f"`{key}`", f"`{where}.{key}`",
-                f"{did_you_mean(key, known)}It has: {', '.join(known) or 'none'}.",
+                f"{did_you_mean(key, known, 0.5)}It has: {', '.join(known) or 'none'}.",
             )  # fmt: skip
     missing = next((key for key in _needed(kind) if key not in parameters), None)
     if missing is not None:
@@ -130,10 +129,11 @@ def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
     """
     if name in table:
         return table[name]
-    close = get_close_matches(name, table, n=1)
-    suggestion = f"Did you mean '{close[0]}'? " if close else ""
     raise InvalidSpec(
-        f"`{where}` must be one of the {family}", f"'{name}'", f"`{where}`", f"{suggestion}Known: {', '.join(table)}."
+        f"`{where}` must be one of the {family}",
+        f"'{name}'",
+        f"`{where}`",
+        f"{did_you_mean(name, table)}Known: {', '.join(table)}.",
     )
 
 

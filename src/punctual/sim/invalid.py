@@ -1,12 +1,11 @@
 """What pydantic complains of, in four parts."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 
 #: Pydantic's kinds of complaint, in words.
 _MUST = {
@@ -50,12 +49,6 @@ def path_of(prefix: str, location: Iterable[int | str]) -> str:
     return path
 
 
-def did_you_mean(key: str, known: Iterable[str]) -> str:
-    """A sentence that names the nearest key there is, or nothing."""
-    close = get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"Did you mean `{close[0]}`? " if close else ""
-
-
 def _got(complaint: Any) -> str:
     if complaint["type"] == "missing":
         return "nothing"
@@ -66,7 +59,7 @@ def _got(complaint: Any) -> str:
 
 def _remedy(complaint: Any, known: Iterable[str]) -> str:
     if complaint["type"] == "extra_forbidden":
-        return f"{did_you_mean(str(complaint['loc'][-1]), known)}Known: {', '.join(known)}."
+        return f"{did_you_mean(str(complaint['loc'][-1]), known, 0.5)}Known: {', '.join(known)}."
     return "See the reference of scenarios for what each key means."
 
 
