@@ -359,3 +359,56 @@ def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)
     assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}
+
+
+def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline_be_kept() -> None:
+    """It works 20 s of the 100 s to its deadline; its half core is all that the urgent job lacks."""
+    policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
+    spec: dict[str, Any] = {
+        "worker": Resources(0.5),
+        "deadline_s": 100.0,
+        "controller": "two-level",
+        "preemptible": True,
+    }
+    workers = replace(
+        job("workers", 1, steps=20.0, on={"a": 1}, **spec), demand=Resources(0.5), granted_at=-20.0, started_at=-20.0
+    )
+    kept, urgent = steered("kept", 140.0, 100.0), steered("urgent", 20.0, 40.0, most=1.0)
+    calm = decide(policy, [kept, workers], TWO)
+    assert promised(calm) == {"kept", "workers"}
+    assert "workers" not in calm.grants, "it goes on as long as nobody needs its cores"
+
+    plan = decide(policy, after(calm, [kept, workers, urgent]), TWO, carry=calm.carry)
+    assert promised(plan) == {"kept", "workers", "urgent"}
+    assert plan.grants[workers.id] == {}
+    assert (
+        reason(plan, "workers").text == "paused: others with deadlines need its cores; it goes on in 75 s at the latest"
+    )
+    assert cores(plan) == pytest.approx({"urgent": 0.5, "kept": 1.4, "workers": 0.0})
+    assert not plan.warnings
+
+    paused = replace(workers, granted={}, planned={}, status="paused", rate_sps=0.0, progress_at=40.0, granted_at=0.0)
+    rest = replace(steered("kept", 80.0, 60.0, at=40.0), spec=kept.spec, submitted_at=0.0)
+    rest = replace(rest, work=CoreWork(core_s=80.0, std_core_s=0.0, usable_cores=2.0, due_s=100.0))
+    resumed = decide(policy, after(plan, [rest, paused]), TWO, at=40.0, carry=plan.carry)
+    assert cores(resumed)["workers"] == 0.5
+    assert promised(resumed) == {"kept", "workers"}
+
+
+def test_a_job_of_workers_stands_still_for_nobody_who_would_be_late_all_the_same() -> None:
+    policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
+    spec: dict[str, Any] = {
+        "worker": Resources(0.5),
+        "deadline_s": 100.0,
+        "controller": "two-level",
+        "preemptible": True,
+    }
+    workers = replace(
+        job("workers", 1, steps=20.0, on={"a": 1}, **spec), demand=Resources(0.5), granted_at=-20.0, started_at=-20.0
+    )
+    kept = steered("kept", 140.0, 100.0)
+    calm = decide(policy, [kept, workers], TWO)
+    for other in (steered("hopeless", 60.0, 40.0, most=1.0), background("free")):
+        plan = decide(policy, after(calm, [kept, workers, other]), TWO, carry=calm.carry)
+        assert promised(plan) == {"kept", "workers"}
+        assert "workers" not in plan.grants

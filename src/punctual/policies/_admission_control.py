@@ -98,7 +98,7 @@ class AdmissionControl:
     problem
         The candidates, and what there is of each pool.
     taken
-        What others are to hold of a pool later beyond what they hold now, over time.
+        What others are to hold of a pool later beyond what they hold now, over time; negative: less.
     admission, late, offered_fracs, risk_sigmas, max_wait_s, prior_s
         Parameters of the policy; what is offered, by whether a pool has GPUs.
     """
@@ -394,8 +394,9 @@ class AdmissionControl:
         spans, taken = Timeline.of(n).split(self._ends_s), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
         if taken is not None:
-            taken = taken.split(self._ends_s)
+            taken, most = taken.split(self._ends_s), most - inf
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
+            most = np.where(most < 0, self._offered_fracs[pool[1]] * most, most)
         for candidate in self._candidates:
             if candidate.pool == pool and candidate.id in self._starting_s:
                 amount = candidate.n * candidate.options.per_worker

@@ -16,11 +16,58 @@ from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._core_promises import CorePromises, SharingJob
-from punctual.policies._jobs import least, n_demanded, n_workers, never_fits, same_amount, seniority, span_text, starts
+from punctual.policies._jobs import (
+    least,
+    may_pause,
+    n_demanded,
+    n_workers,
+    never_fits,
+    same_amount,
+    seniority,
+    span_text,
+    starts,
+)
 from punctual.policies._plan_builder import PlanBuilder
+from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
 
 _BASE = Reason("floor", "the job is at its floor")
+#: A job of workers gives way only for so many seconds or longer, and only if it has held what it holds for as long.
+_REST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _DatedCores:
+    """Cores that a job of workers with a deadline needs on some node.
+
+    Attributes
+    ----------
+    until_s
+        For so many seconds from now on.
+    can_wait
+        Whether it could also do with those that are reserved for it later.
+    """
+
+    cores: float
+    until_s: float
+    can_wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Deferrable:
+    """A job of workers that runs, and would also be done in time if it held nothing for a while.
+
+    Attributes
+    ----------
+    for_s
+        For how many seconds.
+    lent
+        Cores of what it holds that its promise does not need, over time.
+    """
+
+    view: JobView
+    for_s: float
+    lent: Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +95,8 @@ class CoreSharing:
         What is new to jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
+    paused
+        Jobs of workers that give way to jobs on shares for a while, and keep their promises.
     """
 
     def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
@@ -57,11 +106,14 @@ class CoreSharing:
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
+        self.paused: list[JobView] = []
+        #: What is reserved for jobs of workers.
+        self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
         #: What jobs made of workers need to start, or promised ones lack of what their controllers want, by kind of node,
         #: as far as there is room; of that, for how many seconds those with a deadline need how much.
         self._awaited_cores: dict[str, float] = {}
-        self._dated_cores: dict[str, list[tuple[float, float]]] = {}
+        self._dated_cores: dict[str, list[_DatedCores]] = {}
         members = self._members(waiting)
         if members:
             self._wait_for_workers(waiting)
@@ -103,7 +155,7 @@ class CoreSharing:
         return None if first_s == inf else first_s
 
     def growth(self) -> dict[Pool, Timeline]:
-        """What promised jobs are to hold over time beyond what jobs on shares hold now, in parts of a core."""
+        """What promised jobs are to hold over time beyond what jobs on shares hold now, in parts of a core; negative: less."""
         growth: dict[Pool, Timeline] = {}
         for node, promises in self._nodes.items():
             pool = self._builder.hardware.kind_of[node], False
@@ -169,8 +221,14 @@ class CoreSharing:
                     awaited[kind] = needed
                     if view.deadline_at is not None and view.deadline_at > self._at:
                         dated = self._dated_cores.setdefault(kind, [])
-                        dated.append((view.deadline_at - self._at, unit.cores * n))
+                        dated.append(self._dated(view, unit.cores * n, view.deadline_at - self._at))
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
+
+    def _dated(self, view: JobView, cores: float, left_s: float) -> _DatedCores:
+        """What a job needs for `left_s` seconds; what is reserved for it later is in the growth of promised jobs."""
+        reserved = None if self._builder.held(view) else self._reserved.get(view.id)
+        for_s = None if reserved is None else _idle_s(reserved)
+        return _DatedCores(cores, left_s, can_wait=False) if for_s is None else _DatedCores(cores, for_s, can_wait=True)
 
     def _more_workers(self, view: JobView) -> int:
         """How many workers a promised job lacks of those that its controller wants."""
@@ -188,36 +246,71 @@ class CoreSharing:
         awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
         self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
         dated = self._dated_on(kind, awaited_cores)
-        promises = self._promises(node, members, free.cores, ())
+        room = self._over_time(node, free.cores)
+        promises = self._promises(members, room)
         if dated:
-            beside = self._promises(node, members, free.cores, dated)
-            if len(beside.kept) >= len(promises.kept):
-                promises, awaited_cores = beside, max(0.0, awaited_cores - sum(cores for _, cores in dated))
-        promises.share(awaited_cores)
+            less_room = _without(room, dated)
+            beside = self._promises(members, less_room)
+            if _n_planned(beside, dated) >= _n_planned(promises, dated):
+                promises, room = beside, less_room
+                awaited_cores = max(0.0, awaited_cores - sum(each.cores for each in dated))
+        promises, lent_cores, deferred = self._with_lent(node, promises, room)
+        promises.share(awaited_cores + lent_cores)
+        if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
+            self._pause(deferred)
         self._nodes[node] = promises
         self.warnings |= promises.told
         self.declines |= promises.declines
         for member in promises.members:
             self._give(node, member)
 
-    def _dated_on(self, kind: str, cores: float) -> list[tuple[float, float]]:
+    def _dated_on(self, kind: str, cores: float) -> list[_DatedCores]:
         """Those of jobs with a deadline for which a node with `cores` has room; the others are left to the next node."""
-        here: list[tuple[float, float]] = []
-        left: list[tuple[float, float]] = []
-        for until_s, needed_cores in self._dated_cores.get(kind, ()):
-            has_room = needed_cores <= cores + TOLERANCE
-            cores -= needed_cores if has_room else 0.0
-            (here if has_room else left).append((until_s, needed_cores))
+        here: list[_DatedCores] = []
+        left: list[_DatedCores] = []
+        for dated in self._dated_cores.get(kind, ()):
+            has_room = dated.cores <= cores + TOLERANCE
+            cores -= dated.cores if has_room else 0.0
+            (here if has_room else left).append(dated)
         self._dated_cores[kind] = left
         return here
 
-    def _promises(
-        self, node: NodeId, members: Sequence[SharingJob], cores: float, dated: Sequence[tuple[float, float]]
-    ) -> CorePromises:
-        """What can be promised on a node if for so many seconds so many of its cores are for jobs of workers."""
-        room = self._over_time(node, cores)
-        for until_s, held_cores in dated:
-            room = room.without(Timeline(np.array([0.0, until_s]), np.array([held_cores, 0.0])))
+    def _with_lent(
+        self, node: NodeId, promises: CorePromises, room: Timeline
+    ) -> tuple[CorePromises, float, list[JobView]]:
+        """What can be promised if jobs of workers that need not run now give way, as few as bring more; these cores, and who."""
+        if not self._options.promises or all(member.due_s == inf for member in promises.members):
+            return promises, 0.0, []
+        deferred: list[JobView] = []
+        for each in sorted(self._deferrable(node), key=lambda each: (-each.for_s, each.view.id)):
+            deferred.append(each.view)
+            room = room.added(each.lent)
+            more = self._promises(promises.members, room)
+            if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
+                return more, sum(self._builder.held(view)[node].cores for view in deferred), deferred
+        return promises, 0.0, []
+
+    def _deferrable(self, node: NodeId) -> Iterable[_Deferrable]:
+        """Promised jobs of workers on this node alone whose promises need nothing for some time."""
+        for view in self._builder.snapshot.holding:
+            held, reserved = self._builder.held(view), self._reserved.get(view.id)
+            if reserved is None or held.keys() != {node} or held[node].gpus or not may_pause(view):
+                continue
+            for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
+            if for_s is not None and for_s >= _REST_S <= rests_s and view.promised_until_at == view.deadline_at:
+                needed_cores = np.array(reserved.amounts) / PARTS_PER_CORE
+                lent_cores = np.maximum(held[node].cores - needed_cores, 0.0)
+                yield _Deferrable(view, for_s, Timeline(np.array(reserved.starts_s), lent_cores))
+
+    def _pause(self, deferred: Iterable[JobView]) -> None:
+        for view in deferred:
+            for_s = _idle_s(self._reserved[view.id]) or 0.0
+            text = f"paused: others with deadlines need its cores; it goes on in {span_text(for_s)} at the latest"
+            self._builder.put(view, {}, Reason("paused", text, {"for_s": for_s}))
+            self.paused.append(view)
+
+    def _promises(self, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
+        """What can be promised to jobs on a node that has `room` for them."""
         return CorePromises(
             [copy(member) for member in members],
             room,
@@ -262,6 +355,23 @@ class CoreSharing:
         self._builder.put(view, allocation, reason)
 
 
+def _without(room: Timeline, dated: Iterable[_DatedCores]) -> Timeline:
+    for each in dated:
+        room = room.without(Timeline(np.array([0.0, each.until_s]), np.array([each.cores, 0.0])))
+    return room
+
+
+def _n_planned(promises: CorePromises, dated: Sequence[_DatedCores]) -> tuple[int, int]:
+    """How many jobs are promised their deadlines, and how many are planned for if jobs of workers could wait for them."""
+    return len(promises.kept), len(promises.likely) if all(each.can_wait for each in dated) else 0
+
+
+def _idle_s(reserved: PlannedShare) -> float | None:
+    """For how many seconds nothing is reserved; None: it is needed now."""
+    later = [start_s for start_s, amount in zip(reserved.starts_s, reserved.amounts, strict=True) if amount > 0]
+    return None if reserved.starts_s[0] > 0 or reserved.amounts[0] > 0 or not later else later[0]
+
+
 def _takes_part(view: JobView) -> bool:
     return view.spec.worker is None and view.spec.controller is not None and view.status != "stopping"
 
@@ -302,7 +412,7 @@ def _planned_text(member: SharingJob, share: Share, held_cores: float) -> str:
 
 
 def _growth(promises: CorePromises) -> Timeline:
-    """What promised jobs are to hold over time beyond what jobs on shares hold now."""
+    """What promised jobs are to hold over time beyond what jobs on shares hold now; negative: less."""
     now_cores = sum(member.cores for member in promises.members)
     planned = Timeline.of(0.0)
     for share in (member.share for member in promises.members if member.share is not None):
@@ -311,4 +421,4 @@ def _growth(promises: CorePromises) -> Timeline:
             Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else planned
         )
         planned = planned.added(steps)
-    return Timeline(planned.starts_s, np.maximum(planned.free - now_cores, 0.0) * PARTS_PER_CORE)
+    return Timeline(planned.starts_s, (planned.free - now_cores) * PARTS_PER_CORE)

@@ -226,9 +226,10 @@ class Packing:
         return Reason("less-room", f"{move.n_before} -> {n} workers: the nodes have no room for {move.n}", facts)
 
     def _explain_waiting(self, placed: Mapping[JobId, Allocation]) -> None:
-        """Say why to the first that waits."""
+        """Say why to the first that waits and was told nothing."""
+        reasons = self._builder.reasons
         for move in sorted(self._moves, key=lambda move: seniority(move.view)):
-            if not placed[move.view.spec.id] and not move.n_before:
+            if not placed[move.view.spec.id] and not move.n_before and move.view.spec.id not in reasons:
                 self._builder.explain(move.view, waits(move.worker * (move.n or 1), self._builder.free))
                 return
 
