@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from punctual.service.limits import Limits, RequestRate
+from punctual.service.page import page_file
 from punctual.service.problems import Refused, problem
 from punctual.service.tokens import OWNER, ROLES, Role, Tokens
 
@@ -89,6 +90,10 @@ class RequestGuard:
         try:
             _check_one_of_each(request)
             self._check_place(request)
+            file = page_file(request.method, request.url.path)
+            if file is not None:
+                await file(scope, receive, with_headers)
+                return
             caller = self._caller(request)
             self._check_rate(caller)
             body = await self._body(request, receive)
@@ -160,10 +165,17 @@ def _name_of(host: str) -> str | None:
 def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *_HEADERS]
+            given = list(message.get("headers", []))
+            named = {name for name, _ in given}
+            message["headers"] = [*given, *(header for header in _HEADERS if _is_missing(header, named))]
         await send(message)
 
     return sent
+
+
+def _is_missing(header: tuple[bytes, bytes], named: Collection[bytes]) -> bool:
+    """Whether a header must be added. Only the page has a policy of its own for what a browser may load."""
+    return header[0] != b"content-security-policy" or header[0] not in named
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -1,0 +1,149 @@
+// All jobs against their deadlines. A row is changed only where what it says has changed.
+import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
+
+const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
+/** Least time between two looks at all jobs, and the longest without one; usage changes without an event. */
+const PAUSE_MS = 1000, LONGEST_MS = 5000;
+/** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
+const SILENCE_MS = 40000;
+
+/** @type {(id: string) => any} */
+const at = (id) => document.getElementById(id);
+/** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
+const rows = new Map();
+/** @type {any[]} */
+let jobs = [];
+let heardAt = 0, lastId = "", isLooking = false;
+
+/** @param {number | null} number */
+const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
+/** A time in the reader's zone. @param {string | number | null} instant */
+const clock = (instant) => {
+  if (instant === null) return "–";
+  const date = new Date(instant);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString([], isToday ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
+};
+/** @param {any} job @param {number} nowMs */
+function expected(job, nowMs) {
+  if (job.landed) return clock(job.landed);
+  if (job.estimatedRemainingSeconds === null) return "–";
+  const when = (/** @type {number} */ seconds) => clock(nowMs + 1000 * Math.round(seconds));
+  const [low, high] = [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh];
+  const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
+  return when(job.estimatedRemainingSeconds) + interval;
+}
+/** The texts of a row's cells. @param {any} job @param {number} nowMs @returns {string[]} */
+const cells = (job, nowMs) => [
+  job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : job.progressPercentage.toFixed(1),
+  clock(job.deadline), expected(job, nowMs), amount(job.grantedCores), amount(job.usedCores),
+  job.cause || job.reason?.text || "",
+];
+
+/** @param {HTMLTableCellElement} cell @param {number} column @param {string} text */
+function fill(cell, column, text) {
+  if (column === 2) {
+    cell.className = text;
+    cell.textContent = VERDICTS[/** @type {keyof typeof VERDICTS} */ (text)] || "–";
+  } else if (column === 3 && text) {
+    const bar = document.createElement("progress");
+    bar.max = 100;
+    bar.value = Number(text);
+    bar.setAttribute("aria-label", "progress");
+    cell.replaceChildren(bar, ` ${text} %`);
+  } else cell.textContent = text || "–";
+}
+
+function chosen() {
+  const text = at("search").value.toLowerCase(), key = at("sort").value;
+  const shown = jobs.filter((job) =>
+    (!at("verdict").value || job.verdict === at("verdict").value) && (!at("state").value || job.state === at("state").value) &&
+    `${job.name} ${job.program.join(" ")}`.toLowerCase().includes(text));
+  const order = (/** @type {any} */ job) => (key === "slackSeconds" ? job[key] : key === "name" ? job[key] : job[key] && Date.parse(job[key]));
+  return shown.sort((a, b) => {
+    const [left, right] = [order(a), order(b)];
+    if (left === null || right === null) return Number(left === null) - Number(right === null);
+    return left < right ? -1 : Number(left > right);
+  });
+}
+
+function show() {
+  const nowMs = Date.now(), shown = chosen(), body = at("jobs");
+  const names = new Set(shown.map((job) => job.name));
+  for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
+  shown.forEach((job, i) => {
+    let known = rows.get(job.name);
+    if (!known) {
+      const row = document.createElement("tr");
+      for (let n = 0; n < 9; n++) row.insertCell();
+      known = { row, said: [] };
+      rows.set(job.name, known);
+    }
+    cells(job, nowMs).forEach((text, n) => {
+      if (known.said[n] !== text) fill(known.row.cells[n], n, known.said[n] = text);
+    });
+    if (body.rows[i] !== known.row) body.insertBefore(known.row, body.rows[i] || null);
+  });
+  at("empty").hidden = shown.length > 0;
+  at("empty").textContent = jobs.length ? "No job is like that. Choose less above." : "No jobs yet. Submit one with `punctual submit --deadline 1h -- python train.py`.";
+}
+
+async function look() {
+  const [listed, held] = await Promise.all([allJobs(), cluster()]);
+  jobs = listed;
+  at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
+  at("overview").hidden = false;
+  at("problem").hidden = true;
+  show();
+}
+
+/** @param {unknown} error */
+function tell(error) {
+  const isRefused = error instanceof Refused;
+  at("problem").hidden = false;
+  at("problem").textContent = isRefused ? error.message : "The service does not answer. Is `punctual up` running? This page goes on trying.";
+  if (isRefused && error.status === 401) {
+    forgetToken();
+    at("entry").hidden = false;
+    at("overview").hidden = true;
+  }
+}
+
+let looksAt = 0, isDue = true;
+async function pulse() {
+  if (heardAt) at("heard").textContent = `Last heard ${clock(heardAt)}`;
+  const since = Date.now() - looksAt;
+  if (!hasToken() || isLooking || document.hidden || since < PAUSE_MS || !(isDue || since > LONGEST_MS)) return;
+  [isLooking, isDue, looksAt] = [true, false, Date.now()];
+  await look().then(() => { heardAt = Date.now(); }, tell);
+  isLooking = false;
+}
+
+async function listen() {
+  for (;;) {
+    const stop = new AbortController();
+    let timer = setTimeout(() => stop.abort(), SILENCE_MS);
+    if (hasToken()) await follow(lastId, (id) => {
+      clearTimeout(timer);
+      timer = setTimeout(() => stop.abort(), SILENCE_MS);
+      heardAt = Date.now();
+      if (id) [lastId, isDue] = [id, true];
+    }, stop.signal).catch(tell);
+    clearTimeout(timer);
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+  }
+}
+
+at("entry").addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  keepToken(at("token").value);
+  at("token").value = "";
+  at("entry").hidden = true;
+  isDue = true;
+});
+for (const id of ["search", "verdict", "state", "sort"]) at(id).addEventListener("input", show);
+takeToken();
+at("entry").hidden = hasToken();
+setInterval(pulse, 500);
+pulse();
+listen();

@@ -1,0 +1,75 @@
+// What the page asks its service. The token stays in this tab (sessionStorage); it is in no address and no cookie.
+const KEY = "punctual-token";
+
+/** What the service refused, in its words. */
+export class Refused extends Error {
+  /** @param {number} status @param {string} detail */
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+/** Takes the token out of the address (`/#token=…`), so that it is neither seen nor kept in the history. */
+export function takeToken() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token) {
+    keepToken(token);
+    history.replaceState(null, "", location.pathname);
+  }
+}
+
+/** @param {string} token */
+export const keepToken = (token) => sessionStorage.setItem(KEY, token.trim());
+export const forgetToken = () => sessionStorage.removeItem(KEY);
+export const hasToken = () => Boolean(sessionStorage.getItem(KEY));
+
+/**
+ * @param {string} path below /v1
+ * @param {Record<string, string>} [headers]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Response>} raises Refused
+ */
+async function ask(path, headers = {}, signal = undefined) {
+  const authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
+  const answer = await fetch(`/v1${path}`, { headers: { ...headers, Authorization: authorization }, signal });
+  if (!answer.ok) {
+    const problem = await answer.json().catch(() => ({}));
+    throw new Refused(answer.status, problem.detail || `status ${answer.status}`);
+  }
+  return answer;
+}
+
+/** @returns {Promise<any>} */
+export const cluster = async () => (await ask("/cluster")).json();
+
+/** @returns {Promise<any[]>} all jobs, page after page */
+export async function allJobs() {
+  const jobs = [];
+  let cursor = "";
+  do {
+    const page = await (await ask(`/jobs?limit=500${cursor && `&cursor=${encodeURIComponent(cursor)}`}`)).json();
+    jobs.push(...page.jobs);
+    cursor = page.nextCursor || "";
+  } while (cursor);
+  return jobs;
+}
+
+/**
+ * Follows the events until the stream ends.
+ * @param {string} after number of the last event that was heard; empty: from now on
+ * @param {(id: string) => void} onHeard for each piece that came; id is empty where it was only a sign of life
+ * @param {AbortSignal} signal
+ */
+export async function follow(after, onHeard, signal) {
+  const answer = await ask("/events", after ? { "Last-Event-ID": after } : {}, signal);
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const blocks = (rest + value).split("\n\n");
+    rest = blocks.pop() || "";
+    for (const block of blocks) onHeard(/^id: (\d+)$/m.exec(block)?.[1] || "");
+  }
+}
