@@ -13,7 +13,7 @@ const at = (id) => document.getElementById(id);
 const rows = new Map();
 /** @type {any[]} */
 let jobs = [];
-let heardAt = 0, lastId = "", isLooking = false;
+let lastId = "", isLooking = false;
 
 /** @param {number | null} number */
 const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
@@ -109,13 +109,17 @@ function tell(error) {
   }
 }
 
+function hear() {
+  const text = `Last heard ${clock(Date.now())}`;
+  if (at("heard").textContent !== text) at("heard").textContent = text;
+}
+
 let looksAt = 0, isDue = true;
 async function pulse() {
-  if (heardAt) at("heard").textContent = `Last heard ${clock(heardAt)}`;
   const since = Date.now() - looksAt;
   if (!hasToken() || isLooking || document.hidden || since < PAUSE_MS || !(isDue || since > LONGEST_MS)) return;
   [isLooking, isDue, looksAt] = [true, false, Date.now()];
-  await look().then(() => { heardAt = Date.now(); }, tell);
+  await look().then(hear, tell);
   isLooking = false;
 }
 
@@ -126,7 +130,7 @@ async function listen() {
     if (hasToken()) await follow(lastId, (id) => {
       clearTimeout(timer);
       timer = setTimeout(() => stop.abort(), SILENCE_MS);
-      heardAt = Date.now();
+      hear();
       if (id) [lastId, isDue] = [id, true];
     }, stop.signal).catch(tell);
     clearTimeout(timer);
