@@ -235,7 +235,8 @@ class Place:
         faults = [*faults_of_processes(self.folder / "home"), *faults_of_groups(self.host_pids)]
         if self.run.runtime_dir.exists():
             faults.append(f"live places left: {[file.name for file in self.run.runtime_dir.iterdir()]}")
-        kept = {"journal.db", "run.json", *(f"{job}.log" for job in self._round.jobs())}
+        kept = {"journal.db", "run.json", "jobs.jsonl"}
+        kept |= {f"{job}.{ending}" for job in self._round.jobs() for ending in ("log", "facts.json")}
         files = [file.name for file in self.run.state_dir.iterdir() if file.name not in kept]
         faults += [f"file left: {name}" for name in files if name not in ("journal.db-wal", "journal.db-shm")]
         return faults

@@ -360,8 +360,9 @@ class Session:
             "journal.db-wal",
             "journal.db-shm",
             "run.json",
+            "jobs.jsonl",
             "store.json",
-            *(f"{job}.log" for job in self._users.jobs),
+            *(f"{job}.{ending}" for job in self._users.jobs for ending in ("log", "facts.json")),
         }
         yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
 

@@ -69,7 +69,7 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
     terminal = Terminal(tmp_path)
     python, script = terminal.script(TRACKED)
     jobs = (
-        f"[[job]]\nname = '{name}'\nprogram = ['{python}', '{script}', '{n_steps}']\ndeadline = '10m'\n"
+        f"[[job]]\nname = '{name}'\nprogram = ['{python}', '{script}', '{n_steps}']\n"
         for name, n_steps in (("first", 20), ("second", 40))
     )
     (tmp_path / "jobs.toml").write_text("".join(jobs))
@@ -83,7 +83,7 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
         assert done.returncode == 0, done.stderr
         fields = json.loads(done.stdout)
         assert [row["policy"] for row in fields["policies"]] == ["as it was live", "max-min, replayed", "fifo"]
-        assert (fields["faithfulness"]["n_landed"], fields["faithfulness"]["n_same"]) == (2, 2)
+        assert fields["faithfulness"]["n_landed"] == 2
         assert (fields["left_out"], fields["estimated"], fields["n_outside"]) == ({}, {}, 0)
     since = f"{time.monotonic() - begun_at + 60:.0f}s"
     assert terminal.tell("replay", "second", "--from", since, "--no-report").returncode == 0
