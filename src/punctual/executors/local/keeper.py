@@ -52,29 +52,11 @@ from typing import Any
 
 if __name__ == "__main__":  # run by path, with nothing of the package loaded
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import kept_files  # type: ignore[import-not-found]
     from job_log import JobLog  # type: ignore[import-not-found]
-    from kept_files import (  # type: ignore[import-not-found]
-        is_there,
-        read,
-        remove_dir,
-        remove_groups_of_commands,
-        remove_own,
-        reserve,
-        write,
-        write_whole,
-    )
 else:
+    from punctual.executors.local import kept_files
     from punctual.executors.local.job_log import JobLog
-    from punctual.executors.local.kept_files import (
-        is_there,
-        read,
-        remove_dir,
-        remove_groups_of_commands,
-        remove_own,
-        reserve,
-        write,
-        write_whole,
-    )
 
 GRACE_S = 5.0
 #: How long a request may take to come. A process that is stopped before it sends one must not keep others from the job.
@@ -111,8 +93,9 @@ class LaunchRequest:
     remove_dirs
         Removed at the end; folders that others still use stay.
     own_files
-        (File, mark) pairs, see `punctual.executors.local.kept_files.mark_of`, also removed at the end; another file that is in its place by then stays. If one
-        is not there when the job is to be started, nothing is: another process has the job now.
+        (File, mark) pairs, see `punctual.executors.local.kept_files.mark_of`, also removed at the end; a file that another
+        process has made in their place stays. If one of them is not there when the job is to be started, the job is not
+        started: another process has it now.
     end_file
         Where the last line that the keeper says is kept, for a process that comes after the end. None: nowhere.
     lease_s
@@ -169,7 +152,7 @@ class Keeper:
 
     def run(self) -> int:
         """Start the job and stay until it and all its descendants are gone; its exit code."""
-        if not all(is_there(path, mark) for path, mark in self._request.own_files):
+        if not all(kept_files.is_there(path, mark) for path, mark in self._request.own_files):
             _clear_up(self._request)
             return _EXIT_NOT_STARTED
         try:
@@ -177,7 +160,9 @@ class Keeper:
         except OSError as error:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
-        reserve(self._request.end_file, _END_BYTES)  # without it, a job that ends while the disk is full is run again
+        kept_files.reserve(
+            self._request.end_file, _END_BYTES
+        )  # without it, a job that ends while the disk is full is run again
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()
@@ -331,11 +316,11 @@ class Keeper:
         last: dict[str, Any] = {
             "ended": code,
             "at_ns": at_ns,
-            "usage": read(self._request.usage_file),
+            "usage": kept_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
         }
-        left = {"boot": read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
-        write_whole(self._request.end_file, json.dumps({**last, **left}))
+        left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
+        kept_files.write_whole(self._request.end_file, json.dumps({**last, **left}))
         _clear_up(self._request)
         self._tell(**last)
         return code
@@ -366,7 +351,7 @@ def descendants(ancestor: int) -> list[int]:
 def _parents() -> Iterator[tuple[int, int]]:
     """Each process of this machine, and its parent."""
     for name in os.listdir("/proc"):
-        status = read(f"/proc/{name}/stat") if name.isdigit() else ""
+        status = kept_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
         if status:
             # The program's name stands in brackets and may hold brackets and spaces itself.
             yield int(name), int(status.rpartition(")")[2].split()[1])
@@ -427,17 +412,17 @@ def _exit_code(status: int) -> int:
 def _lift(lift: list[list[str]], processes: list[int]) -> None:
     """Take the quota away, and let processes go on that were paused."""
     for path, text in lift:
-        write(path, text)
+        kept_files.write(path, text)
     for pid in processes:
         _signal(pid, signal.SIGCONT)
 
 
 def _clear_up(request: LaunchRequest) -> None:
     for folder in request.remove_dirs:
-        remove_groups_of_commands(folder)
-        remove_dir(folder)
+        kept_files.remove_groups_of_commands(folder)
+        kept_files.remove_dir(folder)
     for path, mark in request.own_files:
-        remove_own(path, mark)
+        kept_files.remove_own(path, mark)
 
 
 def _signal(pid: int, number: int) -> None:
