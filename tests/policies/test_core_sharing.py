@@ -361,18 +361,25 @@ def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
     assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}
 
 
-def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline_be_kept() -> None:
-    """It works 20 s of the 100 s to its deadline; its half core is all that the urgent job lacks."""
-    policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
-    spec: dict[str, Any] = {
-        "worker": Resources(0.5),
-        "deadline_s": 100.0,
-        "controller": "two-level",
-        "preemptible": True,
-    }
-    workers = replace(
-        job("workers", 1, steps=20.0, on={"a": 1}, **spec), demand=Resources(0.5), granted_at=-20.0, started_at=-20.0
+def paced_worker() -> JobView:
+    """One worker on half a core, with 20 s of work and 100 s to its deadline."""
+    view = job(
+        "workers",
+        1,
+        steps=20.0,
+        on={"a": 1},
+        worker=Resources(0.5),
+        deadline_s=100.0,
+        controller="two-level",
+        preemptible=True,
+        demand=Resources(0.5),
     )
+    return replace(view, granted_at=-20.0, started_at=-20.0)
+
+
+def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline_be_kept() -> None:
+    """Its half core is all that the urgent job lacks."""
+    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
     kept, urgent = steered("kept", 140.0, 100.0), steered("urgent", 20.0, 40.0, most=1.0)
     calm = decide(policy, [kept, workers], TWO)
     assert promised(calm) == {"kept", "workers"}
@@ -396,16 +403,7 @@ def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline
 
 
 def test_a_job_of_workers_stands_still_for_nobody_who_would_be_late_all_the_same() -> None:
-    policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
-    spec: dict[str, Any] = {
-        "worker": Resources(0.5),
-        "deadline_s": 100.0,
-        "controller": "two-level",
-        "preemptible": True,
-    }
-    workers = replace(
-        job("workers", 1, steps=20.0, on={"a": 1}, **spec), demand=Resources(0.5), granted_at=-20.0, started_at=-20.0
-    )
+    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
     kept = steered("kept", 140.0, 100.0)
     calm = decide(policy, [kept, workers], TWO)
     for other in (steered("hopeless", 60.0, 40.0, most=1.0), background("free")):

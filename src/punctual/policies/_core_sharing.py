@@ -254,8 +254,8 @@ class CoreSharing:
             if _n_planned(beside, dated) >= _n_planned(promises, dated):
                 promises, room = beside, less_room
                 awaited_cores = max(0.0, awaited_cores - sum(each.cores for each in dated))
-        promises, lent_cores, deferred = self._with_lent(node, promises, room)
-        promises.share(awaited_cores + lent_cores)
+        promises, deferred = self._with_lent(node, promises, room)
+        promises.share(awaited_cores + sum(self._builder.held(each.view)[node].cores for each in deferred))
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
@@ -277,18 +277,18 @@ class CoreSharing:
 
     def _with_lent(
         self, node: NodeId, promises: CorePromises, room: Timeline
-    ) -> tuple[CorePromises, float, list[JobView]]:
-        """What can be promised if jobs of workers that need not run now give way, as few as bring more; these cores, and who."""
+    ) -> tuple[CorePromises, list[_Deferrable]]:
+        """What can be promised if jobs of workers that need not run now give way, as few as bring more; and which do."""
         if not self._options.promises or all(member.due_s == inf for member in promises.members):
-            return promises, 0.0, []
-        deferred: list[JobView] = []
+            return promises, []
+        deferred: list[_Deferrable] = []
         for each in sorted(self._deferrable(node), key=lambda each: (-each.for_s, each.view.id)):
-            deferred.append(each.view)
+            deferred.append(each)
             room = room.added(each.lent)
             more = self._promises(promises.members, room)
             if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
-                return more, sum(self._builder.held(view)[node].cores for view in deferred), deferred
-        return promises, 0.0, []
+                return more, deferred
+        return promises, []
 
     def _deferrable(self, node: NodeId) -> Iterable[_Deferrable]:
         """Promised jobs of workers on this node alone whose promises need nothing for some time."""
@@ -302,12 +302,11 @@ class CoreSharing:
                 lent_cores = np.maximum(held[node].cores - needed_cores, 0.0)
                 yield _Deferrable(view, for_s, Timeline(np.array(reserved.starts_s), lent_cores))
 
-    def _pause(self, deferred: Iterable[JobView]) -> None:
-        for view in deferred:
-            for_s = _idle_s(self._reserved[view.id]) or 0.0
-            text = f"paused: others with deadlines need its cores; it goes on in {span_text(for_s)} at the latest"
-            self._builder.put(view, {}, Reason("paused", text, {"for_s": for_s}))
-            self.paused.append(view)
+    def _pause(self, deferred: Iterable[_Deferrable]) -> None:
+        for each in deferred:
+            text = f"paused: others with deadlines need its cores; it goes on in {span_text(each.for_s)} at the latest"
+            self._builder.put(each.view, {}, Reason("paused", text, {"for_s": each.for_s}))
+            self.paused.append(each.view)
 
     def _promises(self, members: Sequence[SharingJob], room: Timeline) -> CorePromises:
         """What can be promised to jobs on a node that has `room` for them."""
