@@ -318,7 +318,7 @@ def test_with_a_certificate_what_is_sent_is_encrypted(tmp_path: Path) -> None:
 
 def test_without_its_libraries_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     check_installed()
-    monkeypatch.setattr("punctual.service.server.find_spec", lambda name: None)
+    monkeypatch.setattr("punctual.runtime.extras.find_spec", lambda name: None)
     with pytest.raises(InvalidSpec) as refused:
         check_installed()
     assert "pip install 'punctual[service]'" in refused.value.remedy

@@ -6,12 +6,12 @@ import ssl
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_socket import listener_pid, make_room, short_enough
+from punctual.runtime.extras import check_extra
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.paths import service_root, service_socket
 from punctual.runtime.runs import live_folders
@@ -24,7 +24,6 @@ DEFAULT_ADDRESS = "127.0.0.1:4747"
 #: Names of this machine for itself.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
-_NEEDED = ("fastapi", "uvicorn")
 _BACKLOG = 128
 
 
@@ -72,14 +71,7 @@ def free_address() -> str:
 
 def check_installed() -> None:
     """Raise `InvalidSpec` unless the libraries of the service are there; imports none of them."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise InvalidSpec(
-            "the service needs libraries that trainings do not",
-            f"an installation without {' and '.join(missing)}",
-            "this installation of Punctual",
-            "Install them with `pip install 'punctual[service]'`.",
-        )
+    check_extra("service", "the service", "fastapi", "uvicorn")
 
 
 @contextmanager

@@ -85,7 +85,7 @@ function show() {
     if (body.rows[i] !== known.row) body.insertBefore(known.row, body.rows[i] || null);
   });
   at("empty").hidden = shown.length > 0;
-  at("empty").textContent = jobs.length ? "No job is like that. Choose less above." : "No jobs yet. Submit one with `punctual submit --deadline 1h -- python train.py`.";
+  at("empty").textContent = jobs.length ? "No job matches what is chosen above." : "No jobs yet. Submit one with `punctual submit --deadline 1h -- python train.py`.";
 }
 
 async function look() {
