@@ -19,7 +19,6 @@ from punctual.core.protocols import Message
 from punctual.metrics.cluster import ClusterRecord
 from punctual.metrics.decisions import DecisionRecord
 from punctual.metrics.job import JobRecord
-from punctual.runtime.extras import check_extra
 from punctual.sim import fingerprint, parts
 from punctual.sim.choice import made
 from punctual.sim.ideal import Ideal
@@ -30,7 +29,7 @@ from punctual.sim.result import Failure, Result
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 from punctual.sim.stored import StoredRun, read_run, write_run
-from punctual.sim.study import write_index
+from punctual.sim.study import check_libraries, write_index
 
 #: What the row is called that shows what really happened.
 AS_IT_WAS = "as it was live"
@@ -106,7 +105,7 @@ def replay(
     InvalidSpec
         There is nothing in the journal to be played, no such policy, or a library of the extra `sim` is missing.
     """
-    check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
+    check_libraries()
     load = recorded_load(read(), period)
     _check_playable(load, source)
     first = load.policy_changes[0].before if load.policy_changes else ""

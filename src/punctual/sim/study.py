@@ -67,7 +67,7 @@ class Study:
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
-        check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
+        check_libraries()
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
@@ -206,6 +206,11 @@ def _failure(assignment: Assignment, error: Exception, invalid: tuple[str, str, 
 def _raise_invalid(failure: Failure | None) -> None:
     if failure is not None and failure.invalid is not None:
         raise InvalidSpec(*failure.invalid)
+
+
+def check_libraries() -> None:
+    """Raise `InvalidSpec` unless the libraries of a study are there."""
+    check_extra("sim", "a study", "numpy", "scipy", "polars", "matplotlib", "tomli_w")
 
 
 def write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:
