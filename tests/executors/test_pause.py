@@ -345,7 +345,7 @@ def test_processes_are_stopped_until_no_new_one_appears(monkeypatch: pytest.Monk
 # Making room.
 
 
-WORKER = Resources(cores=0.25)
+WORKER = Resources(cores=0.25, memory_bytes=2**20)
 SPEC = JobSpec(id=JOB, ceiling=WORKER * 4, worker=WORKER)
 
 #: Plays an agent whose training counts steps, and goes on where the one before it has left.

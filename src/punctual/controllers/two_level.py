@@ -41,6 +41,9 @@ _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 _AHEAD_FRAC = 0.1
 #: Nearer to the end than this many stops nothing is changed for a doubt.
 _LAST_STOPS = 8.0
+#: Seconds for which the job is timed unpaced at most, or this share of the time left, for a performance model that knows
+#: nothing of what the job holds: policies promise nothing to a job whose speed is not known.
+_MODEL_S, _MODEL_FRAC = 5.0, 0.05
 
 
 #: How exactly a job lands that is held by control: a standard deviation as a share of a step. Measured: bench/forecasts.py.
@@ -151,7 +154,7 @@ class TwoLevel(LandingController):
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
-        if free is not None or state.times is None:
+        if free is not None or state.times is None or _must_show_speed(state.times, reading):
             return self._run_free(spec, state, reading, counts, free)
         outlook = self._outlook(spec, state, reading, state.times, counts, model)
         state = replace(_judged(state, reading, outlook), deadline_s=reading.deadline_s)
@@ -172,7 +175,7 @@ class TwoLevel(LandingController):
     def _run_free(
         self, spec: JobSpec, state: State, reading: Reading, counts: tuple[int, ...], reason: Reason | None
     ) -> tuple[Demand, State]:
-        """Before there is anything to steer by the job has its ceiling; once it has landed nothing is changed."""
+        """Until the speed is known the job has its ceiling and is not paced; once it has landed nothing is changed."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
         next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
@@ -332,6 +335,13 @@ def _model(reading: Reading) -> Model:
         return 1.0 / rate_sps, std_sps / rate_sps
 
     return step_time
+
+
+def _must_show_speed(times: StepTime, reading: Reading) -> bool:
+    """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
+    if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
+        return False
+    return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
 
 
 def _may_be_tried(outlook: Outlook, n: int) -> bool:

@@ -222,7 +222,7 @@ class JobView:
     started_at
         When it first ran; None: it has not yet.
     granted_at
-        When `granted` was last answered.
+        Since when it has held this much.
     done_steps, progress_at
         Steps done at the last report, and its instant.
     steps_total, steps_total_std

@@ -43,8 +43,8 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
 
 
 def _is_alike_since(mark: Mark, event: ProgressReported, job: ScheduledJob) -> bool:
-    """Whether the job has only done steps since, unpaced, and not while a change of its grant was in flight."""
-    unchanged = job.is_applied or event.unit_at <= job.asked_at
+    """Whether the job has only done steps since, unpaced, and nothing else was asked of it before the last of them."""
+    unchanged = event.unit_at <= job.asked_at or (job.is_applied and job.asked_at <= mark.begun_at)
     return mark.runs_free and unchanged and mark.phases == job.phases
 
 

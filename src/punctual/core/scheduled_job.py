@@ -311,8 +311,9 @@ class ScheduledJob:
         """Note that it holds `granted` from `at` on; what it held before must be accrued."""
         if granted and self.shape is None:
             self.held_since_at = at
-        self.held, self.granted_at = total(granted.values()), at
-        self.shape = shape_of(self.spec, granted, devices) if granted else None
+        held, shape = total(granted.values()), shape_of(self.spec, granted, devices) if granted else None
+        if (held, shape) != (self.held, self.shape):  # an answer may also be to a new pacing line alone
+            self.held, self.shape, self.granted_at = held, shape, at
 
     def forget_process(self) -> None:
         """Its process is gone; the next one counts for itself."""

@@ -1,6 +1,6 @@
 """Which deadlines `promises-first` promises in one round, and the reservations that keep them."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from math import ceil, inf
@@ -370,7 +370,7 @@ class AdmissionControl:
         """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
         self._ledgers = {
-            pool: ReservationLedger(self._free_of(pool, n).split(points_s)) for pool, n in self._reserved.items()
+            pool: ReservationLedger(self._free_of(pool, n, points_s)) for pool, n in self._reserved.items()
         }
         left = [claim for claim in order if not self._reserve_as_planned(claim)]
         return [
@@ -389,12 +389,12 @@ class AdmissionControl:
         share = request.planned(room, planned, claim.due_at - self._at)
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
-    def _free_of(self, pool: Pool, n: int) -> Timeline:
-        """What promises may take of a pool in the spans of the plan: `n` devices, but none that jobs which start hold."""
-        spans, taken = Timeline.of(n).split(self._ends_s), self._taken.get(pool)
+    def _free_of(self, pool: Pool, n: int, points_s: Collection[float] = ()) -> Timeline:
+        """What promises may take of a pool in the spans of the plan, cut at `points_s`: not what jobs that start hold."""
+        spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
         if taken is not None:
-            taken, most = taken.split(self._ends_s), most - inf
+            taken, most = taken.split(spans.starts_s), most - inf
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
             most = np.where(most < 0, self._offered_fracs[pool[1]] * most, most)
         for candidate in self._candidates:
@@ -402,7 +402,8 @@ class AdmissionControl:
                 amount = candidate.n * candidate.options.per_worker
                 starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
         free = np.minimum(spans.free, self._reserved[pool] - starting) - most
-        return Timeline(spans.starts_s, np.maximum(free, 0.0))
+        rest = self._problem.rests[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
+        return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
     def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
         """By kind of node, from when on promised jobs are to hold how many cores beyond what all jobs hold now.

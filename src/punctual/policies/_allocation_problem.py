@@ -91,7 +91,9 @@ class AllocationProblem:
     pools
         Those that any of them can draw on.
     capacities
-        What is free in each pool, with what the candidates hold.
+        What is free in each pool, with what the candidates hold, in whole devices or parts of a core.
+    rests
+        What is free beyond that, less than one.
     table
         The configurations of the candidates.
     """
@@ -100,11 +102,14 @@ class AllocationProblem:
     candidates: list[Candidate]
     pools: list[Pool] = field(init=False)
     capacities: dict[Pool, int] = field(init=False)
+    rests: dict[Pool, float] = field(init=False)
     table: ChoiceTable = field(init=False)
 
     def __post_init__(self) -> None:
         self.pools = sorted({pool for candidate in self.candidates for pool in candidate.options.pools})
-        self.capacities = _capacities(self.builder, self.pools, self.candidates)
+        free = _free(self.builder, self.pools, self.candidates)
+        self.capacities = {pool: int(amount) for pool, amount in free.items()}
+        self.rests = {pool: free[pool] - n for pool, n in self.capacities.items()}
         self.table = ChoiceTable.of([candidate.options for candidate in self.candidates], self.pools)
 
     @classmethod
@@ -219,7 +224,7 @@ def _candidate(builder: PlanBuilder, view: JobView) -> Candidate | None:
     return Candidate(view, options, kind, n, options.column(kind, n), remaining, left_s)
 
 
-def _capacities(builder: PlanBuilder, pools: Sequence[Pool], candidates: Sequence[Candidate]) -> dict[Pool, int]:
+def _free(builder: PlanBuilder, pools: Sequence[Pool], candidates: Sequence[Candidate]) -> dict[Pool, float]:
     hardware, free = builder.hardware, builder.free
     has: dict[Pool, float] = {}
     for kind, uses_gpus in pools:
@@ -230,4 +235,4 @@ def _capacities(builder: PlanBuilder, pools: Sequence[Pool], candidates: Sequenc
     for candidate in candidates:
         if candidate.n and candidate.pool in has:
             has[candidate.pool] += candidate.n * candidate.options.per_worker
-    return {pool: int(amount) for pool, amount in has.items()}
+    return has

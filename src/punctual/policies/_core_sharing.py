@@ -420,4 +420,7 @@ def _growth(promises: CorePromises) -> Timeline:
             Timeline(np.array([0.0, *ends]), np.array([*share.amounts.tolist(), 0.0])) if share.end_s > 0 else planned
         )
         planned = planned.added(steps)
-    return Timeline(planned.starts_s, (planned.free - now_cores) * PARTS_PER_CORE)
+    # What is planned beyond the room is what ended jobs held in any case, which nobody else counts on.
+    beyond = planned.without(promises.cores)
+    more_cores = planned.split(beyond.starts_s).free - beyond.free - now_cores
+    return Timeline(beyond.starts_s, more_cores * PARTS_PER_CORE)

@@ -302,7 +302,7 @@ class JobRun:
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
             self._answer()
             return
-        if not self._amount and self._can_leave:
+        if not self._amount and self._can_leave and replace(grant.held, cores=0.0):
             self._ask_to_leave(grant)
             return
         self._leave_by = inf
@@ -369,7 +369,8 @@ class JobRun:
         if not self.ended:
             self._process.terminate()
 
-    # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing.
+    # Making room: a job of workers with a checkpoint is paused by ending its process, so that it holds nothing. One that
+    # holds nothing but cores is frozen: starting it again could cost more than the pause is worth.
 
     @property
     def _can_leave(self) -> bool:
