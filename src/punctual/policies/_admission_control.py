@@ -355,7 +355,8 @@ class AdmissionControl:
         reserved
             Those that are to have their reserve; others have it where there is room.
         """
-        timelines = {pool: self._free_of(pool, n) for pool, n in capacities.items()}
+        fracs = self._offered_fracs if capacities is self._offered else {True: 1.0, False: 1.0}
+        timelines = {pool: self._free_of(pool, n, fracs[pool[1]]) for pool, n in capacities.items()}
         self._ledgers = (
             {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
         )
@@ -370,7 +371,7 @@ class AdmissionControl:
         """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
         self._ledgers = {
-            pool: ReservationLedger(self._free_of(pool, n, points_s)) for pool, n in self._reserved.items()
+            pool: ReservationLedger(self._free_of(pool, n, points_s=points_s)) for pool, n in self._reserved.items()
         }
         left = [claim for claim in order if not self._reserve_as_planned(claim)]
         return [
@@ -389,14 +390,14 @@ class AdmissionControl:
         share = request.planned(room, planned, claim.due_at - self._at)
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
-    def _free_of(self, pool: Pool, n: int, points_s: Collection[float] = ()) -> Timeline:
+    def _free_of(self, pool: Pool, n: int, frac: float = 1.0, points_s: Collection[float] = ()) -> Timeline:
         """What promises may take of a pool in the spans of the plan, cut at `points_s`: not what jobs that start hold."""
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
         if taken is not None:
             taken, most = taken.split(spans.starts_s), most - inf
             np.maximum.at(most, np.searchsorted(spans.starts_s, taken.starts_s, side="right") - 1, taken.free)
-            most = np.where(most < 0, self._offered_fracs[pool[1]] * most, most)
+            most = np.where(most < 0, frac * most, most)
         for candidate in self._candidates:
             if candidate.pool == pool and candidate.id in self._starting_s:
                 amount = candidate.n * candidate.options.per_worker
