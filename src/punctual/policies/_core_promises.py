@@ -276,6 +276,12 @@ class CorePromises:
                 free, member.cores = free - more, member.cores + more
         return free
 
+    def is_crowded(self) -> bool:
+        """Whether at some time until the last promised job is due the plan leaves little room for what comes."""
+        last_s = max((member.due_s for member in self.kept), default=0.0)
+        free = self._plan(self._background_cores()).free if self.kept else self.cores
+        return free.least_until(last_s) < _ROOM_FRAC * float(self.cores.free[0])
+
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.
 

@@ -251,7 +251,8 @@ class CoreSharing:
         if dated:
             less_room = _without(room, dated)
             beside = self._promises(members, less_room)
-            if _n_planned(beside, dated) >= _n_planned(promises, dated):
+            is_better_used = beside.is_crowded() and all(each.can_wait for each in dated)
+            if not is_better_used and _n_planned(beside, dated) >= _n_planned(promises, dated):
                 promises, room = beside, less_room
                 awaited_cores = max(0.0, awaited_cores - sum(each.cores for each in dated))
         promises, deferred = self._with_lent(node, promises, room)
@@ -278,7 +279,10 @@ class CoreSharing:
     def _with_lent(
         self, node: NodeId, promises: CorePromises, room: Timeline
     ) -> tuple[CorePromises, list[_Deferrable]]:
-        """What can be promised if jobs of workers that need not run now give way, as few as bring more; and which do."""
+        """What can be promised if jobs of workers that need not run now give way, as few as bring more; and which do.
+
+        All do where promised jobs on shares have little room: work of those that is done early is room for what comes.
+        """
         if not self._options.promises or all(member.due_s == inf for member in promises.members):
             return promises, []
         deferred: list[_Deferrable] = []
@@ -288,7 +292,7 @@ class CoreSharing:
             more = self._promises(promises.members, room)
             if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
                 return more, deferred
-        return promises, []
+        return (more, deferred) if deferred and promises.is_crowded() else (promises, [])
 
     def _deferrable(self, node: NodeId) -> Iterable[_Deferrable]:
         """Promised jobs of workers on this node alone whose promises need nothing for some time."""
