@@ -17,7 +17,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.core.speed import Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.models.all_reduce import AllReduce
 
 MILD = Noise(neighbour_factor=1.1)
@@ -299,6 +299,23 @@ def test_a_paced_job_teaches_nothing_of_its_speed_unless_it_lags_behind() -> Non
     for each in behind:
         _, state = TwoLevel().step(SPEC, state, each)
     assert state.times != before
+
+
+def test_it_is_not_paced_before_its_model_has_seen_a_speed_but_not_for_long() -> None:
+    few: Any = {"steps_total": 200.0}
+    model = AllReduce()
+    blank = RateCurve(model, model.init(SPEC))
+    warm = [replace(each, curve=blank, **few) for each in WARM]
+    demand, state = fed(*warm)
+    assert demand.reason.code == "warm-up"
+    assert demand.pacing is None
+    seen = SeenRate(shape=Shape(n_workers=4, cores=2.0), rate_sps=40.0)
+    known = RateCurve(model, model.update(blank.state, seen))
+    demand, _ = TwoLevel().step(SPEC, state, reading(3.3, 52, curve=known, **few))
+    assert demand.reason.code != "warm-up"
+    readings = [reading(3.1 + i, 44 + 4 * i, curve=blank, **few) for i in range(1, 9)]
+    demand, _ = fed(*warm, *readings)
+    assert demand.reason.code != "warm-up", "its model learns nothing"
 
 
 def test_a_phase_is_no_step_and_costs_what_it_takes() -> None:

@@ -152,6 +152,24 @@ def test_a_paced_job_shows_nothing_of_its_speed(office: Office) -> None:
     assert not office.seen()
 
 
+def test_steps_done_before_and_after_pacing_begins_are_no_speed(office: Office) -> None:
+    office.report(10.0, 10)
+    office.controller.pacing = PacingLine(end_s=90.0, end_work=100, s_per_step=2.0)
+    office.applied(only(office.tick(at=10.5), ResizeJob), at=10.5)
+    office.report(14.0, 12)
+    assert not office.seen()
+
+
+def test_a_new_pacing_line_is_no_new_grant(office: Office) -> None:
+    """Policies let a job rest that was changed a moment ago; a line comes every few seconds."""
+    office.report(10.0, 10)
+    office.controller.pacing = PacingLine(end_s=90.0, end_work=100, s_per_step=2.0)
+    office.applied(only(office.tick(at=10.5), ResizeJob), at=10.5)
+    assert office.scheduler.snapshot(11.0).holding[0].granted_at == 0.0
+    office.applied(only(office.plan(4, at=12.0), ResizeJob), at=12.5)
+    assert office.scheduler.snapshot(13.0).holding[0].granted_at == 12.5
+
+
 def test_a_change_in_flight_hides_whose_steps_they_are(office: Office) -> None:
     office.report(10.0, 10)
     office.controller.n_workers = 4

@@ -375,9 +375,12 @@ while True:
 )
 
 
-def launch(stage: Stage, tmp_path: Path, leaves: str = "True", stop_grace_s: float = 1000.0) -> None:
+def launch(
+    stage: Stage, tmp_path: Path, leaves: str = "True", stop_grace_s: float = 1000.0, worker: Resources = WORKER
+) -> None:
     stage.prepare(LEAVES.replace("{leaves}", leaves), cwd=str(tmp_path), stop_grace_s=stop_grace_s)
-    stage.executor.perform(stage.launch_command(WORKER * 2, SPEC), stage.sink)
+    spec = replace(SPEC, worker=worker, ceiling=worker * 4)
+    stage.executor.perform(stage.launch_command(worker * 2, spec), stage.sink)
     stage.wait(JobStarted)
     stage.look_until(lambda report: report.steps_done > 2)
 
@@ -417,10 +420,25 @@ def test_a_job_that_has_left_is_paused_again_and_stopped_without_a_process(stage
 def test_a_job_that_does_not_leave_in_time_is_frozen(stage: Stage, tmp_path: Path) -> None:
     launch(stage, tmp_path, leaves="False", stop_grace_s=0.2)
     pid = stage.executor._runs[JOB]._process.pid
-    assert paused(stage).granted == {}
+    memory = Resources(memory_bytes=WORKER.memory_bytes * 2)
+    assert paused(stage).granted == {NODE: memory}
     assert stage.look().steps_done == stage.look().steps_done
     resize(stage, 2)
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
+    assert stage.executor._runs[JOB]._process.pid == pid
+
+
+def test_a_job_of_workers_that_holds_nothing_but_cores_is_frozen(stage: Stage, tmp_path: Path) -> None:
+    """Its checkpoint would free nothing else, and another start could cost more than the pause is worth."""
+    worker = Resources(cores=0.25)
+    launch(stage, tmp_path, worker=worker)
+    pid = stage.executor._runs[JOB]._process.pid
+    assert paused(stage).granted == {}
+    assert stage.look().steps_done == stage.look().steps_done
+    grant = {NODE: worker * 2}
+    command = ResizeJob(at=time.monotonic(), job=JOB, request=stage._next(), grant=grant, reason=WHY)
+    stage.executor.perform(command, stage.sink)
+    assert stage.wait(GrantApplied).granted == grant
     assert stage.executor._runs[JOB]._process.pid == pid
 
 

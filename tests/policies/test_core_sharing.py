@@ -1,6 +1,7 @@
 """Jobs on shares of cores under our own policy: promises over time, what is left, and who never starves."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -391,7 +392,7 @@ def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline
     assert (
         reason(plan, "workers").text == "paused: others with deadlines need its cores; it goes on in 75 s at the latest"
     )
-    assert cores(plan) == pytest.approx({"urgent": 0.5, "kept": 1.4, "workers": 0.0})
+    assert cores(plan) == pytest.approx({"urgent": 0.6, "kept": 1.4, "workers": 0.0})
     assert not plan.warnings
 
     paused = replace(workers, granted={}, planned={}, status="paused", rate_sps=0.0, progress_at=40.0, granted_at=0.0)
@@ -404,9 +405,62 @@ def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline
 
 def test_a_job_of_workers_stands_still_for_nobody_who_would_be_late_all_the_same() -> None:
     policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
-    kept = steered("kept", 140.0, 100.0)
+    kept = steered("kept", 80.0, 100.0)
     calm = decide(policy, [kept, workers], TWO)
     for other in (steered("hopeless", 60.0, 40.0, most=1.0), background("free")):
         plan = decide(policy, after(calm, [kept, workers, other]), TWO, carry=calm.carry)
         assert promised(plan) == {"kept", "workers"}
         assert "workers" not in plan.grants
+
+
+@pytest.mark.parametrize(("core_s", "goes_on"), [(20.0, True), (65.0, False)])
+def test_a_job_of_workers_goes_on_when_promised_ones_have_room(core_s: float, goes_on: bool) -> None:
+    """Work of these that is done early is room for what comes, and it needs nothing for 75 s."""
+    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
+    kept, other = steered("kept", core_s, 50.0), steered("other", 5.0, 90.0)
+    calm = decide(policy, [kept, other, workers], TWO)
+    assert promised(calm) == {"kept", "other", "workers"}
+    paused = replace(workers, granted={}, planned={}, status="paused", rate_sps=0.0, granted_at=0.0)
+    plan = decide(policy, after(calm, [kept, other, paused]), TWO, at=0.5, carry=calm.carry)
+    assert (cores(plan).get("workers", 0.0) > 0.0) is goes_on
+    assert promised(plan) == {"kept", "other", "workers"}
+    assert goes_on or cores(plan)["kept"] > 1.5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_who_stands_still_keeps_what_is_reserved_for_later(seed: int) -> None:
+    """Amounts that are no whole parts of cores, and ends of jobs within those of the plan, take nothing from it."""
+    random = Random(seed)
+    policy, workers = PromisesFirst(risk_sigmas=0, promised_frac=1.0), paced_worker()
+    due_s = random.uniform(88.0, 99.0)
+    kept = steered("kept", 1.4 * due_s, due_s)
+    calm = decide(policy, [kept, workers], TWO)
+    assert promised(calm) == {"kept", "workers"}
+    urgent = steered("urgent", random.uniform(17.0, 22.0), random.uniform(25.0, 60.0), most=1.0)
+    assert urgent.work is not None
+    # What is left where the half core is lent until it is needed again, after 75 s; bases are free when jobs are done.
+    room_core_s = 2.0 * 75.0 + 1.5 * (due_s - 75.0) - urgent.work.core_s
+    kept = replace(steered("kept", room_core_s + random.uniform(-2.0, 0.5), due_s))
+    views, plan = [kept, workers, urgent], calm
+    for at in (0.0, 0.2, 0.4):
+        plan = decide(policy, after(plan, views), TWO, at=at, carry=plan.carry)
+        assert "promise-in-danger" not in warned(plan).values()
+        assert "workers" in promised(plan)
+        views = [moved(view, plan, at) for view in views]
+
+
+def moved(view: JobView, plan: Plan, at: float) -> JobView:
+    """The job after the plan: one that stands still does no more steps."""
+    if plan.grants.get(view.id) != {}:
+        return view
+    done_steps = view.done_steps + view.rate_sps * (at - view.progress_at)
+    return replace(
+        view,
+        granted={},
+        planned={},
+        status="paused",
+        rate_sps=0.0,
+        granted_at=at,
+        progress_at=at,
+        done_steps=done_steps,
+    )

@@ -219,13 +219,15 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, spare_cores: float = 0.0) -> None:
+    def share(self, spare_cores: float = 0.0, lent_cores: float = 0.0) -> None:
         """Decide what each member gets now.
 
         Parameters
         ----------
         spare_cores
-            What only promised jobs may have, because other jobs wait for it.
+            What promised jobs may have as far as they need it now, and nobody else, because other jobs wait for it.
+        lent_cores
+            What they may also work ahead with, because a job that gives way has it.
         """
         free = float(self.cores.free[0])
         self._hold_planned()
@@ -236,10 +238,11 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        free = self._measure_in_turn(free, spare_cores)
+        free = self._measure_in_turn(free, spare_cores + lent_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
+        free = max(0.0, free - lent_cores)
         dated = [member for member in others if member.due_s < inf]
         for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
             if member.id in self.lost:  # so that it is late by little

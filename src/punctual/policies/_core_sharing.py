@@ -248,15 +248,18 @@ class CoreSharing:
         dated = self._dated_on(kind, awaited_cores)
         room = self._over_time(node, free.cores)
         promises = self._promises(members, room)
+        lent_cores = 0.0
         if dated:
+            dated_cores = min(sum(each.cores for each in dated), awaited_cores)
             less_room = _without(room, dated)
             beside = self._promises(members, less_room)
-            is_better_used = beside.is_crowded() and all(each.can_wait for each in dated)
-            if not is_better_used and _n_planned(beside, dated) >= _n_planned(promises, dated):
+            if beside.is_crowded() and all(each.can_wait for each in dated):
+                lent_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
+            elif _n_planned(beside, dated) >= _n_planned(promises, dated):
                 promises, room = beside, less_room
-                awaited_cores = max(0.0, awaited_cores - sum(each.cores for each in dated))
+                awaited_cores -= dated_cores
         promises, deferred = self._with_lent(node, promises, room)
-        promises.share(awaited_cores + sum(self._builder.held(each.view)[node].cores for each in deferred))
+        promises.share(awaited_cores, lent_cores + sum(self._builder.held(each.view)[node].cores for each in deferred))
         if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
             self._pause(deferred)
         self._nodes[node] = promises
