@@ -16,8 +16,8 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile("punctual")
 
-#: What a test may know of the user who runs it: where traces lie.
-KEPT_VARIABLES = {"PUNCTUAL_DATA"}
+#: What a test may know of the user who runs it: where traces lie, and whether a browser must be there.
+KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
 #: What would change how commands print.
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
 

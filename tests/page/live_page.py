@@ -1,0 +1,93 @@
+"""The page of a live service in a real browser, for the tests of the page."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.service.live_service import LiveService
+from tests.waiting import PATIENCE_S
+
+#: Set where a browser must be there, in continuous integration: tests of the page then fail without one.
+NEEDS_BROWSER = "PUNCTUAL_NEEDS_BROWSER"
+#: The system's, under its usual names.
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+#: What WCAG 2.2 AA asks for.
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+WIDE, PHONE = (1280, 800), (360, 740)
+
+expect.set_options(timeout=1000 * PATIENCE_S)
+
+
+@contextmanager
+def system_browser() -> Iterator[Browser]:
+    """Chromium, until this is left. Without one the test is skipped, or fails where there must be one.
+
+    Notes
+    -----
+    Playwright leaves an event loop marked as running in this thread until this is left: other tests of the same process
+    could not run one of their own. That is why it lasts for one file of tests only.
+    """
+    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        reason = f"needs Chromium, and none of {', '.join(PROGRAMS)} is in PATH"
+        pytest.fail(reason) if os.environ.get(NEEDS_BROWSER) else pytest.skip(reason)
+    with sync_playwright() as playwright:
+        # Without its sandbox, which root has none of; it sees pages of this repository alone.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Reader:
+    """Somebody who opens the page of a service in tabs of their own.
+
+    Attributes
+    ----------
+    faults
+        What browsers complained about: exceptions of scripts, and what the content policy did not let through.
+    """
+
+    browser: Browser
+    faults: list[str] = field(default_factory=list)
+
+    def open(
+        self,
+        service: LiveService,
+        *,
+        place: str = "",
+        token: str | None = None,
+        size: tuple[int, int] = WIDE,
+        **options: Any,
+    ) -> Page:
+        """A new tab without memory of others that shows `place`, such as ``#/submit``; None: with the owner's token."""
+        context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        context.set_default_timeout(1000 * PATIENCE_S)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", self._note)
+        page.goto(f"{service.served.url}/#token={service.caller.token if token is None else token}")
+        if place:
+            page.goto(f"{service.served.url}/{place}")
+        return page
+
+    def _note(self, message: Any) -> None:
+        # That a request was refused or came to nothing is told there too, and is what some tests are about.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(message.text)
+
+
+def barriers(page: Page) -> list[str]:
+    """What keeps people out, by axe-core: rule, and where it is broken."""
+    page.evaluate(AXE_SCRIPT)
+    told = page.evaluate("rules => axe.run(document, { runOnly: rules })", RULES)
+    assert told["passes"], "nothing was checked"
+    return [f"{rule['id']}: {node['html']} {node['failureSummary']}" for rule in told["violations"] for node in rule["nodes"]]

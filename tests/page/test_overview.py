@@ -1,0 +1,116 @@
+"""The page in a browser: all jobs against their deadlines."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.page.live_page import PHONE, WIDE, Reader, barriers
+from tests.service.live_service import Caller, LiveService, program, steered_host
+
+from punctual.service.server import serve
+
+
+def submitted(service: LiveService, name: str, awaited: Path | None = None, **more: object) -> None:
+    reply = service.caller.post("/jobs", {"program": program(awaited), "name": name, **more})
+    assert reply.status == 201, reply.body
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.locator("#jobs tr").filter(has=page.get_by_text(name, exact=True))
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#jobs tr td:first-child, #jobs tr th:first-child").all_inner_texts()
+
+
+def test_a_job_appears_and_its_end_is_seen_without_a_reload(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    page = reader.open(service)
+    expect(page.locator("#empty")).to_contain_text("No jobs yet")
+    submitted(service, "first", tmp_path / "go", deadline="1h")
+    expect(row(page, "first")).to_contain_text("running")
+    (tmp_path / "go").touch()
+    expect(row(page, "first")).to_contain_text("finished")
+    expect(row(page, "first")).to_contain_text("✓ met")
+
+
+def test_the_token_is_taken_out_of_the_address(service: LiveService, reader: Reader) -> None:
+    page = reader.open(service)
+    expect(page.locator("#overview")).to_be_visible()
+    assert "token" not in page.url
+    page.reload()
+    expect(page.locator("#overview")).to_be_visible()
+
+
+def test_a_wrong_token_is_refused_and_another_one_asked_for(service: LiveService, reader: Reader) -> None:
+    page = reader.open(service, token="wrong")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.locator("#overview")).to_be_hidden()
+    page.get_by_label("Token").fill(str(service.caller.token))
+    page.keyboard.press("Enter")
+    expect(page.locator("#overview")).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_viewer_sees_the_jobs(service: LiveService, reader: Reader) -> None:
+    submitted(service, "seen")
+    page = reader.open(service, token=service.with_role("viewer").token)
+    expect(row(page, "seen")).to_be_visible()
+
+
+def test_the_page_goes_on_after_the_service_was_away(reader: Reader) -> None:
+    with steered_host() as host:
+        with serve(host, "127.0.0.1:0") as served:
+            page = reader.open(LiveService(host, served, Caller(served, served.token_file.read_text().strip())))
+            expect(page.locator("#overview")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("does not answer")
+        expect(page.locator("#heard")).to_contain_text("Last heard")
+        with serve(host, str(served.url).removeprefix("http://")) as again:
+            submitted(LiveService(host, again, Caller(again, again.token_file.read_text().strip())), "later")
+            expect(row(page, "later")).to_be_visible()
+            expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_jobs_are_sorted_found_and_chosen(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "beta", tmp_path / "go", deadline="2h")
+    submitted(service, "alpha", tmp_path / "go", deadline="1h")
+    submitted(service, "gamma")
+    page = reader.open(service)
+    expect(row(page, "gamma")).to_contain_text("finished")
+    assert names(page) == ["beta", "alpha", "gamma"]
+    page.get_by_label("Sort by").select_option("name")
+    assert names(page) == ["alpha", "beta", "gamma"]
+    page.get_by_label("Sort by").select_option("deadline")
+    assert names(page) == ["alpha", "beta", "gamma"]
+    page.get_by_label("State").select_option("finished")
+    assert names(page) == ["gamma"]
+    page.get_by_label("State").select_option("")
+    page.get_by_label("Search").fill("ALP")
+    assert names(page) == ["alpha"]
+    page.get_by_label("Search").fill("no such job")
+    expect(page.locator("#empty")).to_contain_text("No job matches")
+
+
+def test_everything_is_reached_by_keyboard(service: LiveService, reader: Reader) -> None:
+    submitted(service, "one")
+    page = reader.open(service)
+    expect(row(page, "one")).to_be_visible()
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.id || document.activeElement.getAttribute('aria-label')"))
+    assert {"search", "verdict", "state", "sort", "Table of jobs"} <= reached
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_nobody_is_kept_out(
+    service: LiveService, reader: Reader, scheme: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    submitted(service, "working", tmp_path / "go", deadline="1h")
+    submitted(service, "done", deadline="1h")
+    page = reader.open(service, size=size, color_scheme=scheme, reduced_motion="reduce")
+    expect(row(page, "done")).to_contain_text("✓ met")
+    assert barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only the table scrolls to the side"
