@@ -90,4 +90,8 @@ def barriers(page: Page) -> list[str]:
     page.evaluate(AXE_SCRIPT)
     told = page.evaluate("rules => axe.run(document, { runOnly: rules })", RULES)
     assert told["passes"], "nothing was checked"
-    return [f"{rule['id']}: {node['html']} {node['failureSummary']}" for rule in told["violations"] for node in rule["nodes"]]
+    return [
+        f"{rule['id']}: {node['html']} {node['failureSummary']}"
+        for rule in told["violations"]
+        for node in rule["nodes"]
+    ]
