@@ -1,5 +1,6 @@
 """The page in a browser: all jobs against their deadlines."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,3 +115,26 @@ def test_nobody_is_kept_out(
     expect(row(page, "done")).to_contain_text("✓ met")
     assert barriers(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only the table scrolls to the side"
+
+
+def test_progress_is_shown_against_the_line_to_the_deadline(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    reports = "import sys, time, pathlib\nprint('step 30/100', flush=True)\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
+    asked = {"program": [sys.executable, "-c", reports, str(tmp_path / "go")], "name": "half", "deadline": "10h"}
+    pattern = r"step (?P<step>\d+)/(?P<total>\d+)"
+    assert service.caller.post("/jobs", {**asked, "progressRegex": pattern}).status == 201
+    page = reader.open(service)
+    expect(row(page, "half")).to_contain_text("30.0 %, line 0 %")
+    expect(row(page, "half").locator("svg .due")).to_have_count(1)
+
+
+def test_a_refusal_names_the_deadline_that_would_have_been_accepted(service: LiveService, reader: Reader) -> None:
+    assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
+    submitted(service, "refused", deadline="1m", work="10h", cores="1", guarantee=True)
+    page = reader.open(service)
+    expect(row(page, "refused")).to_contain_text("the earliest that would have been accepted: ")
+
+
+def test_times_are_in_the_reader_s_zone(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "far", tmp_path / "go", deadline="2031-01-01T12:00:00+00:00")
+    page = reader.open(service, timezone_id="Asia/Tokyo", locale="de-DE")
+    expect(row(page, "far")).to_contain_text("01.01.31, 21:00")

@@ -5,9 +5,11 @@ import re
 from urllib.parse import urlsplit
 
 import pytest
+from tests.architecture.source import ROOT
 from tests.service.live_service import LiveService
 
-FILES = ["/", "/page/page.css", "/page/overview.js", "/page/service.js"]
+PAGE_FOLDER = ROOT / "src/punctual/service/page_files"
+FILES = ["/", *(f"/page/{path.name}" for path in PAGE_FOLDER.iterdir() if path.suffix in {".js", ".css"})]
 
 
 def answer(service: LiveService, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
@@ -30,8 +32,8 @@ def test_the_files_of_the_page_need_no_token_and_all_else_does(service: LiveServ
 
 def test_every_file_that_the_page_names_is_there(service: LiveService) -> None:
     texts = {path: answer(service, "GET", path)[2] for path in FILES}
-    named = set(re.findall(r'(?:src|href)="([^"]+)"', texts["/"]))
-    named |= {f"/page/{name}" for text in texts.values() for name in re.findall(r'from "\./([^"]+)"', text)}
+    named = set(re.findall(r'(?:src|href)="([^"#]+)"', texts["/"]))
+    named |= {f"/page/{name}" for text in texts.values() for name in re.findall(r'(?:from|import) "\./([^"]+)"', text)}
     assert named == set(FILES[1:])
 
 

@@ -219,10 +219,20 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
     lines = [
         f"the service runs, process {pid}, and listens at {', '.join(addresses)}",
         *([] if token_file is None else [f"the owner's token is in {token_file}"]),
+        *([] if token_file is None or not sys.stderr.isatty() else _told_of_page(addresses, Path(token_file))),
         "submit a job: punctual submit --deadline 1h -- python train.py",
         *([f"took over {', '.join(jobs)}"] if jobs else []),
     ]
     write_error("".join(f"punctual: {line}\n" for line in lines))
+
+
+def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
+    """The address that opens the page with the owner's token: for a terminal, since what is in a log may be read by others."""
+    url = next(address for address in addresses if address.startswith(("http:", "https:")))
+    try:
+        return [f"see all jobs in a browser: {url}/#token={token_file.read_text().strip()}"]
+    except OSError:  # removed: the page asks for a token
+        return [f"see all jobs in a browser: {url}"]
 
 
 def _tell_of_others(host: ServiceHost) -> None:

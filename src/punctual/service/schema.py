@@ -197,6 +197,9 @@ class JobStanding(AnswerBody):
     landed: datetime | None
     ended: datetime | None
     deadline: datetime | None
+    earliest_deadline: datetime | None = Field(
+        None, description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known."
+    )
     progress_percentage: float | None
     steps_done: float | None
     steps_total: float | None

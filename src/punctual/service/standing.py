@@ -30,6 +30,7 @@ def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
         landed=_wall(now, status.landed_at),
         ended=_wall(now, status.ended_at),
         deadline=_wall(now, status.deadline_at),
+        earliest_deadline=_wall(now, _earliest_deadline_at(status)),
         progress_percentage=None if done_frac is None else 100.0 * done_frac,
         steps_done=status.steps_done,
         steps_total=status.steps_expected or status.steps_total,
@@ -89,6 +90,14 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
         promised=[PromiseEntry(job=job, until=now.wall_of(promises[job])) for job in promised],
         jobs_by_state=by_state,
     )
+
+
+def _earliest_deadline_at(status: JobStatus) -> float | None:
+    """The earliest deadline that would have been accepted of a job that was turned away; None: it was not, or none would."""
+    if status.state != "failed" or status.reason is None:
+        return None
+    earliest_s = status.reason.facts.get("earliest_deadline_s")
+    return None if earliest_s is None else status.submitted_at + earliest_s
 
 
 def _wall(now: Now, at: float | None) -> datetime | None:

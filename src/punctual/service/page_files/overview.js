@@ -1,5 +1,8 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
+import { amount, clock } from "./texts.js";
+import { openViews } from "./views.js";
+import "./submit.js";
 
 const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
 /** Least time between two looks at all jobs, and the longest without one; usage changes without an event. */
@@ -7,6 +10,7 @@ const PAUSE_MS = 1000, LONGEST_MS = 5000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
 const SILENCE_MS = 40000;
 
+const SVG = "http://www.w3.org/2000/svg";
 /** @type {(id: string) => any} */
 const at = (id) => document.getElementById(id);
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
@@ -15,15 +19,6 @@ const rows = new Map();
 let jobs = [];
 let lastId = "", isLooking = false;
 
-/** @param {number | null} number */
-const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
-/** A time in the reader's zone. @param {string | number | null} instant */
-const clock = (instant) => {
-  if (instant === null) return "–";
-  const date = new Date(instant);
-  const isToday = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString([], isToday ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
-};
 /** @param {any} job @param {number} nowMs */
 function expected(job, nowMs) {
   if (job.landed) return clock(job.landed);
@@ -33,24 +28,46 @@ function expected(job, nowMs) {
   const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
   return when(job.estimatedRemainingSeconds) + interval;
 }
+/** Where the line from the job's submission to its deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
+function line(job, nowMs) {
+  if (job.landed || job.ended || job.deadline === null) return "";
+  const begun = Date.parse(job.submitted), lasts = Date.parse(job.deadline) - begun;
+  return Math.min(100, Math.max(0, (100 * (nowMs - begun)) / lasts)).toFixed(0);
+}
+/** Why it is as it is; of a refusal also which deadline would have been accepted. @param {any} job */
+const why = (job) =>
+  (job.cause || job.reason?.text || "") +
+  (job.earliestDeadline === null ? "" : ` — the earliest that would have been accepted: ${clock(job.earliestDeadline)}`);
 /** The texts of a row's cells. @param {any} job @param {number} nowMs @returns {string[]} */
 const cells = (job, nowMs) => [
-  job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : job.progressPercentage.toFixed(1),
+  job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`,
   clock(job.deadline), expected(job, nowMs), amount(job.grantedCores), amount(job.usedCores),
-  job.cause || job.reason?.text || "",
+  why(job),
 ];
 
+/** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
+function bar(done, due) {
+  const drawn = document.createElementNS(SVG, "svg");
+  drawn.setAttribute("viewBox", "0 0 100 12");
+  drawn.setAttribute("aria-hidden", "true");
+  const add = (/** @type {string} */ name, /** @type {number} */ x, /** @type {number} */ width) => {
+    const part = drawn.appendChild(document.createElementNS(SVG, "rect"));
+    const placed = { class: name, x, y: name === "due" ? 0 : 2, width, height: name === "due" ? 12 : 8 };
+    for (const [key, value] of Object.entries(placed)) part.setAttribute(key, String(value));
+  };
+  add("all", 0, 100);
+  add("done", 0, done);
+  if (due) add("due", Number(due) * 0.98, 2);
+  return drawn;
+}
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} text */
 function fill(cell, column, text) {
   if (column === 2) {
     cell.className = text;
     cell.textContent = VERDICTS[/** @type {keyof typeof VERDICTS} */ (text)] || "–";
   } else if (column === 3 && text) {
-    const bar = document.createElement("progress");
-    bar.max = 100;
-    bar.value = Number(text);
-    bar.setAttribute("aria-label", "progress");
-    cell.replaceChildren(bar, ` ${text} %`);
+    const [done, due] = text.split(" ");
+    cell.replaceChildren(bar(Number(done), due), ` ${done} %${due && `, line ${due} %`}`);
   } else cell.textContent = text || "–";
 }
 
@@ -92,7 +109,7 @@ async function look() {
   const [listed, held] = await Promise.all([allJobs(), cluster()]);
   jobs = listed;
   at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
-  at("overview").hidden = false;
+  openViews(true);
   at("problem").hidden = true;
   show();
 }
@@ -105,7 +122,7 @@ function tell(error) {
   if (isRefused && error.status === 401) {
     forgetToken();
     at("entry").hidden = false;
-    at("overview").hidden = true;
+    openViews(false);
   }
 }
 

@@ -3,10 +3,12 @@ const KEY = "punctual-token";
 
 /** What the service refused, in its words. */
 export class Refused extends Error {
-  /** @param {number} status @param {string} detail */
-  constructor(status, detail) {
+  /** @param {number} status @param {string} detail @param {any} [problem] */
+  constructor(status, detail, problem = {}) {
     super(detail);
     this.status = status;
+    /** @type {{must: string, got: string, where: string, remedy: string, field?: string}[]} what is wrong, each in four parts */
+    this.faults = problem.must ? [problem, ...problem.others] : [];
   }
 }
 
@@ -26,22 +28,35 @@ export const hasToken = () => Boolean(sessionStorage.getItem(KEY));
 
 /**
  * @param {string} path below /v1
- * @param {Record<string, string>} [headers]
- * @param {AbortSignal} [signal]
+ * @param {RequestInit & {headers?: Record<string, string>}} [options]
  * @returns {Promise<Response>} raises Refused
  */
-async function ask(path, headers = {}, signal = undefined) {
-  const authorization = `Bearer ${sessionStorage.getItem(KEY)}`;
-  const answer = await fetch(`/v1${path}`, { headers: { ...headers, Authorization: authorization }, signal });
+async function ask(path, options = {}) {
+  const headers = { ...options.headers, Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
+  const answer = await fetch(`/v1${path}`, { ...options, headers });
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
-    throw new Refused(answer.status, problem.detail || `status ${answer.status}`);
+    throw new Refused(answer.status, problem.detail || `status ${answer.status}`, problem);
   }
   return answer;
 }
 
+/**
+ * Says something to the service.
+ * @param {string} path below /v1
+ * @param {any} body
+ * @param {{headers?: Record<string, string>, signal?: AbortSignal}} [options]
+ * @returns {Promise<any>} what it answers; raises Refused
+ */
+export async function post(path, body, options = {}) {
+  const headers = { ...options.headers, "Content-Type": "application/json" };
+  return (await ask(path, { ...options, method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
 /** @returns {Promise<any>} */
 export const cluster = async () => (await ask("/cluster")).json();
+/** @returns {Promise<{caller: string, role: string}>} who asks */
+export const health = async () => (await ask("/health")).json();
 
 /** @returns {Promise<any[]>} all jobs, page after page */
 export async function allJobs() {
@@ -62,7 +77,7 @@ export async function allJobs() {
  * @param {AbortSignal} signal
  */
 export async function follow(after, onHeard, signal) {
-  const answer = await ask("/events", after ? { "Last-Event-ID": after } : {}, signal);
+  const answer = await ask("/events", { headers: after ? { "Last-Event-ID": after } : {}, signal });
   const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

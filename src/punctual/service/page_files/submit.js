@@ -1,0 +1,211 @@
+// The form for a new job. What it would take is asked for while one types; nothing is changed by that.
+import { typed, words } from "./command_line.js";
+import { health, post, Refused } from "./service.js";
+import { amount, clock, element } from "./texts.js";
+import { onView } from "./views.js";
+
+/** Time without a key before the quote is asked for. */
+const PAUSE_MS = 300;
+/** What can be said: name over HTTP, label, what it means, and an example. @type {[string, string, string, string][]} */
+const FIELDS = [
+  ["program", "Program and arguments", "Quotes work as in a shell; no shell reads it.", "python train.py --epochs 3"],
+  ["cwd", "Folder", "Where it runs; empty: the home folder of the service’s user.", "/home/me/project"],
+  ["deadline", "Deadline", "A duration from its submission, or a time.", "1h30m, 18:00"],
+  ["cores", "Cores", "Least and most, or the most alone.", "0.5..2"],
+  ["workers", "Workers", "Least and most, of a program that uses punctual.elastic.", "1..4"],
+  ["steps", "Steps", "Of the whole job, if the program does not say.", "1000"],
+  ["work", "Work", "Core time of the whole job, if it is known.", "30m"],
+  ["weight", "Weight", "How much it counts against other jobs; empty: 1.", "1"],
+  ["name", "Name", "Empty: made from the program’s.", ""],
+  ["guarantee", "Run only if the deadline is promised", "", ""],
+];
+const NUMBERS = ["steps", "weight"];
+
+/** @type {(id: string) => any} */
+const at = (id) => document.getElementById(id);
+/** @type {(name: string) => HTMLInputElement} */
+const input = (name) => at(`job-${name}`);
+const said = (/** @type {string} */ name) => input(name).value.trim();
+
+for (const [name, label, help, example] of FIELDS) {
+  const field = element("div", "", "field"), box = document.createElement("input"), title = /** @type {HTMLLabelElement} */ (element("label", label));
+  title.htmlFor = box.id = `job-${name}`;
+  box.autocomplete = "off";
+  box.spellcheck = false;
+  const explained = element("p", help + (example && ` Such as ${example}`), "help"), fault = element("p", "", "fault");
+  [explained.id, fault.id] = [`help-${name}`, `fault-${name}`];
+  box.setAttribute("aria-describedby", `${explained.id} ${fault.id}`);
+  field.append(title, box, explained, fault);
+  if (name === "guarantee") {
+    box.type = "checkbox";
+    title.prepend(box);
+  }
+  at("fields").append(field);
+}
+
+/** The job that the form means; null: no program is named. @returns {any} raises Error where a quote is not closed */
+function asked() {
+  const program = words(input("program").value);
+  if (!program.length) return null;
+  /** @type {Record<string, any>} */
+  const job = { program };
+  for (const [name] of FIELDS.slice(1, -1)) {
+    const text = said(name);
+    // What is no number is sent as it is: the service says what must hold.
+    if (text) job[name] = NUMBERS.includes(name) && Number.isFinite(Number(text)) ? Number(text) : text;
+  }
+  if (input("guarantee").checked) job.guarantee = true;
+  return job;
+}
+
+/** The command line that does the same. @param {any} job */
+function command(job) {
+  const options = Object.entries(job).filter(([name]) => name !== "program" && name !== "cwd");
+  const told = options.map(([name, value]) => (value === true ? `--${name}` : `--${name}=${typed(String(value))}`));
+  return `cd ${job.cwd ? typed(job.cwd) : "~"} && ${["punctual submit", ...told, "--", ...job.program.map(typed)].join(" ")}`;
+}
+
+/** Shows what is wrong beside the fields that it is about. @param {{must: string, got: string, where: string, remedy: string, field?: string}[]} faults @param {string} [other] */
+function showFaults(faults, other = "") {
+  /** @type {Record<string, string[]>} */
+  const texts = { all: other ? [other] : [] };
+  for (const { must, got, where, remedy, field } of faults) {
+    const name = (field || "").split("/").filter((part) => part && part !== "job")[0];
+    const key = FIELDS.some(([known]) => known === name) ? name : "all";
+    (texts[key] ||= []).push(`${must}: got ${got} (${where}). ${remedy}`);
+  }
+  for (const [name] of FIELDS) {
+    at(`fault-${name}`).textContent = (texts[name] || []).join(" ");
+    if (texts[name]) input(name).setAttribute("aria-invalid", "true");
+    else input(name).removeAttribute("aria-invalid");
+  }
+  at("fault-all").textContent = texts.all.join(" ");
+}
+
+/** @param {unknown} error */
+function tell(error) {
+  if (error instanceof Refused) showFaults(error.faults, error.faults.length ? "" : error.message);
+  else showFaults([], "The service does not answer. Nothing was submitted; try again.");
+}
+
+// The quote.
+
+/** @param {any} finish */
+const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${clock(finish.high)})`;
+/** @param {any} finish */
+const size = (finish) => (finish.workers === null ? `${amount(finish.cores)} cores` : `${finish.workers} workers`);
+
+/** @param {any} hurt */
+function harm(hurt) {
+  const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
+  const later = hurt.laterSeconds === null ? "" : `, and lands ${Math.round(hurt.laterSeconds)} s later`;
+  return `${hurt.job}${lost} would have ${amount(hurt.coresAfter)} cores in place of ${amount(hurt.coresBefore)}${later}`;
+}
+
+/** @param {any} quote @returns {HTMLElement[]} */
+function shown(quote) {
+  const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
+  const parts = [element("p", mark + quote.reason.text, look)];
+  if (quote.earliest !== null) {
+    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
+    const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;
+    /** @type {HTMLButtonElement} */ (take).type = "button";
+    take.addEventListener("click", () => { input("deadline").value = left; changed(); });
+    parts.push(earliest);
+    earliest.append(take);
+  }
+  if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
+  for (const [title, lines] of [
+    ["When it would land", quote.finishes.map((/** @type {any} */ finish) => `with ${size(finish)}: ${landing(finish)}`)],
+    ["Who would have less", quote.hurt.map(harm)],
+  ]) if (lines.length) {
+    const list = element("ul");
+    list.append(...lines.map((/** @type {string} */ text) => element("li", text)));
+    parts.push(element("h4", title), list);
+  }
+  return parts;
+}
+
+let latest = new AbortController();
+/** @param {any} job */
+async function quote(job) {
+  latest.abort();
+  const own = (latest = new AbortController());
+  at("quote").setAttribute("aria-busy", "true");
+  try {
+    const answer = await post("/quote", { job }, { signal: own.signal });
+    if (own.signal.aborted) return;
+    showFaults([]);
+    at("quote").replaceChildren(...shown(answer));
+  } catch (error) {
+    if (own.signal.aborted) return; // a later question is on its way
+    tell(error);
+    at("quote").replaceChildren(element("p", "There is no quote for what the form says."));
+  }
+  at("quote").removeAttribute("aria-busy");
+}
+
+// What is typed.
+
+let timer = 0, key = "";
+function changed() {
+  clearTimeout(timer);
+  latest.abort();
+  key = "";
+  at("submitted").textContent = at("copied").textContent = "";
+  const job = read();
+  at("command").value = job ? command(job) : "";
+  if (job) timer = setTimeout(() => quote(job), PAUSE_MS);
+  else at("quote").replaceChildren(element("p", "Name a program."));
+}
+
+/** As `asked`; what cannot be read is shown and is null. */
+function read() {
+  try {
+    const job = asked();
+    if (!job) showFaults([]);
+    return job;
+  } catch (error) {
+    const got = /** @type {Error} */ (error).message;
+    showFaults([{ must: "each quote must be closed", got, where: "the program", remedy: "Close it, or put \\ before it.", field: "/program" }]);
+    return null;
+  }
+}
+
+/** @param {Event} event */
+async function submit(event) {
+  event.preventDefault();
+  const job = read(), button = at("job").querySelector("button");
+  if (!job) return input("program").focus();
+  // The same form sent again, after an answer that was lost, is the same job.
+  key ||= [...crypto.getRandomValues(new Uint32Array(4))].map((part) => part.toString(16)).join("-");
+  button.disabled = true;
+  try {
+    const standing = await post("/jobs", job, { headers: { "Idempotency-Key": key } });
+    key = "";
+    showFaults([]);
+    const link = /** @type {HTMLAnchorElement} */ (element("a", "See all jobs"));
+    link.href = "#/";
+    at("submitted").replaceChildren(`${standing.name} was submitted. `, link);
+  } catch (error) {
+    tell(error);
+    at("job").querySelector("[aria-invalid]")?.focus();
+  } finally {
+    button.disabled = false;
+  }
+}
+
+async function copy() {
+  at("command").select();
+  // Only where the address is a secure one may a page write to the clipboard.
+  const done = await navigator.clipboard?.writeText(at("command").value).then(() => true, () => false);
+  at("copied").textContent = done ? "Copied." : "It is selected: copy it with the keyboard.";
+}
+
+at("job").addEventListener("input", changed);
+at("job").addEventListener("submit", submit);
+at("copy").addEventListener("click", copy);
+onView("submit", async () => {
+  const mayOnlyRead = (await health()).role === "viewer";
+  [at("reads-only").hidden, at("submitting").hidden] = [!mayOnlyRead, mayOnlyRead];
+});

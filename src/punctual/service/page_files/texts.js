@@ -1,0 +1,20 @@
+// How numbers and times are written, on every view.
+
+/** @param {number | null} number */
+export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
+
+/** A time in the reader's zone. @param {string | number | null} instant */
+export const clock = (instant) => {
+  if (instant === null) return "–";
+  const date = new Date(instant);
+  const isToday = date.toDateString() === new Date().toDateString();
+  return date.toLocaleString([], isToday ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
+};
+
+/** An element with a text. @param {string} tag @param {string} [text] @param {string} [className] */
+export function element(tag, text = "", className = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
