@@ -117,7 +117,9 @@ def test_nobody_is_kept_out(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "only the table scrolls to the side"
 
 
-def test_progress_is_shown_against_the_line_to_the_deadline(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+def test_progress_is_shown_against_the_line_to_the_deadline(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
     reports = "import sys, time, pathlib\nprint('step 30/100', flush=True)\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.02)"
     asked = {"program": [sys.executable, "-c", reports, str(tmp_path / "go")], "name": "half", "deadline": "10h"}
     pattern = r"step (?P<step>\d+)/(?P<total>\d+)"

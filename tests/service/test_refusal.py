@@ -11,7 +11,9 @@ def test_a_refusal_names_the_earliest_deadline_that_would_have_been_accepted(ser
     asked = {"program": program(), "name": "a", "deadline": "1m", "work": "10h", "cores": "1", "guarantee": True}
     assert service.caller.post("/jobs", asked).status == 201
     told = wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: told["state"] == "failed")
-    earliest_s = (datetime.fromisoformat(told["earliestDeadline"]) - datetime.fromisoformat(told["submitted"])).total_seconds()
+    earliest_s = (
+        datetime.fromisoformat(told["earliestDeadline"]) - datetime.fromisoformat(told["submitted"])
+    ).total_seconds()
     assert 36_000 <= earliest_s <= 2 * 36_000
     assert f"the earliest that could be is {earliest_s:g} s" in told["cause"]
 

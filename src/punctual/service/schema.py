@@ -198,7 +198,8 @@ class JobStanding(AnswerBody):
     ended: datetime | None
     deadline: datetime | None
     earliest_deadline: datetime | None = Field(
-        None, description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known."
+        None,
+        description="Of a job that was turned away: the earliest that would have been accepted; null: none, or not known.",
     )
     progress_percentage: float | None
     steps_done: float | None

@@ -13,6 +13,7 @@ export function words(text) {
     if (quote === "'" ? character === "'" : quote && character === quote) quote = "";
     else if (character === "\\" && quote !== "'" && i + 1 < text.length) {
       const next = text[++i];
+      if (next === "\n") continue; // the line goes on
       word += quote && !'$`"\\'.includes(next) ? `\\${next}` : next;
       isWord = true;
     } else if (!quote && (character === "'" || character === '"')) [quote, isWord] = [character, true];

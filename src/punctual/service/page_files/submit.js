@@ -8,7 +8,7 @@ import { onView } from "./views.js";
 const PAUSE_MS = 300;
 /** What can be said: name over HTTP, label, what it means, and an example. @type {[string, string, string, string][]} */
 const FIELDS = [
-  ["program", "Program and arguments", "Quotes work as in a shell; no shell reads it.", "python train.py --epochs 3"],
+  ["program", "Program and arguments", "Quotes and \\ as in a shell; no shell reads it.", "python train.py --epochs 3"],
   ["cwd", "Folder", "Where it runs; empty: the home folder of the service’s user.", "/home/me/project"],
   ["deadline", "Deadline", "A duration from its submission, or a time.", "1h30m, 18:00"],
   ["cores", "Cores", "Least and most, or the most alone.", "0.5..2"],
@@ -28,7 +28,7 @@ const input = (name) => at(`job-${name}`);
 const said = (/** @type {string} */ name) => input(name).value.trim();
 
 for (const [name, label, help, example] of FIELDS) {
-  const field = element("div", "", "field"), box = document.createElement("input"), title = /** @type {HTMLLabelElement} */ (element("label", label));
+  const field = element("div", "", "field"), box = /** @type {HTMLInputElement} */ (element(name === "program" ? "textarea" : "input")), title = /** @type {HTMLLabelElement} */ (element("label", label));
   title.htmlFor = box.id = `job-${name}`;
   box.autocomplete = "off";
   box.spellcheck = false;
