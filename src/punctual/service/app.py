@@ -9,6 +9,7 @@ from starlette.routing import BaseRoute
 
 from punctual import __version__
 from punctual.service import (
+    budget_routes,
     cluster_routes,
     event_routes,
     job_routes,
@@ -42,7 +43,7 @@ def make_app(context: ServiceContext) -> FastAPI:
         dependencies=[Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket."))],
     )
     app.state.context = context
-    for routes in (job_routes, quote_routes, log_routes, event_routes, cluster_routes, policy_routes):
+    for routes in (job_routes, quote_routes, log_routes, event_routes, cluster_routes, budget_routes, policy_routes):
         app.include_router(routes.router, prefix=PREFIX)
     problems.install(app)
     app.openapi()["components"]["schemas"].update(_schemas_of_problem())  # the document is kept

@@ -16,6 +16,7 @@ from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.local_host import LocalHost
 from punctual.service.guard import Caller
+from punctual.service.kept_budget import KeptBudget
 from punctual.service.kept_chains import KeptChains
 from punctual.service.kept_texts import KeptTexts
 from punctual.service.limits import Limits, OpenStreams, RequestRate
@@ -43,6 +44,8 @@ class ServiceContext:
         What is told of each job: as JSON, and as lines of metrics.
     chains
         Why jobs got what they got.
+    budget
+        Which job held how many cores when.
     """
 
     host: LocalHost
@@ -55,11 +58,13 @@ class ServiceContext:
     standings: KeptTexts[bytes] = field(init=False)
     metrics: KeptTexts[JobMetrics] = field(init=False)
     chains: KeptChains = field(init=False)
+    budget: KeptBudget = field(init=False)
 
     def __post_init__(self) -> None:
         self.standings = KeptTexts(self.host, partial(standing_json, self.host))
         self.metrics = KeptTexts(self.host, job_metrics)
         self.chains = KeptChains(self.host.run_folder)
+        self.budget = KeptBudget(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:
         """How the job stands; raises `Refused` if there is none of that name."""

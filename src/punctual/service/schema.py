@@ -322,6 +322,32 @@ class ClusterStanding(AnswerBody):
     jobs_by_state: dict[str, int]
 
 
+class BudgetShare(AnswerBody):
+    """What a job held over time."""
+
+    job: str | None = Field(description="null: all others together.")
+    cores: list[float] = Field(description="Mean of each part, oldest first.")
+
+
+class PlannedShare(AnswerBody):
+    """What a job is to hold from now on."""
+
+    job: str
+    cores: float = Field(description="Mean until then, of a job that has a promise as much as keeps it, as reckoned now.")
+    until: datetime = Field(description="The promised deadline; without a promise the expected finish.")
+    promised: bool
+
+
+class BudgetHistory(AnswerBody):
+    """Who held how many cores between two times, in equal parts, and what is planned from then on."""
+
+    since: datetime
+    until: datetime
+    capacity_cores: float
+    held: list[BudgetShare] = Field(description="In order of the jobs' first grants.")
+    planned: list[PlannedShare]
+
+
 class PolicyEntry(AnswerBody):
     """A policy that can be chosen."""
 

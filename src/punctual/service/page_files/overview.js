@@ -1,7 +1,8 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
-import { amount, clock } from "./texts.js";
+import { amount, clock, drawn } from "./texts.js";
 import { openViews } from "./views.js";
+import "./budget.js";
 import "./submit.js";
 
 const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
@@ -10,7 +11,6 @@ const PAUSE_MS = 1000, LONGEST_MS = 5000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
 const SILENCE_MS = 40000;
 
-const SVG = "http://www.w3.org/2000/svg";
 /** @type {(id: string) => any} */
 const at = (id) => document.getElementById(id);
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
@@ -47,18 +47,10 @@ const cells = (job, nowMs) => [
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
 function bar(done, due) {
-  const drawn = document.createElementNS(SVG, "svg");
-  drawn.setAttribute("viewBox", "0 0 100 12");
-  drawn.setAttribute("aria-hidden", "true");
-  const add = (/** @type {string} */ name, /** @type {number} */ x, /** @type {number} */ width) => {
-    const part = drawn.appendChild(document.createElementNS(SVG, "rect"));
-    const placed = { class: name, x, y: name === "due" ? 0 : 2, width, height: name === "due" ? 12 : 8 };
-    for (const [key, value] of Object.entries(placed)) part.setAttribute(key, String(value));
-  };
-  add("all", 0, 100);
-  add("done", 0, done);
-  if (due) add("due", Number(due) * 0.98, 2);
-  return drawn;
+  const svg = drawn("svg", { viewBox: "0 0 100 12", "aria-hidden": "true" });
+  svg.append(drawn("rect", { class: "all", y: 2, width: 100, height: 8 }), drawn("rect", { class: "done", y: 2, width: done, height: 8 }));
+  if (due) svg.append(drawn("rect", { class: "due", x: Number(due) * 0.98, width: 2, height: 12 }));
+  return svg;
 }
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} text */
 function fill(cell, column, text) {

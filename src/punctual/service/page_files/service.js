@@ -55,6 +55,8 @@ export async function post(path, body, options = {}) {
 
 /** @returns {Promise<any>} */
 export const cluster = async () => (await ask("/cluster")).json();
+/** Who held how many cores, and what is planned. @param {string} hours how far back @returns {Promise<any>} */
+export const budget = async (hours) => (await ask(`/budget/history?hours=${hours}`)).json();
 /** @returns {Promise<{caller: string, role: string}>} who asks */
 export const health = async () => (await ask("/health")).json();
 

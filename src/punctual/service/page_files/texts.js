@@ -18,3 +18,16 @@ export function element(tag, text = "", className = "") {
   if (className) made.className = className;
   return made;
 }
+
+/**
+ * An element of a drawing.
+ * @param {string} tag
+ * @param {Record<string, string | number>} attributes
+ * @param {string} [text]
+ */
+export function drawn(tag, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.textContent = text;
+  return made;
+}

@@ -1,0 +1,90 @@
+"""Which job held how many cores when, read from the journal as it grows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+from punctual.core.commands import RejectJob
+from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
+from punctual.core.ids import JobId
+from punctual.core.resources import total
+from punctual.runtime.run_folder import Run
+from punctual.runtime.run_journal import reader
+from punctual.store.stored import About
+
+FloatArray = NDArray[np.float64]
+
+_HOLDING = (JobStarted, GrantApplied, GrantFailed)
+_ENDING = (JobFinished, JobFailed, RejectJob)
+_ABOUT = About(kinds=tuple(kind.__name__ for kind in (*_HOLDING, *_ENDING)))
+#: So many changes are kept, of jobs that have ended those that changed last.
+_N_CHANGES_MAX = 100_000
+
+
+@dataclass(slots=True)
+class _Held:
+    """The changes of one job: instants on the clock of messages, ascending, and the cores held from each on."""
+
+    since_at: list[float] = field(default_factory=list)
+    cores: list[float] = field(default_factory=list)
+
+    def take(self, at: float, cores: float) -> bool:
+        """Note what is held from `at` on; whether that is a change."""
+        if (self.cores[-1] if self.cores else 0.0) == cores:
+            return False
+        self.since_at.append(at)
+        self.cores.append(cores)
+        return True
+
+    def means(self, edges_at: FloatArray) -> FloatArray:
+        """Mean cores between neighbouring edges, ascending instants."""
+        since_at = np.append(self.since_at, max(edges_at[-1], self.since_at[-1]))
+        core_s = np.append(0.0, np.cumsum(np.diff(since_at) * self.cores))
+        return np.diff(np.interp(edges_at, since_at, core_s)) / np.diff(edges_at)
+
+
+class KeptBudget:
+    """What the jobs of a run held over time; only what is new in the journal is read. May be used by any thread."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lock = Lock()
+        self._sequence, self._n_changes = 1, 0
+        #: Those that changed last are the last.
+        self._held: dict[JobId, _Held] = {}
+
+    def means(self, edges_at: FloatArray) -> Mapping[JobId, FloatArray]:
+        """Mean cores of each job between neighbouring edges, of those that held any, in order of their first grants.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._lock:
+            self._read()
+            held = sorted(self._held.items(), key=lambda entry: entry[1].since_at[0])
+            means = {job: changes.means(edges_at) for job, changes in held if self._is_between(changes, edges_at)}
+        return {job: cores for job, cores in means.items() if cores.any()}
+
+    @staticmethod
+    def _is_between(changes: _Held, edges_at: FloatArray) -> bool:
+        has_ended = changes.cores[-1] == 0.0 and changes.since_at[-1] <= edges_at[0]
+        return not has_ended and changes.since_at[0] < edges_at[-1]
+
+    def _read(self) -> None:
+        with reader(self._run) as journal:
+            for number, message in journal.read_from(self._sequence, _ABOUT):
+                if isinstance(message, _HOLDING):
+                    self._take(message.job, message.at, total(message.granted.values()).cores)
+                elif isinstance(message, _ENDING):
+                    self._take(message.job, message.at, 0.0)
+                self._sequence = number + 1
+
+    def _take(self, job: JobId, at: float, cores: float) -> None:
+        changes = self._held.pop(job, None) or _Held()
+        self._n_changes += changes.take(at, cores)
+        if changes.cores:
+            self._held[job] = changes
+        while self._n_changes > _N_CHANGES_MAX and len(self._held) > 1:
+            self._n_changes -= len(self._held.pop(next(iter(self._held))).cores)

@@ -1,0 +1,53 @@
+"""The page in a browser: the budget over time."""
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.page.live_page import PHONE, WIDE, Reader, barriers
+from tests.service.live_service import LiveService, program
+
+PLACE = "#/budget"
+
+
+def test_who_holds_cores_is_drawn_and_told(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    page = reader.open(service, place=PLACE)
+    expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
+    for name in ("first", "second"):
+        asked = {"program": program(tmp_path / "go"), "name": name, "cores": "0.1..1", "deadline": "1h"}
+        assert service.caller.post("/jobs", asked).status == 201
+    rows = page.locator("#budget-jobs tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_contain_text("first")
+    expect(page.locator("#budget-chart polygon:not(.planned)")).to_have_count(2)
+    expect(page.locator("#budget-chart polygon title").first).to_have_text("first")
+    heights = page.locator("#budget-chart polygon:not(.planned)").evaluate_all("areas => areas.map(area => area.getBBox().height)")
+    assert all(height > 0 for height in heights)
+
+
+def test_a_promise_is_drawn_to_the_right_of_now(service: LiveService, reader: Reader) -> None:
+    assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
+    asked = {"program": ["sleep", "100"], "name": "a", "deadline": "20h", "work": "1h", "cores": "1"}
+    assert service.caller.post("/jobs", asked).status == 201
+    page = reader.open(service, place=PLACE)
+    expect(page.locator("#budget-jobs")).to_contain_text(re.compile("a.*promised"))
+    area = page.locator("#budget-chart polygon.planned").first
+    box, chart = area.bounding_box(), page.locator("#budget-chart").bounding_box()
+    assert box is not None and chart is not None
+    assert box["x"] >= chart["x"] + chart["width"] / 2 - 2
+    page.get_by_label("Past, and as much ahead").select_option("24")
+    expect(page.locator("#budget-jobs")).to_contain_text("promised")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_nobody_is_kept_out(
+    service: LiveService, reader: Reader, scheme: str, size: tuple[int, int], tmp_path: Path
+) -> None:
+    asked = {"program": program(tmp_path / "go"), "name": "a", "cores": "0.1..1", "deadline": "1h"}
+    assert service.caller.post("/jobs", asked).status == 201
+    page = reader.open(service, place=PLACE, size=size, color_scheme=scheme, reduced_motion="reduce")
+    expect(page.locator("#budget-jobs tr")).to_have_count(1)
+    assert barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

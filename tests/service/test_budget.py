@@ -1,0 +1,79 @@
+"""Over HTTP: who held how many cores, and what is planned."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.service.live_service import LiveService, program
+from tests.waiting import wait_until
+
+from punctual.core.ids import JobId
+from punctual.service.budget_routes import _shares
+from punctual.service.kept_budget import KeptBudget
+
+
+def budget(service: LiveService, query: str = "") -> Any:
+    reply = service.caller.get(f"/budget/history{query}")
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def ended(service: LiveService, name: str) -> Any:
+    return wait_until(lambda: service.caller.get(f"/jobs/{name}").json(), lambda told: told["ended"] is not None)
+
+
+def test_before_any_job_there_is_nothing_held_and_nothing_planned(service: LiveService) -> None:
+    told = budget(service)
+    assert (told["held"], told["planned"]) == ([], [])
+    assert told["capacityCores"] > 0
+
+
+def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(go), "name": "a", "cores": "1"})
+    wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: (told["grantedCores"] or 0) > 0)
+    assert [share["job"] for share in budget(service)["held"]] == ["a"], "also while it holds them"
+    go.touch()
+    ended(service, "a")
+    told = budget(service, "?hours=0.5&points=400")
+    (share,) = told["held"]
+    lasts_s = (datetime.fromisoformat(told["until"]) - datetime.fromisoformat(told["since"])).total_seconds()
+    status = service.host.status(JobId("a"))
+    assert status.ended_at is not None and status.started_at is not None
+    assert len(share["cores"]) == 400
+    assert sum(share["cores"]) * lasts_s / 400 <= 1.01 * (status.ended_at - status.submitted_at) * told["capacityCores"]
+    assert share["cores"][0] == 0 < max(share["cores"])
+    assert told["planned"] == []
+
+
+def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in(service: LiveService) -> None:
+    kept = KeptBudget(service.host.run_folder)
+    for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0)):
+        kept._take(JobId("a"), at, cores)
+    kept._take(JobId("b"), 40.0, 3.0)
+    means = kept.means(np.array([0.0, 10.0, 20.0, 30.0]))
+    assert {job: list(cores) for job, cores in means.items()} == {"a": [0.0, 1.5, 0.5]}
+    assert list(kept.means(np.array([30.0, 50.0]))["b"]) == [1.5]
+
+
+def test_of_many_jobs_the_largest_are_told_one_by_one() -> None:
+    means = {JobId(f"j{n}"): np.array([0.0, float(n + 1)]) for n in range(20)}
+    shares = _shares(means)
+    assert [share.job for share in shares] == [*(f"j{n}" for n in range(8, 20)), None]
+    assert shares[-1].cores == [0.0, sum(range(1, 9))]
+
+
+def test_a_promise_is_planned_until_it_is_due(service: LiveService) -> None:
+    assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
+    asked = {"program": ["sleep", "100"], "name": "a", "deadline": "20h", "work": "1h", "cores": "1"}
+    assert service.caller.post("/jobs", asked).status == 201
+    wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: told["promisedUntil"] is not None)
+    (planned,) = wait_until(lambda: budget(service)["planned"])
+    standing = service.caller.get("/jobs/a").json()
+    assert (planned["job"], planned["promised"], planned["until"]) == ("a", True, standing["promisedUntil"])
+    assert 0 < planned["cores"] <= 1
+
+
+def test_a_window_that_cannot_be_is_refused(service: LiveService) -> None:
+    assert [service.caller.get(f"/budget/history?{query}").status for query in ("hours=0", "points=1", "points=501")] == [422] * 3
