@@ -22,19 +22,22 @@ def test_who_holds_cores_is_drawn_and_told(service: LiveService, reader: Reader,
     expect(rows.nth(0)).to_contain_text("first")
     expect(page.locator("#budget-chart polygon:not(.planned)")).to_have_count(2)
     expect(page.locator("#budget-chart polygon title").first).to_have_text("first")
-    heights = page.locator("#budget-chart polygon:not(.planned)").evaluate_all("areas => areas.map(area => area.getBBox().height)")
+    heights = page.locator("#budget-chart polygon:not(.planned)").evaluate_all(
+        "areas => areas.map(area => area.getBBox().height)"
+    )
     assert all(height > 0 for height in heights)
 
 
 def test_a_promise_is_drawn_to_the_right_of_now(service: LiveService, reader: Reader) -> None:
     assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
-    asked = {"program": ["sleep", "100"], "name": "a", "deadline": "20h", "work": "1h", "cores": "1"}
+    asked = {"program": ["sleep", "100"], "name": "a", "deadline": "20h", "work": "1h", "cores": "1", "guarantee": True}
     assert service.caller.post("/jobs", asked).status == 201
     page = reader.open(service, place=PLACE)
     expect(page.locator("#budget-jobs")).to_contain_text(re.compile("a.*promised"))
     area = page.locator("#budget-chart polygon.planned").first
     box, chart = area.bounding_box(), page.locator("#budget-chart").bounding_box()
-    assert box is not None and chart is not None
+    assert box is not None
+    assert chart is not None
     assert box["x"] >= chart["x"] + chart["width"] / 2 - 2
     page.get_by_label("Past, and as much ahead").select_option("24")
     expect(page.locator("#budget-jobs")).to_contain_text("promised")

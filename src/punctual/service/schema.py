@@ -333,7 +333,9 @@ class PlannedShare(AnswerBody):
     """What a job is to hold from now on."""
 
     job: str
-    cores: float = Field(description="Mean until then, of a job that has a promise as much as keeps it, as reckoned now.")
+    cores: float = Field(
+        description="Mean until then, of a job that has a promise as much as keeps it, as reckoned now."
+    )
     until: datetime = Field(description="The promised deadline; without a promise the expected finish.")
     promised: bool
 

@@ -105,7 +105,7 @@ function harm(hurt) {
 /** @param {any} quote @returns {HTMLElement[]} */
 function shown(quote) {
   const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
-  const parts = [element("p", mark + quote.reason.text, look)];
+  const parts = [element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)];
   if (quote.earliest !== null) {
     const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
     const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;

@@ -1,0 +1,193 @@
+"""What the page of a service costs: its first paint, an update of all jobs, its size, and the service beside an open page.
+
+`punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
+
+*First paint.* In contexts without memory, as the browser tells it (first contentful paint), in turns with a page of one line.
+
+*An update.* Time in scripts while the page is open and events come, over how often it has asked for all jobs; beside it what
+a script takes in the same browser to fill a bare table of as many cells anew.
+
+*The service.* CPU time of its process with the page open, less that without, in blocks in turns.
+"""
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from os import getloadavg, sysconf
+from pathlib import Path
+
+from _common import RESULTS, commit, parser, write_results
+from _deadline_tables import Target
+from host import Report
+from playwright.sync_api import Browser, Page, sync_playwright
+from service import Service, service
+from simulator import got, limit, verdict
+
+from punctual.service import page as page_module
+
+PAINT_S, SCRIPT_S, SIZE_BYTES, COST_FRAC = 1.0, 0.05, 300_000, 0.01
+N_CELLS = 9
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+BARE_TABLE = """([rows, cells]) => {
+  const begun = performance.now(), body = document.createElement("tbody");
+  for (let i = 0; i < rows; i++) {
+    const row = body.insertRow();
+    for (let n = 0; n < cells; n++) row.insertCell().textContent = `${i} ${n}`;
+  }
+  document.body.append(body);
+  return (performance.now() - begun) / 1000;
+}"""
+FIRST_PAINT = """() => new Promise((resolve) => new PerformanceObserver((list, observer) => {
+  const found = list.getEntriesByName("first-contentful-paint")[0];
+  if (found) { observer.disconnect(); resolve(found.startTime / 1000); }
+}).observe({ type: "paint", buffered: true }))"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    n_jobs: int
+    n_paints: int
+    n_blocks: int
+    block_s: float
+
+
+FULL = Sizes(n_jobs=500, n_paints=10, n_blocks=4, block_s=30.0)
+QUICK = Sizes(n_jobs=120, n_paints=2, n_blocks=1, block_s=6.0)
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if program is None:
+        raise SystemExit(f"this benchmark needs Chromium: none of {', '.join(PROGRAMS)} is in PATH")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield started
+        finally:
+            started.close()
+
+
+def opened(started: Browser, live: Service) -> Page:
+    """The page with all jobs, in a context of its own."""
+    shown = started.new_context().new_page()
+    shown.goto(f"http://127.0.0.1:{live.server.port}/#token={live.server.token}")
+    return shown
+
+
+def closed(shown: Page) -> None:
+    shown.context.close()
+
+
+def paints(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+    found: dict[str, list[float]] = {"the page": [], "a page of one line": []}
+    for _ in range(sizes.n_paints):
+        shown = opened(started, live)
+        found["the page"].append(shown.evaluate(FIRST_PAINT))
+        closed(shown)
+        bare = started.new_context().new_page()
+        bare.route("**/*", lambda route: route.fulfill(body="<!doctype html><p>one line", content_type="text/html"))
+        bare.goto("http://127.0.0.1/")
+        found["a page of one line"].append(bare.evaluate(FIRST_PAINT))
+        closed(bare)
+    rows = [[name, *(f"{1e3 * value:.0f}" for value in (min(each), statistics.median(each), max(each)))] for name, each in found.items()]
+    target = Target("first paint, slowest", PAINT_S, max(found["the page"]), "{:.2f} s".format)
+    report.add("First paint", ["what", "least, ms", "median", "most"], rows, found, [target])
+
+
+def updates(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+    looks: list[str] = []
+    shown = opened(started, live)
+    shown.wait_for_selector("#jobs tr")
+    shown.on("response", lambda answer: looks.append(answer.url) if "/v1/jobs?" in answer.url else None)
+    session = shown.context.new_cdp_session(shown)
+    session.send("Performance.enable")
+
+    def spent_s() -> dict[str, float]:
+        told = {part["name"]: part["value"] for part in session.send("Performance.getMetrics")["metrics"]}
+        return {"script": told["ScriptDuration"], "style and layout": told["RecalcStyleDuration"] + told["LayoutDuration"]}
+
+    shown.wait_for_timeout(2000)
+    looks.clear()
+    before_s = spent_s()
+    shown.wait_for_timeout(1e3 * sizes.block_s)
+    each_s = {name: (value - before_s[name]) / max(len(looks), 1) for name, value in spent_s().items()}
+    each_s["a bare table"] = statistics.median(shown.evaluate(BARE_TABLE, [sizes.n_jobs, N_CELLS]) for _ in range(5))
+    closed(shown)
+    rows = [[name, f"{1e3 * value:.1f}"] for name, value in each_s.items()]
+    text = f"script of an update with {sizes.n_jobs} jobs"
+    target = Target(text, SCRIPT_S, each_s["script"] if looks else None, lambda value: f"{1e3 * value:.1f} ms")
+    report.add(f"An update, mean of {len(looks)}", ["what", "ms"], rows, {"n_updates": len(looks), **each_s}, [target])
+
+
+def size(report: Report) -> None:
+    folder = Path(page_module.__file__).with_name("page_files")
+    found = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    target = Target("size of the page's files", SIZE_BYTES, sum(found.values()), "{:,.0f} bytes".format)
+    report.add("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], found, [target])
+
+
+def cost(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+    blocks: dict[str, list[float]] = {"with the page": [], "without": []}
+    for _ in range(sizes.n_blocks):
+        shown = opened(started, live)
+        shown.wait_for_selector("#jobs tr")
+        blocks["with the page"].append(_used_frac(live, sizes.block_s))
+        closed(shown)
+        blocks["without"].append(_used_frac(live, sizes.block_s))
+    means = {name: statistics.mean(each) for name, each in blocks.items()}
+    rows = [[name, f"{means[name]:.2%}", f"{min(each):.2%} to {max(each):.2%}"] for name, each in blocks.items()]
+    target = Target("service's CPU time for an open page, of a core", COST_FRAC, means["with the page"] - means["without"], "{:.2%}".format)
+    report.add("The service beside it", ["block", "of a core", "each"], rows, blocks, [target])
+
+
+def _used_frac(live: Service, lasts_s: float) -> float:
+    """CPU time of the service's process over wall time, for so long."""
+    begun_s, begun_at = _cpu_s(live), time.perf_counter()
+    time.sleep(lasts_s)
+    return (_cpu_s(live) - begun_s) / (time.perf_counter() - begun_at)
+
+
+def _cpu_s(live: Service) -> float:
+    text = Path(f"/proc/{live.run.record()['pid']}/stat").read_text()
+    used, of_system = text.rpartition(")")[2].split()[11:13]
+    return (int(used) + int(of_system)) / sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    options = parser("What the page of a service costs.").parse_args()
+    sizes = QUICK if options.quick else FULL
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name, service(Path(name) / "home", sizes.n_jobs) as live:
+        time.sleep(2.0)  # the last of the submitted trainings start
+        with browser() as started:
+            paints(report, sizes, live, started)
+            updates(report, sizes, live, started)
+            cost(report, sizes, live, started)
+    size(report)
+    return _close(report, options, sizes)
+
+
+def _close(report: Report, options: Namespace, sizes: Sizes) -> int:
+    name = "page-quick" if options.quick else "page"
+    write_results(name, {"commit": commit(), "load": getloadavg(), "sizes": asdict(sizes), **report.results})
+    if not options.quick:
+        (RESULTS / "page.md").write_text(report.markdown(), encoding="utf-8")
+    for target in report.targets:
+        print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
+    n_reached = sum(target.reached is True for target in report.targets)
+    print(f"{n_reached} of {len(report.targets)} targets reached")
+    return int(n_reached < len(report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
