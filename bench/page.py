@@ -99,7 +99,10 @@ def paints(report: Report, sizes: Sizes, live: Service, started: Browser) -> Non
         bare.goto("http://127.0.0.1/")
         found["a page of one line"].append(bare.evaluate(FIRST_PAINT))
         closed(bare)
-    rows = [[name, *(f"{1e3 * value:.0f}" for value in (min(each), statistics.median(each), max(each)))] for name, each in found.items()]
+    rows = [
+        [name, *(f"{1e3 * value:.0f}" for value in (min(each), statistics.median(each), max(each)))]
+        for name, each in found.items()
+    ]
     target = Target("first paint, slowest", PAINT_S, max(found["the page"]), "{:.2f} s".format)
     report.add("First paint", ["what", "least, ms", "median", "most"], rows, found, [target])
 
@@ -114,7 +117,10 @@ def updates(report: Report, sizes: Sizes, live: Service, started: Browser) -> No
 
     def spent_s() -> dict[str, float]:
         told = {part["name"]: part["value"] for part in session.send("Performance.getMetrics")["metrics"]}
-        return {"script": told["ScriptDuration"], "style and layout": told["RecalcStyleDuration"] + told["LayoutDuration"]}
+        return {
+            "script": told["ScriptDuration"],
+            "style and layout": told["RecalcStyleDuration"] + told["LayoutDuration"],
+        }
 
     shown.wait_for_timeout(2000)
     looks.clear()
@@ -146,7 +152,12 @@ def cost(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
         blocks["without"].append(_used_frac(live, sizes.block_s))
     means = {name: statistics.mean(each) for name, each in blocks.items()}
     rows = [[name, f"{means[name]:.2%}", f"{min(each):.2%} to {max(each):.2%}"] for name, each in blocks.items()]
-    target = Target("service's CPU time for an open page, of a core", COST_FRAC, means["with the page"] - means["without"], "{:.2%}".format)
+    target = Target(
+        "service's CPU time for an open page, of a core",
+        COST_FRAC,
+        means["with the page"] - means["without"],
+        "{:.2%}".format,
+    )
     report.add("The service beside it", ["block", "of a core", "each"], rows, blocks, [target])
 
 
@@ -167,7 +178,10 @@ def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
     report = Report()
-    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name, service(Path(name) / "home", sizes.n_jobs) as live:
+    with (
+        tempfile.TemporaryDirectory(prefix="punctual-bench-") as name,
+        service(Path(name) / "home", sizes.n_jobs) as live,
+    ):
         time.sleep(2.0)  # the last of the submitted trainings start
         with browser() as started:
             paints(report, sizes, live, started)

@@ -14,7 +14,7 @@ from punctual.runtime.when import Now
 from punctual.service.context import Context, ServiceContext
 from punctual.service.kept_budget import FloatArray
 from punctual.service.problems import answers
-from punctual.service.schema import BudgetHistory, BudgetShare, PlannedShare
+from punctual.service.schema import BudgetHistory, BudgetShare, PlannedCores
 
 router = APIRouter(tags=["cluster"])
 
@@ -53,7 +53,7 @@ def _rounded(cores: FloatArray) -> list[float]:
     return [round(part, 3) for part in cores.tolist()]
 
 
-def _planned(context: ServiceContext, status: JobStatus, now: Now) -> PlannedShare | None:
+def _planned(context: ServiceContext, status: JobStatus, now: Now) -> PlannedCores | None:
     """What the job is to hold from now on; None: nothing, or nothing is known of it."""
     if status.ended or status.landed:
         return None
@@ -69,4 +69,4 @@ def _planned(context: ServiceContext, status: JobStatus, now: Now) -> PlannedSha
     if until_at <= now.at or left_core_s <= 0:
         return None
     cores = min(left_core_s / (until_at - now.at), status.spec.ceiling.cores)
-    return PlannedShare(job=status.id, cores=cores, until=now.wall_of(until_at), promised=promised_at is not None)
+    return PlannedCores(job=status.id, cores=cores, until=now.wall_of(until_at), promised=promised_at is not None)

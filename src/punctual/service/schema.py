@@ -329,7 +329,7 @@ class BudgetShare(AnswerBody):
     cores: list[float] = Field(description="Mean of each part, oldest first.")
 
 
-class PlannedShare(AnswerBody):
+class PlannedCores(AnswerBody):
     """What a job is to hold from now on."""
 
     job: str
@@ -347,7 +347,7 @@ class BudgetHistory(AnswerBody):
     until: datetime
     capacity_cores: float
     held: list[BudgetShare] = Field(description="In order of the jobs' first grants.")
-    planned: list[PlannedShare]
+    planned: list[PlannedCores]
 
 
 class PolicyEntry(AnswerBody):
