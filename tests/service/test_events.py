@@ -5,9 +5,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.service.live_service import LiveService, live_service, program
+from tests.waiting import wait_until
 
 from punctual.runtime.runs import messages_of
+from punctual.service import event_routes
 from punctual.service.client import Client, JobEvent
 
 
@@ -80,3 +83,18 @@ def test_streams_end_with_the_service() -> None:
 
         threading.Thread(target=read, daemon=True).start()
     assert ended.wait(100)
+
+
+def test_a_stream_shows_that_it_lives_while_only_what_was_not_asked_for_happens(
+    service: LiveService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_routes, "_SILENCE_S", 0.5)
+    client = Client(service.served.url)
+    client.submit(program(tmp_path / "go"), name="a", deadline="1h")
+    connection = client._connection()
+    connection.request("GET", "/v1/events?kind=NodeLost", headers={"Authorization": f"Bearer {service.caller.token}"})
+    lines = iter(connection.getresponse().readline, b"")
+    first = service.host.n_written
+    assert next(line for line in lines if line.startswith(b":")) == b": nothing new\n"
+    wait_until(lambda: service.host.n_written, lambda n_written: n_written > first)
+    connection.close()

@@ -1,7 +1,9 @@
 """The messages of the journal as server-sent events; the id of each is its number there, from which one can go on."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
+from time import monotonic
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Header, Query
@@ -26,6 +28,8 @@ UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanPropose
 
 #: Rows fetched at once.
 _N_ROWS = 200
+#: What comes within so many seconds is read at once: to look for each message alone would cost much of a core.
+_GATHERED_S = 0.2
 #: A sign of life after so many seconds without an event; and how long a client waits until it connects again.
 _SILENCE_S, _RETRY_MS = 15.0, 2000
 _SEQUENCE_MAX = 2**63 - 2
@@ -72,6 +76,7 @@ async def _told(
     try:
         with context.signal.waiter() as waiter:
             yield f"retry: {_RETRY_MS}\n\n".encode()
+            told_at = monotonic()
             while not context.is_closing.is_set():
                 waiter.look()
                 try:
@@ -80,10 +85,15 @@ async def _told(
                     rows = []
                 now = context.host.clocks()
                 for sequence, kind, body in rows:  # noqa: PLR1704 -- the next rows are those behind the last
-                    if kind in kinds or (not kinds and kind not in UNASKED_KINDS):
-                        yield _event(sequence, kind, json.loads(body), job, now)
-                if not rows and not await waiter.wait(_SILENCE_S):
+                    is_wanted = kind in kinds or (not kinds and kind not in UNASKED_KINDS)
+                    if is_wanted and (told := _event(sequence, kind, json.loads(body), job, now)):
+                        yield told
+                        told_at = monotonic()
+                if not rows and await waiter.wait(max(0.0, told_at + _SILENCE_S - monotonic())):
+                    await asyncio.sleep(_GATHERED_S)
+                if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
                     yield b": nothing new\n\n"
+                    told_at = monotonic()
     finally:
         journal.close()
 

@@ -72,6 +72,12 @@ export async function allJobs() {
   return jobs;
 }
 
+/** Events that are told of at once; what else changes, progress and usage above all, is seen at the next look. */
+const KINDS = [
+  "JobSubmitted", "JobStarted", "JobFinished", "JobFailed", "RejectJob", "SpecChanged", "StopRequested", "PauseRequested",
+  "ResumeRequested", "PolicyChanged", "SteeringResumed", "NodeJoined", "NodeLost",
+];
+
 /**
  * Follows the events until the stream ends.
  * @param {string} after number of the last event that was heard; empty: from now on
@@ -79,7 +85,7 @@ export async function allJobs() {
  * @param {AbortSignal} signal
  */
 export async function follow(after, onHeard, signal) {
-  const answer = await ask("/events", { headers: after ? { "Last-Event-ID": after } : {}, signal });
+  const answer = await ask(`/events?kind=${KINDS.join("&kind=")}`, { headers: after ? { "Last-Event-ID": after } : {}, signal });
   const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
