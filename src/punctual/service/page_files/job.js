@@ -1,6 +1,7 @@
 // One job: how it stands, why, and what it writes.
 import { readLog, stopReading } from "./job_log.js";
 import { Refused, oneJob, reasons } from "./service.js";
+import { steer, steerable } from "./steer.js";
 import { amount, clock, element, expected, VERDICTS } from "./texts.js";
 import { onView, place } from "./views.js";
 
@@ -86,6 +87,7 @@ async function look() {
     at("one-problem").textContent = "";
     at("one-found").hidden = false;
     showFacts(job);
+    steerable(job);
     showReasons(entries);
   } catch (error) {
     if (asked !== name) return;
@@ -108,7 +110,7 @@ function enter() {
   if (!name) return stopReading();
   readLog(name);
   isLooking = false;
-  look();
+  steer(name).then(look);
 }
 
 onView("jobs", enter);

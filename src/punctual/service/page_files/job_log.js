@@ -1,7 +1,7 @@
 // What a job writes, as it comes. The last lines are kept; a search shows those of them that hold a text.
 import { followLog } from "./service.js";
 
-const N_LINES = 5000, PAUSE_MS = 200;
+const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200;
 
 /** @type {(id: string) => any} */
 const at = (id) => document.getElementById(id);
@@ -13,11 +13,11 @@ let reading = new AbortController();
 function draw() {
   timer = 0;
   const text = at("log-search").value.toLowerCase(), log = at("one-log");
-  const kept = lines.at(-1) ? lines : lines.slice(0, -1);
-  const found = text ? kept.filter((line) => line.toLowerCase().includes(text)) : kept;
+  const written = lines.at(-1) ? lines : lines.slice(0, -1);
+  const found = text ? written.filter((line) => line.toLowerCase().includes(text)) : written;
   log.textContent = found.join("\n");
   const earlier = nDropped ? ` ${nDropped} earlier ones are not kept here: punctual logs has them.` : "";
-  const said = (text ? `${found.length} of ${kept.length} lines.` : `${kept.length} lines.`) + earlier;
+  const said = (text ? `${found.length} of ${written.length} lines.` : `${written.length} lines.`) + earlier;
   if (at("log-count").textContent !== said) at("log-count").textContent = said;
   if (at("log-follow").checked) log.scrollTop = log.scrollHeight;
 }
@@ -26,11 +26,14 @@ function drawSoon() {
   timer ||= setTimeout(draw, PAUSE_MS);
 }
 
+/** The end of a line: of a bar of progress that is written over and over, the last. @param {string} line */
+const kept = (line) => line.slice(line.lastIndexOf("\r", line.length - 2) + 1).slice(-N_CHARACTERS);
+
 /** @param {string} text */
 function take(text) {
   const [first, ...more] = text.split("\n");
-  lines[lines.length - 1] += first;
-  for (const line of more) lines.push(line);
+  lines[lines.length - 1] = kept(lines[lines.length - 1] + first);
+  for (const line of more) lines.push(kept(line));
   if (lines.length > N_LINES) nDropped += lines.splice(0, lines.length - N_LINES).length;
   drawSoon();
 }
