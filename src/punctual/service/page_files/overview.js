@@ -1,11 +1,11 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
-import { amount, clock, drawn } from "./texts.js";
+import { amount, clock, drawn, element, expected, VERDICTS } from "./texts.js";
 import { openViews } from "./views.js";
 import "./budget.js";
+import "./job.js";
 import "./submit.js";
 
-const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
 /** Least time between two looks at all jobs, and the longest without one; usage changes without an event. */
 const PAUSE_MS = 1000, LONGEST_MS = 5000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
@@ -19,15 +19,6 @@ const rows = new Map();
 let jobs = [];
 let lastId = "", isLooking = false;
 
-/** @param {any} job @param {number} nowMs */
-function expected(job, nowMs) {
-  if (job.landed) return clock(job.landed);
-  if (job.estimatedRemainingSeconds === null) return "–";
-  const when = (/** @type {number} */ seconds) => clock(nowMs + 1000 * Math.round(seconds));
-  const [low, high] = [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh];
-  const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
-  return when(job.estimatedRemainingSeconds) + interval;
-}
 /** Where the line from the job's submission to its deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
 function line(job, nowMs) {
   if (job.landed || job.ended || job.deadline === null) return "";
@@ -54,9 +45,13 @@ function bar(done, due) {
 }
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} text */
 function fill(cell, column, text) {
-  if (column === 2) {
+  if (column === 0) {
+    const link = /** @type {HTMLAnchorElement} */ (element("a", text));
+    link.href = `#/jobs/${encodeURIComponent(text)}`;
+    cell.replaceChildren(link);
+  } else if (column === 2) {
     cell.className = text;
-    cell.textContent = VERDICTS[/** @type {keyof typeof VERDICTS} */ (text)] || "–";
+    cell.textContent = VERDICTS[text] || "–";
   } else if (column === 3 && text) {
     const [done, due] = text.split(" ");
     cell.replaceChildren(bar(Number(done), due), ` ${done} %${due && `, line ${due} %`}`);

@@ -45,12 +45,33 @@ async function ask(path, options = {}) {
  * Says something to the service.
  * @param {string} path below /v1
  * @param {any} body
- * @param {{headers?: Record<string, string>, signal?: AbortSignal}} [options]
+ * @param {{method?: string, headers?: Record<string, string>, signal?: AbortSignal}} [options] POST where no method is named
  * @returns {Promise<any>} what it answers; raises Refused
  */
 export async function post(path, body, options = {}) {
   const headers = { ...options.headers, "Content-Type": "application/json" };
-  return (await ask(path, { ...options, method: "POST", headers, body: JSON.stringify(body) })).json();
+  return (await ask(path, { method: "POST", ...options, headers, body: JSON.stringify(body) })).json();
+}
+
+/** The path of a job. @param {string} name @param {string} [part] */
+export const jobPath = (name, part = "") => `/jobs/${encodeURIComponent(name)}${part}`;
+/** How a job stands. @param {string} name @returns {Promise<any>} */
+export const oneJob = async (name) => (await ask(jobPath(name))).json();
+/** What happened to a job and why, oldest first. @param {string} name @param {number} last how many @returns {Promise<any[]>} */
+export const reasons = async (name, last) => (await (await ask(jobPath(name, `/why?last=${last}`))).json()).entries;
+
+/**
+ * What a job has written, and what it writes, until it has ended.
+ * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal
+ */
+export async function followLog(name, stream, onText, signal) {
+  const answer = await ask(jobPath(name, `/logs?follow=true&stream=${stream}`), { signal });
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    onText(value);
+  }
 }
 
 /** @returns {Promise<any>} */

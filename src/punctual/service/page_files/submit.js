@@ -1,7 +1,8 @@
 // The form for a new job. What it would take is asked for while one types; nothing is changed by that.
 import { typed, words } from "./command_line.js";
+import { shown } from "./quoted.js";
 import { health, post, Refused } from "./service.js";
-import { amount, clock, element } from "./texts.js";
+import { element } from "./texts.js";
 import { onView } from "./views.js";
 
 /** Time without a key before the quote is asked for. */
@@ -90,42 +91,6 @@ function tell(error) {
 
 // The quote.
 
-/** @param {any} finish */
-const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${clock(finish.high)})`;
-/** @param {any} finish */
-const size = (finish) => (finish.workers === null ? `${amount(finish.cores)} cores` : `${finish.workers} workers`);
-
-/** @param {any} hurt */
-function harm(hurt) {
-  const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
-  const later = hurt.laterSeconds === null ? "" : `, and lands ${Math.round(hurt.laterSeconds)} s later`;
-  return `${hurt.job}${lost} would have ${amount(hurt.coresAfter)} cores in place of ${amount(hurt.coresBefore)}${later}`;
-}
-
-/** @param {any} quote @returns {HTMLElement[]} */
-function shown(quote) {
-  const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
-  const parts = [element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)];
-  if (quote.earliest !== null) {
-    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
-    const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;
-    /** @type {HTMLButtonElement} */ (take).type = "button";
-    take.addEventListener("click", () => { input("deadline").value = left; changed(); });
-    parts.push(earliest);
-    earliest.append(take);
-  }
-  if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
-  for (const [title, lines] of [
-    ["When it would land", quote.finishes.map((/** @type {any} */ finish) => `with ${size(finish)}: ${landing(finish)}`)],
-    ["Who would have less", quote.hurt.map(harm)],
-  ]) if (lines.length) {
-    const list = element("ul");
-    list.append(...lines.map((/** @type {string} */ text) => element("li", text)));
-    parts.push(element("h4", title), list);
-  }
-  return parts;
-}
-
 let latest = new AbortController();
 /** @param {any} job */
 async function quote(job) {
@@ -136,7 +101,7 @@ async function quote(job) {
     const answer = await post("/quote", { job }, { signal: own.signal });
     if (own.signal.aborted) return;
     showFaults([]);
-    at("quote").replaceChildren(...shown(answer));
+    at("quote").replaceChildren(...shown(answer, (deadline) => { input("deadline").value = deadline; changed(); }));
   } catch (error) {
     if (own.signal.aborted) return; // a later question is on its way
     tell(error);

@@ -31,3 +31,16 @@ export function drawn(tag, attributes, text = "") {
   made.textContent = text;
   return made;
 }
+
+/** @type {Record<string, string>} */
+export const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
+
+/** When the job landed, or is expected to, with the interval. @param {any} job @param {number} nowMs */
+export function expected(job, nowMs) {
+  if (job.landed) return clock(job.landed);
+  if (job.estimatedRemainingSeconds === null) return "–";
+  const when = (/** @type {number} */ seconds) => clock(nowMs + 1000 * Math.round(seconds));
+  const [low, high] = [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh];
+  const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
+  return when(job.estimatedRemainingSeconds) + interval;
+}

@@ -1,0 +1,118 @@
+// One job: how it stands, why, and what it writes.
+import { readLog, stopReading } from "./job_log.js";
+import { Refused, oneJob, reasons } from "./service.js";
+import { steer, steerable } from "./steer.js";
+import { amount, clock, element, expected, VERDICTS } from "./texts.js";
+import { onView, place } from "./views.js";
+
+/** Between two looks at the job, and how many of the latest reasons are shown. */
+const REFRESH_MS = 2000, N_REASONS = 50;
+
+/** @type {(id: string) => any} */
+const at = (id) => document.getElementById(id);
+let name = "", saidReasons = "", isLooking = false;
+
+/** @param {number | null} least @param {number | null} most */
+const bounds = (least, most) => (least === null ? "–" : `${amount(least)} to ${most === null ? "–" : amount(most)}`);
+/** @param {number | null} seconds */
+const spare = (seconds) => (seconds === null ? "–" : `${Math.round(seconds)} s`);
+/** @param {any} job */
+const progress = (job) =>
+  (job.progressPercentage === null ? "–" : `${job.progressPercentage.toFixed(1)} %`) +
+  (job.stepsDone === null ? "" : ` (${amount(job.stepsDone)}${job.stepsTotal === null ? "" : ` of ${amount(job.stepsTotal)}`} steps, ${amount(job.stepsPerSecond)} a second)`);
+
+/** Terms and what they are, in the order shown. @param {any} job @param {number} nowMs @returns {[string, string][]} */
+const facts = (job, nowMs) => [
+  ["State", job.state + (job.exitCode === null ? "" : `, exit status ${job.exitCode}`)],
+  ["Verdict", VERDICTS[job.verdict] || "–"],
+  ["Why", job.cause || job.reason?.text || "–"],
+  ["Progress", progress(job)],
+  ["Deadline", clock(job.deadline)],
+  ["Expected", expected(job, nowMs)],
+  ["Slack", spare(job.slackSeconds)],
+  ["Promised until", clock(job.promisedUntil)],
+  ["Cores granted", amount(job.grantedCores) + (job.workers === null ? "" : ` (${job.workers} workers)`)],
+  ["Cores used", amount(job.usedCores)],
+  ["Cores demanded", amount(job.demandCores)],
+  ["Core time used", job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`],
+  ["Least and most cores", bounds(job.leastCores, job.mostCores)],
+  ...(job.leastWorkers === null ? [] : [/** @type {[string, string]} */ (["Least and most workers", bounds(job.leastWorkers, job.mostWorkers)])]),
+  ["Weight", amount(job.weight)],
+  ["Controller", job.controller || "–"],
+  ["Attempts", String(job.attempts)],
+  ["Submitted", clock(job.submitted)],
+  ["Started", clock(job.started)],
+  ["Ended", clock(job.ended)],
+  ["Program", job.program.join(" ")],
+  ...Object.values(job.warnings).map((text) => /** @type {[string, string]} */ (["Warning", String(text)])),
+];
+
+/** @param {any} job */
+function showFacts(job) {
+  const told = facts(job, Date.now()), list = at("one-facts");
+  while (list.children.length > told.length) list.lastChild.remove();
+  told.forEach(([term, text], i) => {
+    if (!list.children[i]) {
+      const pair = element("div");
+      pair.append(element("dt"), element("dd"));
+      list.append(pair);
+    }
+    const [title, value] = list.children[i].children;
+    if (title.textContent !== term) title.textContent = term;
+    if (value.textContent !== text) value.textContent = text;
+    value.className = term === "Verdict" ? job.verdict || "" : "";
+  });
+}
+
+/** The latest first. @param {any[]} entries */
+function showReasons(entries) {
+  const said = JSON.stringify(entries);
+  if (said === saidReasons) return;
+  saidReasons = said;
+  at("one-reasons").replaceChildren(...entries.reverse().map((entry) => {
+    const item = element("li"), time = element("time", clock(entry.time));
+    /** @type {HTMLTimeElement} */ (time).dateTime = entry.time;
+    item.append(time, ` ${entry.text}`);
+    return item;
+  }));
+}
+
+async function look() {
+  if (at("one-job").hidden || document.hidden || isLooking) return;
+  const asked = name;
+  isLooking = true;
+  try {
+    const [job, entries] = await Promise.all([oneJob(asked), reasons(asked, N_REASONS)]);
+    if (asked !== name) return; // another job is shown meanwhile
+    at("one-problem").textContent = "";
+    at("one-found").hidden = false;
+    showFacts(job);
+    steerable(job);
+    showReasons(entries);
+  } catch (error) {
+    if (asked !== name) return;
+    const isMissing = error instanceof Refused && error.status === 404;
+    at("one-problem").textContent = error instanceof Refused ? error.message : "The service does not answer. What is shown may be old.";
+    if (isMissing) at("one-found").hidden = true;
+  } finally {
+    isLooking = false;
+  }
+}
+
+function enter() {
+  name = place()[1] || "";
+  saidReasons = "";
+  at("one-title").textContent = name ? `Job ${name}` : "No job is named";
+  at("one-found").hidden = true;
+  at("one-facts").replaceChildren();
+  at("one-reasons").replaceChildren();
+  at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
+  if (!name) return stopReading();
+  readLog(name);
+  isLooking = false;
+  steer(name).then(look);
+}
+
+onView("jobs", enter);
+addEventListener("hashchange", () => { if (place()[0] !== "jobs") stopReading(); });
+setInterval(() => { if (name) look(); }, REFRESH_MS);

@@ -1,0 +1,189 @@
+// What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
+import { shown } from "./quoted.js";
+import { health, jobPath, oneJob, post, Refused } from "./service.js";
+import { amount, clock, element } from "./texts.js";
+
+/** Time without a key before the quote is asked for. */
+const PAUSE_MS = 300;
+const ENDED = ["finished", "failed"];
+
+/** @type {(id: string) => any} */
+const at = (id) => document.getElementById(id);
+/** @param {any} least @param {any} most */
+const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
+/** What of a job can be set, as the service takes it; null: it has none. @type {Record<string, (job: any) => any>} */
+const VALUES = {
+  deadline: (job) => job.deadline,
+  weight: (job) => job.weight,
+  cores: (job) => bounds(job.leastCores, job.mostCores),
+  workers: (job) => bounds(job.leastWorkers, job.mostWorkers),
+};
+/** @param {string} field @param {any} value */
+const inWords = (field, value) => (value === null ? "none" : field === "deadline" ? clock(value) : typeof value === "number" ? amount(value) : value.replace("..", " to "));
+/** Whether two values are the same; instants of the wall clock are derived anew for each answer. @param {string} field @param {any} one @param {any} other */
+const isSame = (field, one, other) =>
+  one === other || (field === "deadline" && one !== null && other !== null && Math.abs(Date.parse(one) - Date.parse(other)) < 1000);
+
+let name = "";
+/** The instant that the quote shown is about; empty: none is shown for what is typed. */
+let quotedDeadline = "";
+/** Changes that can be taken back, the last one last. @type {{field: string, before: any, after: any}[]} */
+let changes = [];
+let latest = new AbortController();
+let timer = 0;
+
+/** Shows why something was not done. @param {string} field @param {unknown} error */
+function tell(field, error) {
+  const isRefused = error instanceof Refused;
+  const faults = isRefused ? error.faults.map(({ must, got, where, remedy }) => `${must}: got ${got} (${where}). ${remedy}`) : [];
+  const other = isRefused ? error.message : "The service does not answer. Look whether it was done before you try again.";
+  at(`steer-fault-${field}`).textContent = faults.join(" ") || other;
+  at(`steer-${field}`)?.setAttribute("aria-invalid", "true");
+}
+
+/** @param {string} field */
+function clear(field) {
+  at(`steer-fault-${field}`).textContent = "";
+  at(`steer-${field}`)?.removeAttribute("aria-invalid");
+}
+
+/** @param {string} text */
+function report(text) {
+  const last = changes.at(-1);
+  at("steer-done").textContent = text;
+  at("steer-undo").hidden = !last;
+  at("steer-undo").textContent = last ? `Undo: ${last.field} back to ${inWords(last.field, last.before)}` : "";
+}
+
+/** Has one value changed, and keeps what it was before. @param {string} field @param {any} value */
+async function change(field, value) {
+  const asked = name;
+  clear(field);
+  try {
+    const before = VALUES[field](await oneJob(asked));
+    const after = VALUES[field](await post(jobPath(asked), { [field]: value }, { method: "PATCH" }));
+    if (asked !== name) return;
+    if (!isSame(field, after, before) && (before !== null || field === "deadline")) changes.push({ field, before, after });
+    at(`steer-${field}`).value = "";
+    if (field === "deadline") forgetQuote();
+    report(`The ${field} is now ${inWords(field, after)}; it was ${inWords(field, before)}.`);
+  } catch (error) {
+    if (asked === name) tell(field, error);
+  }
+}
+
+async function undo() {
+  const last = changes.at(-1), asked = name;
+  if (!last) return;
+  clear(last.field);
+  try {
+    const present = VALUES[last.field](await oneJob(asked));
+    if (asked !== name) return;
+    if (!isSame(last.field, present, last.after)) {
+      changes.pop();
+      return report(`The ${last.field} was changed again since, to ${inWords(last.field, present)}. It stays so.`);
+    }
+    const restored = VALUES[last.field](await post(jobPath(asked), { [last.field]: last.before }, { method: "PATCH" }));
+    if (asked !== name) return;
+    changes.pop();
+    report(`The ${last.field} is ${inWords(last.field, restored)} again.`);
+  } catch (error) {
+    if (asked === name) tell(last.field, error);
+  }
+}
+
+// The quote.
+
+/** @param {string} [text] */
+function forgetQuote(text = "Type a deadline to see what it would take.") {
+  quotedDeadline = "";
+  at("steer-change-deadline").disabled = true;
+  at("steer-quote").replaceChildren(element("p", text));
+}
+
+async function quote() {
+  const deadline = at("steer-deadline").value.trim(), own = (latest = new AbortController());
+  if (!deadline) return;
+  try {
+    const answer = await post(jobPath(name, "/quote"), { deadline }, { signal: own.signal });
+    if (own.signal.aborted) return;
+    clear("deadline");
+    at("steer-quote").replaceChildren(
+      element("p", `Deadline ${clock(answer.deadline)}:`),
+      ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
+    );
+    quotedDeadline = answer.deadline;
+    at("steer-change-deadline").disabled = false;
+  } catch (error) {
+    if (own.signal.aborted) return; // something else was typed
+    tell("deadline", error);
+    forgetQuote("There is no quote for this deadline.");
+  }
+}
+
+function typed() {
+  clearTimeout(timer);
+  latest.abort();
+  clear("deadline");
+  forgetQuote();
+  timer = setTimeout(quote, PAUSE_MS);
+}
+
+// What is done at once.
+
+/** @param {string} what */
+async function tellJob(what) {
+  const asked = name;
+  clear("state");
+  try {
+    const job = await post(jobPath(asked, `/${what}`), {});
+    if (asked !== name) return;
+    steerable(job);
+    report(`The job was asked to ${what}.`);
+  } catch (error) {
+    if (asked === name) tell("state", error);
+  }
+}
+
+/** Forgets what was said about another job, and shows the controls to those who may use them. @param {string} job */
+export async function steer(job) {
+  [name, changes] = [job, []];
+  clearTimeout(timer);
+  latest.abort();
+  for (const field of [...Object.keys(VALUES), "state"]) clear(field);
+  for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
+  forgetQuote();
+  report("");
+  at("steer").hidden = true;
+  at("steer").dataset.role = await health().then(({ role }) => role, () => "");
+}
+
+/** @param {any} job as it stands */
+export function steerable(job) {
+  at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || ENDED.includes(job.state);
+  if (at("steer").hidden) at("steer-sure").close(); // a dialog that is open and hidden would hold the page
+  at("steer-pause").disabled = job.state === "paused";
+  at("steer-resume").disabled = job.state !== "paused";
+  at("steer-stop").disabled = job.state === "stopping";
+  at("steer-workers-part").hidden = job.leastWorkers === null;
+}
+
+for (const field of ["weight", "cores", "workers"]) at(`steer-form-${field}`).addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  const text = at(`steer-${field}`).value.trim();
+  // What is no number is sent as it is: the service says what must hold.
+  if (text) change(field, field === "weight" && Number.isFinite(Number(text)) ? Number(text) : text);
+});
+at("steer-form-deadline").addEventListener("submit", (/** @type {Event} */ event) => {
+  event.preventDefault();
+  // What was quoted is what is set, to the instant: "+30m" is not read anew on a deadline that somebody else moved.
+  if (quotedDeadline) change("deadline", quotedDeadline);
+});
+at("steer-deadline").addEventListener("input", typed);
+at("steer-undo").addEventListener("click", undo);
+at("steer-pause").addEventListener("click", () => tellJob("pause"));
+at("steer-resume").addEventListener("click", () => tellJob("resume"));
+at("steer-stop").addEventListener("click", () => at("steer-sure").showModal());
+at("steer-keep").addEventListener("click", () => at("steer-sure").close());
+at("steer-stop-it").addEventListener("click", () => { at("steer-sure").close(); tellJob("stop"); });
+addEventListener("hashchange", () => at("steer-sure").close());

@@ -1,0 +1,186 @@
+"""The page in a browser: one job, what it says and what it can be told."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from tests.page.live_page import PHONE, WIDE, Reader, barriers
+from tests.service.live_service import LiveService, program
+
+
+def submitted(service: LiveService, name: str, command: list[str], **more: object) -> None:
+    reply = service.caller.post("/jobs", {"program": command, "name": name, **more})
+    assert reply.status == 201, reply.body
+
+
+def fact(page: Page, term: str) -> Locator:
+    return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
+
+
+def talker(awaited: Path) -> list[str]:
+    """A program that writes two lines, and one more before it ends."""
+    waits = f"import os,time\nprint('red line', flush=True)\nprint('blue line', flush=True)\nwhile not os.path.exists({str(awaited)!r}): time.sleep(0.05)\nprint('last line')"
+    return [sys.executable, "-c", waits]
+
+
+def test_a_row_leads_to_its_job_and_back_by_keyboard(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "shown", program(tmp_path / "go"), deadline="1h", weight=2.5)
+    page = reader.open(service)
+    page.get_by_role("link", name="shown", exact=True).press("Enter")
+    expect(page.locator("#one-title")).to_be_focused()
+    expect(fact(page, "State")).to_have_text("running")
+    expect(fact(page, "Weight")).to_have_text("2.5")
+    expect(page.locator("#one-reasons li").first).to_be_visible()
+    (tmp_path / "go").touch()
+    expect(fact(page, "Verdict")).to_have_text("✓ met")
+    page.get_by_role("link", name="Back to all jobs").press("Enter")
+    expect(page.locator("#jobs")).to_contain_text("shown")
+
+
+def test_a_job_that_is_not_there_is_told(service: LiveService, reader: Reader) -> None:
+    page = reader.open(service, place="#/jobs/missing")
+    expect(page.locator("#one-problem")).to_contain_text("missing")
+    expect(page.locator("#one-found")).to_be_hidden()
+
+
+def test_the_log_is_followed_and_searched(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "talker", talker(tmp_path / "go"))
+    page = reader.open(service, place="#/jobs/talker")
+    log = page.locator("#one-log")
+    expect(log).to_have_text("red line\nblue line")
+    page.get_by_label("Search in the log").fill("BLUE")
+    expect(log).to_have_text("blue line")
+    expect(page.locator("#log-count")).to_contain_text("1 of 2 lines")
+    (tmp_path / "go").touch()
+    page.get_by_label("Search in the log").fill("last")
+    expect(log).to_have_text("last line")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_nothing_of_a_job_s_view_keeps_anybody_out(
+    service: LiveService, reader: Reader, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    submitted(service, "open", talker(tmp_path / "go"), deadline="1h")
+    page = reader.open(service, place="#/jobs/open", size=size, color_scheme=scheme)
+    expect(page.locator("#one-log")).to_contain_text("blue line")
+    expect(page.locator("#one-reasons li").first).to_be_visible()
+    assert barriers(page) == []
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= size[0]
+
+
+# Steering.
+
+
+def opened(service: LiveService, reader: Reader, awaited: Path, **more: object) -> Page:
+    """The view of a running job `steered` with a deadline in an hour."""
+    submitted(service, "steered", program(awaited), deadline="1h", **more)
+    page = reader.open(service, place="#/jobs/steered")
+    expect(fact(page, "State")).to_have_text("running")
+    expect(page.locator("#steer")).to_be_visible()
+    return page
+
+
+def standing(service: LiveService) -> dict[str, object]:
+    return dict(service.caller.get("/jobs/steered").json())
+
+
+def hours_left(service: LiveService) -> float:
+    """Hours from the submission of `steered` to its deadline; instants of two answers may differ by a little."""
+    told = standing(service)
+    instants = [datetime.fromisoformat(str(told[key])) for key in ("submitted", "deadline")]
+    return (instants[1] - instants[0]).total_seconds() / 3600
+
+
+def button(page: Page, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def test_a_deadline_is_quoted_before_it_is_changed_and_can_be_taken_back(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    page.get_by_label("New deadline").press("Enter")
+    expect(button(page, "Change the deadline")).to_be_disabled()
+    page.get_by_label("New deadline").fill("3h")
+    expect(page.locator("#steer-quote")).to_contain_text("forecasts are all there is")
+    assert hours_left(service) == pytest.approx(1, abs=0.01), "asking has changed nothing"
+    page.get_by_label("New deadline").press("Enter")
+    expect(page.locator("#steer-done")).to_contain_text("The deadline is now")
+    assert hours_left(service) > 2.9
+    page.get_by_role("button", name="Undo: deadline").click()
+    expect(page.locator("#steer-done")).to_contain_text("again")
+    assert hours_left(service) == pytest.approx(1, abs=0.01)
+
+
+def test_weight_and_bounds_are_changed_and_taken_back_in_turn(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    page = opened(service, reader, tmp_path / "go", cores="0.1..1")
+    page.get_by_label("New weight").fill("3")
+    button(page, "Change the weight").click()
+    expect(page.locator("#steer-done")).to_have_text("The weight is now 3; it was 1.")
+    page.get_by_label("New bounds of cores").fill("0.2..0.5")
+    button(page, "Change the cores").click()
+    expect(page.locator("#steer-done")).to_contain_text("it was 0.1 to 1")
+    told = standing(service)
+    assert (told["weight"], told["leastCores"], told["mostCores"]) == (3.0, 0.2, 0.5)
+    button(page, "Undo: cores back to 0.1 to 1").click()
+    button(page, "Undo: weight back to 1").click()
+    expect(page.locator("#steer-undo")).to_be_hidden()
+    told = standing(service)
+    assert (told["weight"], told["leastCores"], told["mostCores"]) == (1.0, 0.1, 1.0)
+
+
+def test_what_another_has_changed_since_is_not_taken_back(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    page.get_by_label("New weight").fill("3")
+    button(page, "Change the weight").click()
+    expect(page.locator("#steer-done")).to_contain_text("The weight is now 3")
+    assert service.caller.send("PATCH", "/jobs/steered", {"weight": 5.0}).status == 200
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#steer-done")).to_contain_text("was changed again since")
+    assert standing(service)["weight"] == 5.0
+
+
+def test_what_is_wrong_is_told_whole_beside_what_was_asked(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    refused = service.caller.send("PATCH", "/jobs/steered", {"cores": "2..1"}).json()
+    page.get_by_label("New bounds of cores").fill("2..1")
+    button(page, "Change the cores").click()
+    for part in ("must", "got", "where", "remedy"):
+        expect(page.locator("#steer-fault-cores")).to_contain_text(refused[part])
+    expect(page.get_by_label("New bounds of cores")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("New deadline").fill("nonsense")
+    expect(page.locator("#steer-fault-deadline")).to_contain_text("nonsense")
+    expect(button(page, "Change the deadline")).to_be_disabled()
+
+
+def test_a_job_is_paused_resumed_and_stopped_when_that_is_confirmed(
+    service: LiveService, reader: Reader, tmp_path: Path
+) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    button(page, "Pause").click()
+    expect(fact(page, "State")).to_have_text("paused")
+    button(page, "Resume").click()
+    expect(fact(page, "State")).to_have_text("running")
+    button(page, "Stop").click()
+    button(page, "Let it run").click()
+    assert standing(service)["state"] == "running"
+    button(page, "Stop").click()
+    assert barriers(page) == []
+    button(page, "Stop it").click()
+    expect(page.locator("#steer")).to_be_hidden()
+    expect(fact(page, "Why")).to_contain_text("stopped over HTTP")
+
+
+def test_a_viewer_sees_no_controls(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "steered", program(tmp_path / "go"))
+    page = reader.open(service, place="#/jobs/steered", token=service.with_role("viewer").token)
+    expect(fact(page, "State")).to_have_text("running")
+    expect(page.locator("#steer")).to_be_hidden()
