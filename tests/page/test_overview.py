@@ -87,9 +87,9 @@ def test_jobs_are_sorted_found_and_chosen(service: LiveService, reader: Reader, 
     page.get_by_label("State").select_option("finished")
     assert names(page) == ["gamma"]
     page.get_by_label("State").select_option("")
-    page.get_by_label("Search").fill("ALP")
+    page.get_by_label("Search", exact=True).fill("ALP")
     assert names(page) == ["alpha"]
-    page.get_by_label("Search").fill("no such job")
+    page.get_by_label("Search", exact=True).fill("no such job")
     expect(page.locator("#empty")).to_contain_text("No job matches")
 
 
