@@ -41,7 +41,7 @@ def test_a_row_leads_to_its_job_and_back_by_keyboard(service: LiveService, reade
 
 def test_a_job_that_is_not_there_is_told(service: LiveService, reader: Reader) -> None:
     page = reader.open(service, place="#/jobs/missing")
-    expect(page.locator("#one-problem")).to_contain_text("missing")
+    expect(page.locator("#one-problem")).to_contain_text("There is no job missing")
     expect(page.locator("#one-found")).to_be_hidden()
 
 

@@ -92,7 +92,8 @@ async function look() {
   } catch (error) {
     if (asked !== name) return;
     const isMissing = error instanceof Refused && error.status === 404;
-    at("one-problem").textContent = error instanceof Refused ? error.message : "The service does not answer. What is shown may be old.";
+    const told = isMissing ? `There is no job ${asked}: it was removed, or the name is another. Choose one from all jobs.` : error instanceof Refused && error.message;
+    at("one-problem").textContent = told || "The service does not answer. What is shown may be old.";
     if (isMissing) at("one-found").hidden = true;
   } finally {
     isLooking = false;
