@@ -39,6 +39,11 @@ _END_KNOWN_S_MAX = 5.0
 _GONE = (errno.ENOENT, errno.ENODEV)
 
 
+def frees_more_by_ending(held: Resources) -> bool:
+    """Whether a process that holds this keeps something while it is frozen; one that has ended holds nothing."""
+    return bool(replace(held, cores=0.0))
+
+
 class JobRun:
     """A job that was launched or adopted. A thread of its own waits for its process and answers the launch.
 
@@ -302,7 +307,7 @@ class JobRun:
         if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
             self._answer()
             return
-        if not self._amount and self._can_leave and replace(grant.held, cores=0.0):
+        if not self._amount and self._can_leave and frees_more_by_ending(grant.held):
             self._ask_to_leave(grant)
             return
         self._leave_by = inf
