@@ -70,7 +70,7 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
     host.run(lambda: pid_of_waiting(go) > 0)
     host.change_policy("fifo", {"size": "smallest"}, by="anna")
     host.run(lambda: host.policy == "fifo")
-    host.submit(submission("c", awaited=go))
+    host.submit(submission("c", awaited=go.with_name("other")))
     host.run(host.all_ended)
 """
 
@@ -314,7 +314,7 @@ def with_snapshot_of_other_version(run: Run) -> SqliteJournal:
 def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with subprocess.Popen([sys.executable, "-c", HOST_WITH_CHANGED_POLICY, str(go)]) as first:
-        wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))
+        wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go.with_name("other")))
         first.kill()
     run = run_named("host")
     with with_snapshot_of_other_version(run) as journal:
@@ -323,6 +323,7 @@ def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path:
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
         assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})
         go.touch()
+        go.with_name("other").touch()
         host.run(host.all_ended)
         assert {status.state for status in host.jobs()} == {"finished"}
     assert pid_of_waiting(go) == pid  # it was not started again
@@ -375,6 +376,7 @@ def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one
         assert host.status(A).state == "running"
         assert host.status(B).state == "queued"
         go.touch()
+        go.with_name("other").touch()
         host.run(host.all_ended)
         assert {status.state for status in host.jobs()} == {"finished"}
     told = messages_of(run_named("host"))
