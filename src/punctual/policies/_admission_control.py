@@ -333,10 +333,10 @@ class AdmissionControl:
         Where no order leaves room for all, the last plan goes on: it was made for all of them.
         """
         order = sorted(claims, key=lambda claim: (claim.until_s, claim.id))
-        if not self._fill(order, self._offered):
+        if not self._fill(order, is_all=False):
             return
         for _ in range(_N_ROUNDS):
-            failed = self._fill(order, self._reserved)
+            failed = self._fill(order, is_all=True)
             if not failed:
                 break
             order = [*failed, *(claim for claim in order if claim not in failed)]
@@ -345,21 +345,18 @@ class AdmissionControl:
                 self._rescue(claim)
         self._withhold()
 
-    def _fill(
-        self, order: Sequence[Claim], capacities: Mapping[Pool, int], reserved: Container[JobId] = ()
-    ) -> list[Claim]:
+    def _fill(self, order: Sequence[Claim], *, is_all: bool, reserved: Container[JobId] = ()) -> list[Claim]:
         """Reserve for all in this order; those without room.
 
         Parameters
         ----------
+        is_all
+            Whether they may take all that promises may count on, or only what of that is offered.
         reserved
             Those that are to have their reserve; others have it where there is room.
         """
-        fracs = self._offered_fracs if capacities is self._offered else {True: 1.0, False: 1.0}
-        timelines = {pool: self._free_of(pool, n, fracs[pool[1]]) for pool, n in capacities.items()}
-        self._ledgers = (
-            {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()} if self._ends_s else {}
-        )
+        timelines = {pool: self._free_of(pool, is_all=is_all) for pool in self._reserved} if self._ends_s else {}
+        self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
         return [
             claim
             for claim in order
@@ -370,9 +367,8 @@ class AdmissionControl:
     def _go_on(self, order: Sequence[Claim]) -> list[Claim]:
         """Reserve what the last plan did; those for which that is not enough any more, and that find no room beside."""
         points_s = {start_s for planned in self._planned.values() for start_s in planned.starts_s}
-        self._ledgers = {
-            pool: ReservationLedger(self._free_of(pool, n, points_s=points_s)) for pool, n in self._reserved.items()
-        }
+        timelines = {pool: self._free_of(pool, is_all=True, points_s=points_s) for pool in self._reserved}
+        self._ledgers = {pool: ReservationLedger(timeline) for pool, timeline in timelines.items()}
         left = [claim for claim in order if not self._reserve_as_planned(claim)]
         return [
             claim
@@ -390,8 +386,9 @@ class AdmissionControl:
         share = request.planned(room, planned, claim.due_at - self._at)
         return share is not None and ledger.reserve(request, lambda _, __: (room, share))
 
-    def _free_of(self, pool: Pool, n: int, frac: float = 1.0, points_s: Collection[float] = ()) -> Timeline:
-        """What promises may take of a pool in the spans of the plan, cut at `points_s`: not what jobs that start hold."""
+    def _free_of(self, pool: Pool, *, is_all: bool, points_s: Collection[float] = ()) -> Timeline:
+        """What promises may take of a pool that starting jobs do not hold, in the plan's spans, cut at `points_s` too."""
+        n, frac = (self._reserved[pool], 1.0) if is_all else (self._offered[pool], self._offered_fracs[pool[1]])
         spans, taken = Timeline.of(n).split({*self._ends_s, *points_s}), self._taken.get(pool)
         most, starting = np.zeros(len(spans.starts_s)), np.zeros(len(spans.starts_s))
         if taken is not None:
@@ -403,7 +400,7 @@ class AdmissionControl:
                 amount = candidate.n * candidate.options.per_worker
                 starting += np.where(spans.starts_s < self._starting_s[candidate.id] - NOW_S, amount, 0.0)
         free = np.minimum(spans.free, self._reserved[pool] - starting) - most
-        rest = self._problem.rests[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
+        rest = self._problem.remainders[pool] if taken is not None else 0.0  # jobs on shares hold no whole parts
         return Timeline(spans.starts_s, np.maximum(free + rest, 0.0))
 
     def growth(self, held: Mapping[JobId, tuple[Pool, int]]) -> dict[str, list[list[float]]]:
@@ -446,11 +443,10 @@ class AdmissionControl:
         before = self._ledgers
         reserved = {claim.id} | self._with_reserve()
         order = sorted((*claims, claim), key=lambda other: (other.until_s, other.id))
-        capacities = self._reserved if claim.overdue else self._offered
-        failed = self._fill(order, capacities, reserved)
+        failed = self._fill(order, is_all=claim.overdue, reserved=reserved)
         if failed:
             order = [*failed, *(other for other in order if other not in failed)]
-            failed = self._fill(order, capacities, reserved)
+            failed = self._fill(order, is_all=claim.overdue, reserved=reserved)
         if failed:
             self._ledgers = before
         elif claim.overdue:

@@ -92,7 +92,7 @@ class AllocationProblem:
         Those that any of them can draw on.
     capacities
         What is free in each pool, with what the candidates hold, in whole devices or parts of a core.
-    rests
+    remainders
         What is free beyond that, less than one.
     table
         The configurations of the candidates.
@@ -102,14 +102,14 @@ class AllocationProblem:
     candidates: list[Candidate]
     pools: list[Pool] = field(init=False)
     capacities: dict[Pool, int] = field(init=False)
-    rests: dict[Pool, float] = field(init=False)
+    remainders: dict[Pool, float] = field(init=False)
     table: ChoiceTable = field(init=False)
 
     def __post_init__(self) -> None:
         self.pools = sorted({pool for candidate in self.candidates for pool in candidate.options.pools})
         free = _free(self.builder, self.pools, self.candidates)
         self.capacities = {pool: int(amount) for pool, amount in free.items()}
-        self.rests = {pool: free[pool] - n for pool, n in self.capacities.items()}
+        self.remainders = {pool: free[pool] - n for pool, n in self.capacities.items()}
         self.table = ChoiceTable.of([candidate.options for candidate in self.candidates], self.pools)
 
     @classmethod

@@ -273,17 +273,19 @@ class CorePromises:
         plan = self._planned if self._planned is not None else self._plan(self._background_cores())
         for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
             alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
-            is_crowded = plan.free.least_until(member.due_s) < _ROOM_FRAC * float(self.cores.free[0])
-            if is_crowded or member.left_core_s > alone_core_s:
+            if self._is_crowded(plan, member.due_s) or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
                 free, member.cores = free - more, member.cores + more
         return free
 
     def is_crowded(self) -> bool:
         """Whether at some time until the last promised job is due the plan leaves little room for what comes."""
-        last_s = max((member.due_s for member in self.kept), default=0.0)
-        free = self._plan(self._background_cores()).free if self.kept else self.cores
-        return free.least_until(last_s) < _ROOM_FRAC * float(self.cores.free[0])
+        if not self.kept:
+            return False
+        return self._is_crowded(self._plan(self._background_cores()), max(member.due_s for member in self.kept))
+
+    def _is_crowded(self, plan: CorePlan, until_s: float) -> bool:
+        return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
 
     def _measure_in_turn(self, free: float, spare_cores: float) -> float:
         """Give those of which nothing is known what is planned for them and `free`, one after the other; what is left.

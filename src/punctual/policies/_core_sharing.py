@@ -253,7 +253,7 @@ class CoreSharing:
             dated_cores = min(sum(each.cores for each in dated), awaited_cores)
             less_room = _without(room, dated)
             beside = self._promises(members, less_room)
-            if beside.is_crowded() and all(each.can_wait for each in dated):
+            if all(each.can_wait for each in dated) and beside.is_crowded():
                 lent_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
             elif _n_planned(beside, dated) >= _n_planned(promises, dated):
                 promises, room = beside, less_room
