@@ -1,6 +1,6 @@
 // The budget over time: who held how many cores, and who is to hold how many until when.
 import { budget } from "./service.js";
-import { amount, clock, drawn, element } from "./texts.js";
+import { amount, at, clock, drawn, element } from "./texts.js";
 import { onView } from "./views.js";
 
 const REFRESH_MS = 5000, HEIGHT = 260, ABOVE = 20, BELOW = 24;
@@ -11,8 +11,6 @@ const N_COLOURS = 12;
 /** What one colour stands for: the mean of each past part, and what is planned. @typedef {{name: string, held: number[], planned: Planned[]}} Layer */
 /** A time with what each layer has in it. @typedef {{from: number, to: number, cores: number[]}} Span */
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 
 /** The layers from the lowest on. @param {any} told @returns {Layer[]} */
 function layers(told) {

@@ -2,14 +2,12 @@
 import { readLog, stopReading } from "./job_log.js";
 import { Refused, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
-import { amount, clock, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, element, expected, VERDICTS } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Between two looks at the job, and how many of the latest reasons are shown. */
 const REFRESH_MS = 2000, N_REASONS = 50;
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 let name = "", saidReasons = "", isLooking = false;
 
 /** @param {number | null} least @param {number | null} most */

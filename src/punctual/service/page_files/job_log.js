@@ -1,10 +1,9 @@
 // What a job writes, as it comes. The last lines are kept; a search shows those of them that hold a text.
 import { followLog } from "./service.js";
+import { at } from "./texts.js";
 
 const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200;
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 /** The last one is not ended yet. @type {string[]} */
 let lines = [""];
 let nDropped = 0, timer = 0, job = "";

@@ -1,6 +1,6 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
-import { amount, clock, drawn, element, expected, VERDICTS } from "./texts.js";
+import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
 import { openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
@@ -11,8 +11,6 @@ const PAUSE_MS = 1000, LONGEST_MS = 5000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
 const SILENCE_MS = 40000;
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
 const rows = new Map();
 /** @type {any[]} */

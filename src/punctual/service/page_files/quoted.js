@@ -1,5 +1,39 @@
-// A quote in words, for every view that shows one.
+// A quote: when it is asked for, and in words, for every view that shows one.
 import { amount, clock, element } from "./texts.js";
+
+/** Time without a key before a quote is asked for. */
+const PAUSE_MS = 300;
+
+/**
+ * Asks for a quote once nothing was typed for a moment; of several answers only the last one counts.
+ * @template Question
+ * @param {(question: Question, signal: AbortSignal) => Promise<any>} ask
+ * @param {(answer: any) => void} onAnswer
+ * @param {(error: unknown) => void} onError
+ */
+export function quotesAfterPause(ask, onAnswer, onError) {
+  let latest = new AbortController(), timer = 0;
+  const forget = () => {
+    clearTimeout(timer);
+    latest.abort();
+  };
+  /** @param {Question} question */
+  const put = async (question) => {
+    const own = (latest = new AbortController());
+    try {
+      const answer = await ask(question, own.signal);
+      if (!own.signal.aborted) onAnswer(answer);
+    } catch (error) {
+      if (!own.signal.aborted) onError(error);
+    }
+  };
+  /** @param {Question} question */
+  const askSoon = (question) => {
+    forget();
+    timer = setTimeout(() => put(question), PAUSE_MS);
+  };
+  return { askSoon, forget };
+}
 
 /** @param {any} finish */
 const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${clock(finish.high)})`;

@@ -12,6 +12,9 @@ export class Refused extends Error {
   }
 }
 
+/** What is wrong, as one text. @param {{must: string, got: string, where: string, remedy: string}} fault */
+export const inOneText = ({ must, got, where, remedy }) => `${must}: got ${got} (${where}). ${remedy}`;
+
 /** Takes the token out of the address (`/#token=…`), so that it is neither seen nor kept in the history. */
 export function takeToken() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -41,6 +44,16 @@ async function ask(path, options = {}) {
   return answer;
 }
 
+/** Hands on the text of an answer as it comes, until it ends. @param {Response} answer @param {(text: string) => void} onText */
+async function readText(answer, onText) {
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    onText(value);
+  }
+}
+
 /**
  * Says something to the service.
  * @param {string} path below /v1
@@ -65,13 +78,7 @@ export const reasons = async (name, last) => (await (await ask(jobPath(name, `/w
  * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal
  */
 export async function followLog(name, stream, onText, signal) {
-  const answer = await ask(jobPath(name, `/logs?follow=true&stream=${stream}`), { signal });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    onText(value);
-  }
+  await readText(await ask(jobPath(name, `/logs?follow=true&stream=${stream}`), { signal }), onText);
 }
 
 /** @returns {Promise<any>} */
@@ -107,13 +114,10 @@ const KINDS = [
  */
 export async function follow(after, onHeard, signal) {
   const answer = await ask(`/events?kind=${KINDS.join("&kind=")}`, { headers: after ? { "Last-Event-ID": after } : {}, signal });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
+  await readText(answer, (text) => {
+    const blocks = (rest + text).split("\n\n");
     rest = blocks.pop() || "";
     for (const block of blocks) onHeard(/^id: (\d+)$/m.exec(block)?.[1] || "");
-  }
+  });
 }

@@ -1,14 +1,10 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
-import { shown } from "./quoted.js";
-import { health, jobPath, oneJob, post, Refused } from "./service.js";
-import { amount, clock, element } from "./texts.js";
+import { quotesAfterPause, shown } from "./quoted.js";
+import { health, inOneText, jobPath, oneJob, post, Refused } from "./service.js";
+import { amount, at, clock, element } from "./texts.js";
 
-/** Time without a key before the quote is asked for. */
-const PAUSE_MS = 300;
 const ENDED = ["finished", "failed"];
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
 /** What of a job can be set, as the service takes it; null: it has none. @type {Record<string, (job: any) => any>} */
@@ -29,13 +25,11 @@ let name = "";
 let quotedDeadline = "";
 /** Changes that can be taken back, the last one last. @type {{field: string, before: any, after: any}[]} */
 let changes = [];
-let latest = new AbortController();
-let timer = 0;
 
 /** Shows why something was not done. @param {string} field @param {unknown} error */
 function tell(field, error) {
   const isRefused = error instanceof Refused;
-  const faults = isRefused ? error.faults.map(({ must, got, where, remedy }) => `${must}: got ${got} (${where}). ${remedy}`) : [];
+  const faults = isRefused ? error.faults.map(inOneText) : [];
   const other = isRefused ? error.message : "The service does not answer. Look whether it was done before you try again.";
   at(`steer-fault-${field}`).textContent = faults.join(" ") || other;
   at(`steer-${field}`)?.setAttribute("aria-invalid", "true");
@@ -101,12 +95,9 @@ function forgetQuote(text = "Type a deadline to see what it would take.") {
   at("steer-quote").replaceChildren(element("p", text));
 }
 
-async function quote() {
-  const deadline = at("steer-deadline").value.trim(), own = (latest = new AbortController());
-  if (!deadline) return;
-  try {
-    const answer = await post(jobPath(name, "/quote"), { deadline }, { signal: own.signal });
-    if (own.signal.aborted) return;
+const quotes = quotesAfterPause(
+  (/** @type {string} */ deadline, signal) => post(jobPath(name, "/quote"), { deadline }, { signal }),
+  (answer) => {
     clear("deadline");
     at("steer-quote").replaceChildren(
       element("p", `Deadline ${clock(answer.deadline)}:`),
@@ -114,19 +105,19 @@ async function quote() {
     );
     quotedDeadline = answer.deadline;
     at("steer-change-deadline").disabled = false;
-  } catch (error) {
-    if (own.signal.aborted) return; // something else was typed
+  },
+  (error) => {
     tell("deadline", error);
     forgetQuote("There is no quote for this deadline.");
-  }
-}
+  },
+);
 
 function typed() {
-  clearTimeout(timer);
-  latest.abort();
+  quotes.forget();
   clear("deadline");
   forgetQuote();
-  timer = setTimeout(quote, PAUSE_MS);
+  const deadline = at("steer-deadline").value.trim();
+  if (deadline) quotes.askSoon(deadline);
 }
 
 // What is done at once.
@@ -148,8 +139,7 @@ async function tellJob(what) {
 /** Forgets what was said about another job, and shows the controls to those who may use them. @param {string} job */
 export async function steer(job) {
   [name, changes] = [job, []];
-  clearTimeout(timer);
-  latest.abort();
+  quotes.forget();
   for (const field of [...Object.keys(VALUES), "state"]) clear(field);
   for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
   forgetQuote();

@@ -1,12 +1,10 @@
 // The form for a new job. What it would take is asked for while one types; nothing is changed by that.
 import { typed, words } from "./command_line.js";
-import { shown } from "./quoted.js";
-import { health, post, Refused } from "./service.js";
-import { element } from "./texts.js";
+import { quotesAfterPause, shown } from "./quoted.js";
+import { health, inOneText, post, Refused } from "./service.js";
+import { at, element } from "./texts.js";
 import { onView } from "./views.js";
 
-/** Time without a key before the quote is asked for. */
-const PAUSE_MS = 300;
 /** What can be said: name over HTTP, label, what it means, and an example. @type {[string, string, string, string][]} */
 const FIELDS = [
   ["program", "Program and arguments", "Quotes and \\ as in a shell; no shell reads it.", "python train.py --epochs 3"],
@@ -22,8 +20,6 @@ const FIELDS = [
 ];
 const NUMBERS = ["steps", "weight"];
 
-/** @type {(id: string) => any} */
-const at = (id) => document.getElementById(id);
 /** @type {(name: string) => HTMLInputElement} */
 const input = (name) => at(`job-${name}`);
 const said = (/** @type {string} */ name) => input(name).value.trim();
@@ -70,10 +66,10 @@ function command(job) {
 function showFaults(faults, other = "") {
   /** @type {Record<string, string[]>} */
   const texts = { all: other ? [other] : [] };
-  for (const { must, got, where, remedy, field } of faults) {
-    const name = (field || "").split("/").filter((part) => part && part !== "job")[0];
+  for (const fault of faults) {
+    const name = (fault.field || "").split("/").filter((part) => part && part !== "job")[0];
     const key = FIELDS.some(([known]) => known === name) ? name : "all";
-    (texts[key] ||= []).push(`${must}: got ${got} (${where}). ${remedy}`);
+    (texts[key] ||= []).push(inOneText(fault));
   }
   for (const [name] of FIELDS) {
     at(`fault-${name}`).textContent = (texts[name] || []).join(" ");
@@ -91,36 +87,33 @@ function tell(error) {
 
 // The quote.
 
-let latest = new AbortController();
-/** @param {any} job */
-async function quote(job) {
-  latest.abort();
-  const own = (latest = new AbortController());
-  at("quote").setAttribute("aria-busy", "true");
-  try {
-    const answer = await post("/quote", { job }, { signal: own.signal });
-    if (own.signal.aborted) return;
+const quotes = quotesAfterPause(
+  (/** @type {any} */ job, signal) => {
+    at("quote").setAttribute("aria-busy", "true");
+    return post("/quote", { job }, { signal });
+  },
+  (answer) => {
     showFaults([]);
     at("quote").replaceChildren(...shown(answer, (deadline) => { input("deadline").value = deadline; changed(); }));
-  } catch (error) {
-    if (own.signal.aborted) return; // a later question is on its way
+    at("quote").removeAttribute("aria-busy");
+  },
+  (error) => {
     tell(error);
     at("quote").replaceChildren(element("p", "There is no quote for what the form says."));
-  }
-  at("quote").removeAttribute("aria-busy");
-}
+    at("quote").removeAttribute("aria-busy");
+  },
+);
 
 // What is typed.
 
-let timer = 0, key = "";
+let key = "";
 function changed() {
-  clearTimeout(timer);
-  latest.abort();
+  quotes.forget();
   key = "";
   at("submitted").textContent = at("copied").textContent = "";
   const job = read();
   at("command").value = job ? command(job) : "";
-  if (job) timer = setTimeout(() => quote(job), PAUSE_MS);
+  if (job) quotes.askSoon(job);
   else at("quote").replaceChildren(element("p", "Name a program."));
 }
 

@@ -1,4 +1,7 @@
-// How numbers and times are written, on every view.
+// What every view shares: its elements, and how numbers and times are written.
+
+/** The element of this id. @type {(id: string) => any} */
+export const at = (id) => document.getElementById(id);
 
 /** @param {number | null} number */
 export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
