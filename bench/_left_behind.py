@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from _host_kills_training import CHECKPOINT_STEPS
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
 from punctual.runtime.paths import HOME_VARIABLE
+from punctual.runtime.run_folder import Run
 
 #: How long processes that are ending may be there after the last host.
 _ENDING_S_MAX = 60.0
@@ -90,3 +91,12 @@ def groups_of(hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacc
 def faults_of_groups(hosts: Sequence[int]) -> list[str]:
     """Those that are left."""
     return [f"group left: {group}" for group in groups_of(hosts)]
+
+
+def faults_of_files(run: Run, jobs: Iterable[str], *, others: Iterable[str] = ()) -> Iterator[str]:
+    """Files of a run that should be gone when all its jobs have ended; `others`: names that are kept beside the usual ones."""
+    if run.runtime_dir.exists():
+        yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
+    kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl", *others}
+    kept |= {f"{job}.{ending}" for job in jobs for ending in ("log", "facts.json")}
+    yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)

@@ -53,7 +53,15 @@ from _common import RESULTS, commit, parser, print_table, write_results
 from _host_kills_journal import faults_of_job, faults_of_promises, kinds_of, n_promises_of
 from _host_kills_process import RUN
 from _host_kills_scenarios import KINDS, MOMENTS, SCENARIOS, Job, Round, drawn
-from _left_behind import children, faults_of_groups, faults_of_processes, faults_of_steps, parent_of, words_of
+from _left_behind import (
+    children,
+    faults_of_files,
+    faults_of_groups,
+    faults_of_processes,
+    faults_of_steps,
+    parent_of,
+    words_of,
+)
 from simulator import table
 
 from punctual.core.events import JobFinished
@@ -233,13 +241,7 @@ class Place:
 
     def _left(self) -> list[str]:
         faults = [*faults_of_processes(self.folder / "home"), *faults_of_groups(self.host_pids)]
-        if self.run.runtime_dir.exists():
-            faults.append(f"live places left: {[file.name for file in self.run.runtime_dir.iterdir()]}")
-        kept = {"journal.db", "run.json", "jobs.jsonl"}
-        kept |= {f"{job}.{ending}" for job in self._round.jobs() for ending in ("log", "facts.json")}
-        files = [file.name for file in self.run.state_dir.iterdir() if file.name not in kept]
-        faults += [f"file left: {name}" for name in files if name not in ("journal.db-wal", "journal.db-shm")]
-        return faults
+        return [*faults, *faults_of_files(self.run, self._round.jobs())]
 
 
 def played(round_: Round) -> Round:

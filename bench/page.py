@@ -10,14 +10,11 @@ a script takes in the same browser to fill a bare table of as many cells anew.
 *The service.* CPU time of its process with the page open, less that without, in blocks in turns.
 """
 
-import shutil
 import statistics
 import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from os import getloadavg, sysconf
 from pathlib import Path
@@ -25,15 +22,18 @@ from pathlib import Path
 from _common import RESULTS, commit, parser, write_results
 from _deadline_tables import Target
 from host import Report
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from service import Service, service
 from simulator import got, limit, verdict
+
+sys.path.append(str(Path(__file__).parents[1]))  # the browser of the tests
+
+from tests.page.live_page import PROGRAMS, browser_of, chromium_here
 
 from punctual.service import page as page_module
 
 PAINT_S, SCRIPT_S, SIZE_BYTES, COST_FRAC = 1.0, 0.05, 300_000, 0.01
 N_CELLS = 9
-PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 BARE_TABLE = """([rows, cells]) => {
   const begun = performance.now(), body = document.createElement("tbody");
@@ -64,22 +64,9 @@ FULL = Sizes(n_jobs=500, n_paints=10, n_blocks=4, block_s=30.0)
 QUICK = Sizes(n_jobs=120, n_paints=2, n_blocks=1, block_s=6.0)
 
 
-@contextmanager
-def browser() -> Iterator[Browser]:
-    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
-    if program is None:
-        raise SystemExit(f"this benchmark needs Chromium: none of {', '.join(PROGRAMS)} is in PATH")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        try:
-            yield started
-        finally:
-            started.close()
-
-
-def opened(started: Browser, live: Service) -> Page:
+def opened(browser: Browser, live: Service) -> Page:
     """The page with all jobs, in a context of its own."""
-    shown = started.new_context().new_page()
+    shown = browser.new_context().new_page()
     shown.goto(f"http://127.0.0.1:{live.server.port}/#token={live.server.token}")
     return shown
 
@@ -88,13 +75,13 @@ def closed(shown: Page) -> None:
     shown.context.close()
 
 
-def paints(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+def paints(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
     found: dict[str, list[float]] = {"the page": [], "a page of one line": []}
     for _ in range(sizes.n_paints):
-        shown = opened(started, live)
+        shown = opened(browser, live)
         found["the page"].append(shown.evaluate(FIRST_PAINT))
         closed(shown)
-        bare = started.new_context().new_page()
+        bare = browser.new_context().new_page()
         bare.route("**/*", lambda route: route.fulfill(body="<!doctype html><p>one line", content_type="text/html"))
         bare.goto("http://127.0.0.1/")
         found["a page of one line"].append(bare.evaluate(FIRST_PAINT))
@@ -107,9 +94,9 @@ def paints(report: Report, sizes: Sizes, live: Service, started: Browser) -> Non
     report.add("First paint", ["what", "least, ms", "median", "most"], rows, found, [target])
 
 
-def updates(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+def updates(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
     looks: list[str] = []
-    shown = opened(started, live)
+    shown = opened(browser, live)
     shown.wait_for_selector("#jobs tr")
     shown.on("response", lambda answer: looks.append(answer.url) if "/v1/jobs?" in answer.url else None)
     session = shown.context.new_cdp_session(shown)
@@ -142,10 +129,10 @@ def size(report: Report) -> None:
     report.add("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], found, [target])
 
 
-def cost(report: Report, sizes: Sizes, live: Service, started: Browser) -> None:
+def cost(report: Report, sizes: Sizes, live: Service, browser: Browser) -> None:
     blocks: dict[str, list[float]] = {"with the page": [], "without": []}
     for _ in range(sizes.n_blocks):
-        shown = opened(started, live)
+        shown = opened(browser, live)
         shown.wait_for_selector("#jobs tr")
         blocks["with the page"].append(_used_frac(live, sizes.block_s))
         closed(shown)
@@ -177,16 +164,19 @@ def _cpu_s(live: Service) -> float:
 def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
+    program = chromium_here()
+    if program is None:
+        raise SystemExit(f"this benchmark needs Chromium: none of {', '.join(PROGRAMS)} is in PATH")
     report = Report()
     with (
         tempfile.TemporaryDirectory(prefix="punctual-bench-") as name,
         service(Path(name) / "home", sizes.n_jobs) as live,
     ):
         time.sleep(2.0)  # the last of the submitted trainings start
-        with browser() as started:
-            paints(report, sizes, live, started)
-            updates(report, sizes, live, started)
-            cost(report, sizes, live, started)
+        with browser_of(program) as browser:
+            paints(report, sizes, live, browser)
+            updates(report, sizes, live, browser)
+            cost(report, sizes, live, browser)
     size(report)
     return _close(report, options, sizes)
 

@@ -39,7 +39,7 @@ from typing import Any
 
 from _common import RESULTS, commit, parser, print_table, write_results
 from _host_kills_training import MOVED
-from _left_behind import faults_of_groups, faults_of_processes, faults_of_steps
+from _left_behind import faults_of_files, faults_of_groups, faults_of_processes, faults_of_steps
 from _postgresql_server import Server, running_server
 from _service_faults_live import LiveService, awaited, code_of, small_disk
 from _service_faults_users import ANCHOR, N_OPEN, Users
@@ -351,20 +351,8 @@ class Session:
     def _left(self) -> Iterator[str]:
         yield from faults_of_processes(self._service.home)
         yield from faults_of_groups(self._service.pids)
-        run = self._service.run
-        if run.runtime_dir.exists():
-            yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
         yield from (f"socket left: {file}" for file in self._service.home.resolve().rglob("*.sock"))
-        kept = {
-            "journal.db",
-            "journal.db-wal",
-            "journal.db-shm",
-            "run.json",
-            "jobs.jsonl",
-            "store.json",
-            *(f"{job}.{ending}" for job in self._users.jobs for ending in ("log", "facts.json")),
-        }
-        yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
+        yield from faults_of_files(self._service.run, self._users.jobs, others=["store.json"])
 
 
 def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:

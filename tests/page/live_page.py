@@ -33,10 +33,24 @@ def system_browser() -> Iterator[Browser]:
     Playwright leaves an event loop marked as running in this thread until this is left: other tests of the same process
     could not run one of their own. That is why it lasts for one file of tests only.
     """
-    program = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    program = chromium_here()
     if program is None:
         reason = f"needs Chromium, and none of {', '.join(PROGRAMS)} is in PATH"
-        pytest.fail(reason) if os.environ.get(NEEDS_BROWSER) else pytest.skip(reason)
+        if os.environ.get(NEEDS_BROWSER):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with browser_of(program) as browser:
+        yield browser
+
+
+def chromium_here() -> str | None:
+    """The system's Chromium; None: there is none."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def browser_of(program: str) -> Iterator[Browser]:
+    """The browser that this program is, until this is left."""
     with sync_playwright() as playwright:
         # Without its sandbox, which root has none of; it sees pages of this repository alone.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
