@@ -160,9 +160,8 @@ class Keeper:
         except OSError as error:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
-        kept_files.reserve(
-            self._request.end_file, _END_BYTES
-        )  # without it, a job that ends while the disk is full is run again
+        # Without it, a job that ends while the disk is full is run again.
+        kept_files.reserve(self._request.end_file, _END_BYTES)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()
