@@ -251,6 +251,24 @@ def test_a_moved_deadline_is_acted_on_at_once(desk: Desk) -> None:
     assert desk.controller.readings[-1].deadline_s == 50.0
 
 
+def test_a_moved_deadline_is_planned_for_once_its_demand_is_known_also_if_that_is_the_same(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.controller.wanted = 1.0
+    if not none(desk.tick(A, at=1.0), RequestPlan):
+        desk.plan({A: cores(1.0)}, at=1.0)
+    assert none(desk.tick(A, at=2.0), RequestPlan), "nothing is new"
+    moved = replace(desk.scheduler.job(A).spec, deadline_s=50.0)
+    assert none(desk.tell(SpecChanged(at=3.0, spec=moved)), RequestPlan)
+    assert only(desk.tick(A, at=3.0), RequestPlan)
+
+
+def test_a_change_of_a_job_that_no_controller_steers_is_planned_for_at_once(desk: Desk) -> None:
+    spec = JobSpec(id=A, ceiling=Resources(cores=2), floor=Resources(cores=0.1), controller=None)
+    desk.tell(JobSubmitted(at=0.0, spec=spec))
+    desk.started(only(desk.plan({A: cores(1.0)}), LaunchJob))
+    assert only(desk.tell(SpecChanged(at=1.0, spec=replace(spec, weight=2.0))), RequestPlan)
+
+
 def test_stop_goes_to_the_executor_and_is_repeated(desk: Desk) -> None:
     desk.run(A, 1.0)
     stop = only(desk.tell(StopRequested(at=1.0, job=A, cause="Ctrl-C")), StopJob)

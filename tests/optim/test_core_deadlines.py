@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
 from punctual.optim.timeline import Timeline
 
 
@@ -105,6 +105,18 @@ def test_the_choice_is_the_best_of_all_and_its_bound_holds(seed: int) -> None:
 def test_whether_a_job_fits_alone_is_what_its_plan_says(seed: int) -> None:
     jobs, timeline = instance(Random(seed))
     assert [fits_alone(job, timeline) for job in jobs] == [level([job], timeline).fits for job in jobs]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whether_jobs_fit_is_what_their_plan_says(seed: int) -> None:
+    jobs, timeline = instance(Random(seed))
+    assert all_fit(jobs, timeline) == level(jobs, timeline).fits
+    steady = [
+        CoreJob(work_core_s=timeline.least_until(100.0) * job.due_s / len(jobs), most_cores=4.0, due_s=job.due_s)
+        for job in jobs
+    ]
+    assert all_fit(steady, timeline)
+    assert level(steady, timeline).fits
 
 
 def test_fixed_jobs_stay() -> None:

@@ -102,6 +102,8 @@ class ScheduledJob:
         Number of the last command about this job; answers carry it.
     demand, planned_demand
         What its controller wants, and what it wanted when the last plan was requested.
+    is_respecified
+        Its user has declared something else since its controller was last asked.
     demand_core_s, planned_work, planned_core_s
         `granted_core_s` when the demand was made; the work left that policies were last shown, and `granted_core_s`
         then.
@@ -156,6 +158,7 @@ class ScheduledJob:
     n_requests: int = 0
     demand: Demand | None = None
     planned_demand: Resources = NOTHING
+    is_respecified: bool = False
     demand_core_s: float = 0.0
     planned_work: CoreWork | None = None
     planned_core_s: float = 0.0
@@ -233,7 +236,7 @@ class ScheduledJob:
         before, self.spec = self.spec, replace(spec, **changes) if changes else spec
         if self.demand is not None and not self.demand.resources.fits_in(self.spec.ceiling):
             self.demand = replace(self.demand, resources=self.spec.ceiling)
-        self.planned_demand = self.wanted()
+        self.planned_demand, self.is_respecified = self.wanted(), True
         return any(getattr(self.spec, name) != getattr(before, name) for name in _BOUNDS)
 
     def report(self, event: ProgressReported) -> None:
@@ -248,8 +251,9 @@ class ScheduledJob:
     def take(self, demand: Demand) -> bool:
         """Note what its controller wants; whether that is news for a policy. What it held must be accrued."""
         self.demand, self.demand_core_s = demand, self.granted_core_s
-        is_news = self.planned_demand != demand.resources or self._departs(demand.work)
+        is_news = self.is_respecified or self.planned_demand != demand.resources or self._departs(demand.work)
         if is_news:
+            self.is_respecified = False
             self.planned_demand, self.planned_work = demand.resources, demand.work
             self.planned_core_s = self.granted_core_s
         return is_news

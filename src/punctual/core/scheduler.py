@@ -437,9 +437,10 @@ class Scheduler:
             if self._targets.refit(job, self._ledger.nodes):
                 self._reconciler.unsettle(job)
         self._cache.touch(event.spec.id)
-        self._planning.is_due = True
-        if job.status == "running":
-            self._set_tick(job, event.at, 0.0)
+        if job.status == "running" and job.spec.controller is not None:
+            self._set_tick(job, event.at, 0.0)  # which asks for a plan: until then the demand is of what was declared before
+        else:
+            self._planning.is_due = True
 
     def _stop_requested(self, event: StopRequested) -> None:
         job = self._active.get(event.job)
@@ -517,7 +518,7 @@ class Scheduler:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
-        elif event.revision > self._planning.stale_revision:  # otherwise another one is due already
+        elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:

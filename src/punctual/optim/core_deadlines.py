@@ -108,6 +108,21 @@ def level(jobs: Sequence[CoreJob], timeline: Timeline) -> CorePlan:
     return CorePlan(shares=shares, missing_core_s=missing, free=Timeline(spans.timeline.starts_s, free))
 
 
+def all_fit(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
+    """Whether all jobs can be done in time; as `level` says, but quick where constant amounts will do."""
+    return _fit_steadily(jobs, timeline) or level(jobs, timeline).fits
+
+
+def _fit_steadily(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
+    """Whether each job can hold the same until it is due, and be done then: enough that all fit, but not needed."""
+    sum_cores = last_s = 0.0
+    for job in jobs:
+        if job.due_s <= 0 or job.work_core_s > job.most_cores * job.due_s:
+            return False
+        sum_cores, last_s = sum_cores + job.work_core_s / job.due_s, max(last_s, job.due_s)
+    return sum_cores <= timeline.least_until(last_s)
+
+
 def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
     """Whether the job could be done in time if nobody else held anything of `timeline`; as `level` says of it alone."""
     ends_s = np.minimum(np.append(timeline.starts_s[1:], np.inf), max(job.due_s, 0.0))

@@ -10,7 +10,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
@@ -339,7 +339,7 @@ class CorePromises:
             if member.due_s == inf or member.due_s <= 0 or member.unmeasured:
                 return False
             members = [*others, member]
-            return level([*jobs, member.job(self.risk_sigmas)], self._offered(members)).fits
+            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered(members))
 
         known = self._due_in(view, 1.0)
         left_core_s = known.core_s_left(self.at)
@@ -370,12 +370,12 @@ class CorePromises:
         def counted(frac: float) -> list[CoreJob]:
             return [member.job(frac * self.risk_sigmas) for member in kept]
 
-        if not self.risk_sigmas or level(counted(1.0), room).fits:
+        if not self.risk_sigmas or all_fit(counted(1.0), room):
             return counted(1.0 - less_frac)
         least, most = 0.0, 1.0
         for _ in range(_N_HALVINGS):
             middle = (least + most) / 2
-            least, most = (middle, most) if level(counted(middle), room).fits else (least, middle)
+            least, most = (middle, most) if all_fit(counted(middle), room) else (least, middle)
         return counted(max(0.0, least - less_frac))
 
     def _is_possible(self, member: SharingJob) -> bool:
@@ -386,7 +386,7 @@ class CorePromises:
     def _still_kept(self, members: Sequence[SharingJob]) -> list[SharingJob]:
         """Those whose promises can be kept in the best case, or as many as can."""
         jobs = [member.best(self.risk_sigmas) for member in members]
-        if level(jobs, self._room(members)).fits:
+        if all_fit(jobs, self._room(members)):
             return list(members)
         return _chosen(members, fewest_misses(jobs, self.cores))
 
@@ -404,7 +404,7 @@ class CorePromises:
         less_frac = _NAMED_FRAC if any(waits_for_promise(member.view) for member in new) else 0.0
         jobs = self._with_margins(self.kept, {member.id for member in new}, less_frac)
         jobs += [member.job(self.risk_sigmas) for member in new]
-        if level(jobs, self._offered(candidates)).fits:
+        if all_fit(jobs, self._offered(candidates)):
             self.solution = _all_of(jobs)
         elif hopeful and not self._waits:
             searched = any(member.id not in self.refused for member in hopeful)
@@ -434,7 +434,7 @@ class CorePromises:
         solution = fewest_misses(jobs, self._offered(members), n_fixed=n_fixed, search=search)
         if solution.status != "infeasible":
             chosen = [job for job, is_in in zip(jobs, solution.choices, strict=True) if is_in]
-            if level(chosen, self._offered(_chosen(members, solution))).fits:
+            if all_fit(chosen, self._offered(_chosen(members, solution))):
                 return solution
         return fewest_misses(jobs, self._offered(members[:n_fixed]), n_fixed=n_fixed, search=search)
 
