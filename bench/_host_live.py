@@ -1,5 +1,7 @@
 """A host with live jobs, to be measured from outside: `python _host_live.py N_JOBS [PROFILE]`.
 
+There are `N_JOBS` with a deadline, and one more without if these are several.
+
 It prints a line of JSON when all jobs run. Each line of its standard input is a list of deadlines, in seconds, one for each
 job, which are moved to them one after another; at the end of the input the host ends its jobs and leaves. With PROFILE, what
 its thread did is written there, for `pstats`.
@@ -20,31 +22,40 @@ from punctual.runtime.local_host import HostOptions, LocalHost, capacity_here, l
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 
-#: Steps of 2 ms of computing and 0.2 s of sleep: fifty such jobs leave most of a machine of two cores to the host.
+#: Steps of 2 ms of computing and some sleep: fifty such jobs, held to what they need, leave most of two cores to the host.
 JOB = """
 import sys, time, punctual
-n_steps = int(sys.argv[1])
+n_steps, sleep_s = int(sys.argv[1]), float(sys.argv[2])
 for _ in punctual.track(range(n_steps), total_steps=n_steps):
     until = time.process_time() + 0.002
     while time.process_time() < until:
         pass
-    time.sleep(0.2)
+    time.sleep(sleep_s)
 """
 N_STEPS = 60_000
+#: Jobs with a deadline could use twice what they need for it. The one without, which gets whatever they do not need, uses
+#: next to nothing of it.
+SLEEP_S, BACKGROUND_SLEEP_S = 0.1, 0.2
+BACKGROUND = "background"
 #: Hours are left, as of most of the time of a job that just runs.
 DEADLINE_S = 4 * 3600.0
 #: Between two jobs whose deadlines are moved, so that each change is decided by itself.
 BETWEEN_S = 0.05
 
 
-def submission(name: str, n_jobs: int) -> Submission:
-    capacity = capacity_here()
-    most = capacity.cores / n_jobs
+def submission(name: str, most_cores: float, sleep_s: float, deadline_s: float | None) -> Submission:
     request = JobRequest(
-        argv=(sys.executable, "-c", JOB, str(N_STEPS)), submitted_at=time.monotonic(), name=name, deadline_s=DEADLINE_S,
-        inherited=dict(os.environ), floor_cores=min(0.01, most), ceiling_cores=most,
+        argv=(sys.executable, "-c", JOB, str(N_STEPS), str(sleep_s)), submitted_at=time.monotonic(), name=name,
+        deadline_s=deadline_s, inherited=dict(os.environ), floor_cores=min(0.01, most_cores), ceiling_cores=most_cores,
     )  # fmt: skip
-    return checked_submission(request, capacity)
+    return checked_submission(request, capacity_here())
+
+
+def submissions(n_jobs: int) -> list[Submission]:
+    """`n_jobs` with a deadline and, beside several, one without: else what they do not need were theirs as well."""
+    cores = capacity_here().cores
+    dated = [submission(f"job-{i_job}", cores / n_jobs, SLEEP_S, DEADLINE_S) for i_job in range(n_jobs)]
+    return dated if n_jobs == 1 else [*dated, submission(BACKGROUND, cores, BACKGROUND_SLEEP_S, None)]
 
 
 def ready_line(host: LocalHost, n_jobs: int) -> Callable[[Message], None]:
@@ -63,8 +74,9 @@ def ready_line(host: LocalHost, n_jobs: int) -> Callable[[Message], None]:
 
 def obey(host: LocalHost, is_over: threading.Event) -> None:
     for line in sys.stdin:
-        for status, deadline_s in zip(host.jobs(), json.loads(line), strict=True):
-            host.change(status.id, SpecChange(deadline_s=deadline_s))
+        jobs = [status.id for status in host.jobs() if status.id != BACKGROUND]
+        for job, deadline_s in zip(jobs, json.loads(line), strict=True):
+            host.change(job, SpecChange(deadline_s=deadline_s))
             time.sleep(BETWEEN_S)
     is_over.set()
     host.stop(host.jobs()[0].id, "the measurement has ended")
@@ -72,9 +84,10 @@ def obey(host: LocalHost, is_over: threading.Event) -> None:
 
 def main(n_jobs: int, profile: str | None) -> None:
     with local_host(f"bench-{n_jobs}", HostOptions(), output_of=lambda _: _drop) as host:
-        host.subscribe(ready_line(host, n_jobs))
-        for i_job in range(n_jobs):
-            host.submit(submission(f"job-{i_job}", n_jobs))
+        jobs = submissions(n_jobs)
+        host.subscribe(ready_line(host, len(jobs)))
+        for job in jobs:
+            host.submit(job)
         is_over = threading.Event()
         threading.Thread(target=obey, args=(host, is_over), daemon=True).start()
         if profile is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _host_live import BETWEEN_S
+from _host_live import BACKGROUND, BETWEEN_S
 
 from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
 from punctual.executors.local.keeper import descendants
@@ -23,8 +23,8 @@ from punctual.store.sqlite import SqliteJournal
 SCRIPT = Path(__file__).with_name("_host_live.py")
 #: After so many seconds a job of `_host_live` is past its warm-up, and its controller tracks its deadline.
 SETTLE_S = 10.0
-#: Deadlines at which such a job needs about 0.02 and 0.03 cores: each change of one to the other changes its grant.
-DEADLINES_S = (6000.0, 4000.0)
+#: Deadlines at which such a job needs about 0.012 and 0.016 cores: each change of one to the other changes its grant.
+DEADLINES_S = (10_000.0, 7500.0)
 #: With less than 500 s left there are two ticks a second.
 LAST_MINUTES_S = 400.0
 
@@ -42,8 +42,8 @@ class Usage:
 class LiveRun:
     """What was measured of one host.
 
-    `report_s` and `change_s` have, for each grant that was changed, the seconds from the report that it rests on, and from
-    the moved deadline, to the instant at which the executor had it in force.
+    `n_jobs` have a deadline. `report_s` and `change_s` have, for each of the `n_moved` deadlines that changed a grant, the
+    seconds from the report that it rests on, and from the moved deadline, to the instant at which the executor had it in force.
     """
 
     n_jobs: int
@@ -52,6 +52,7 @@ class LiveRun:
     usage: dict[str, Usage] = field(default_factory=dict)
     last_minutes_cores: float | None = None
     n_reports: int = 0
+    n_moved: int = 0
     report_s: list[float] = field(default_factory=list)
     change_s: list[float] = field(default_factory=list)
 
@@ -92,7 +93,8 @@ class LiveHost:
         for kind, pids in kinds.items():
             run.usage[kind] = Usage(len(pids), (after[kind] - before[kind]) / run.window_s, sum(map(rss_mb, pids)))
         run.n_reports = sum(
-            isinstance(message, ProgressReported) and begun_at <= message.at < ended_at for message in self._messages()
+            isinstance(message, ProgressReported) and message.job != BACKGROUND and begun_at <= message.at < ended_at
+            for message in self._messages()
         )
         return run
 
@@ -108,6 +110,7 @@ class LiveHost:
 
     def note_changes(self, run: LiveRun) -> None:
         """How long the grants took that followed a moved deadline."""
+        run.n_moved = self._n_moved
         moved_at: dict[str, float] = {}
         reported_at: dict[str, float] = {}
         for message in self._messages():

@@ -111,8 +111,8 @@ def _grants(report: Report, run: _host_live_runs.LiveRun) -> None:
     for label, values in (("the report it rests on", run.report_s), ("the moved deadline", run.change_s)):
         in_order = sorted(1e3 * value for value in values)
         shown = [in_order[0], in_order[len(in_order) // 2], in_order[int(0.95 * len(in_order))], in_order[-1]]
-        rows.append([label, str(len(in_order)), *(f"{value:.1f}" for value in shown)])
-    heads = ["to a changed grant from", "changes", "least, ms", "median", "95 %", "most"]
+        rows.append([label, f"{len(in_order)} of {run.n_moved}", *(f"{value:.1f}" for value in shown)])
+    heads = ["to a changed grant from", "deadlines that changed one", "least, ms", "median", "95 %", "most"]
     median_ms = _host_live_runs.median_ms(run.report_s)
     target = Target("from a report to a changed quota, median", GRANT_LIMIT_MS, median_ms, MILLISECONDS)
     report.add("From a report to a grant", heads, rows, {"report_s": run.report_s, "change_s": run.change_s}, [target])
