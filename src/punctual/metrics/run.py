@@ -138,6 +138,8 @@ class RunSeries:
         Expected landing, in seconds since submission, wherever a reason named one.
     workers
         Workers held from that instant on; empty for a job that is not made of workers.
+    losses
+        Training losses, at the instants at which they were reported.
     """
 
     progress: tuple[Point, ...]
@@ -146,6 +148,7 @@ class RunSeries:
     deadlines: tuple[Point, ...]
     forecasts: tuple[Point, ...]
     workers: tuple[Point, ...] = ()
+    losses: tuple[Point, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -167,23 +170,12 @@ def series(messages: Iterable[Message], job: JobId) -> RunSeries:
     InvalidSpec
         No message says that the job was submitted.
     """
-    course = _read(messages, job)
-    since = course.submitted_at
-    return RunSeries(
-        progress=tuple((entry.at - since, _done_frac(entry, course)) for entry in course.readings),
-        grant=tuple((at - since, cores) for at, cores in course.grants),
-        usage=tuple(_usage(course)),
-        deadlines=tuple(
-            (entry.at - since, entry.deadline_s) for entry in course.deadlines if entry.deadline_s is not None
-        ),
-        forecasts=tuple((at - since, finish_s) for at, finish_s in course.forecasts),
-        workers=tuple((at - since, float(count)) for at, count in course.workers),
-    )
+    return _read(messages, job).series()
 
 
 @dataclass(slots=True)
-class _Course:
-    """What the messages about one job say, put in order; one method a kind."""
+class RunCourse:
+    """What the messages about one job say, put in order: give it each message, in the order of the journal."""
 
     job: JobId
     submitted_at: float = 0.0
@@ -205,12 +197,13 @@ class _Course:
     #: Whether a pacing line was in force, and since when.
     pacing: list[tuple[float, bool]] = field(default_factory=list)
     argv: tuple[str, ...] = ()
-    loss: SeenLoss | None = None
+    losses: list[tuple[float, SeenLoss]] = field(default_factory=list)
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
     unsteered_s: float = 0.0
 
     def take(self, message: Message) -> None:
+        """Take in the next message; one about another job changes nothing."""
         match message:
             case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
                 if self.spec is None or isinstance(message, SpecChanged):  # a second job of the name is turned away
@@ -239,8 +232,8 @@ class _Course:
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
                 self.pacing.append((message.at, isinstance(message, ResizeJob) and message.pacing is not None))
-            case LossReported(losses=losses) if losses:
-                self.loss = losses[-1]
+            case LossReported(at=at, losses=losses):
+                self.losses += [(at, loss) for loss in losses]
             case JobFailed(retryable=True):
                 self._lose_process(message.at)
                 self.exit_code = message.exit_code
@@ -304,6 +297,30 @@ class _Course:
         if finish_s is not None:
             self.forecasts.append((at, finish_s))
 
+    def series(self) -> RunSeries:
+        """The course so far."""
+        since = self.submitted_at
+        return RunSeries(
+            progress=tuple((entry.at - since, _done_frac(entry, self)) for entry in self.readings),
+            grant=tuple((at - since, cores) for at, cores in self.grants),
+            usage=tuple(_usage(self)),
+            deadlines=tuple(
+                (entry.at - since, entry.deadline_s) for entry in self.deadlines if entry.deadline_s is not None
+            ),
+            forecasts=tuple((at - since, finish_s) for at, finish_s in self.forecasts),
+            workers=tuple((at - since, float(count)) for at, count in self.workers),
+            losses=tuple((at - since, seen.loss) for at, seen in self.losses),
+        )
+
+    def thin(self, n_points: int) -> None:
+        """Forget readings, forecasts and losses in between, evenly, so that few more than `n_points` of each are left.
+
+        What is known of a long run then takes no more memory than that of a short one; usage is then the mean of longer times.
+        """
+        for points in (self.readings, self.forecasts, self.losses):
+            while len(points) > 2 * n_points:
+                del points[1:-1:2]
+
     def landed_at(self) -> float | None:
         if isinstance(self.ended, JobFinished):
             return self.ended.landed_at
@@ -321,8 +338,8 @@ class _Course:
         )
 
 
-def _read(messages: Iterable[Message], job: JobId) -> _Course:
-    course = _Course(job)
+def _read(messages: Iterable[Message], job: JobId) -> RunCourse:
+    course = RunCourse(job)
     for message in messages:
         course.take(message)
     if course.spec is None:
@@ -332,7 +349,7 @@ def _read(messages: Iterable[Message], job: JobId) -> _Course:
     return course
 
 
-def _summary(course: _Course) -> RunSummary:
+def _summary(course: RunCourse) -> RunSummary:
     landed_at, deadline_s = course.landed_at(), _deadline_in_force(course)
     deviation_s = None
     if landed_at is not None and deadline_s is not None:
@@ -362,12 +379,12 @@ def _summary(course: _Course) -> RunSummary:
         cause=failed.cause if failed else "",
         argv=course.argv,
         controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
-        loss=course.loss,
+        loss=course.losses[-1][1] if course.losses else None,
         shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
     )
 
 
-def _deadline_in_force(course: _Course) -> float | None:
+def _deadline_in_force(course: RunCourse) -> float | None:
     """The last deadline set before landing: one moved afterwards says nothing about the run."""
     last_at = course.last_at()
     in_force = [entry for entry in course.deadlines if entry.at <= last_at] or course.deadlines[:1]
@@ -382,37 +399,37 @@ def _on_time(deviation_s: float | None, deadline_s: float | None, *, ended: bool
     return deviation_s <= 0
 
 
-def _steps_total(course: _Course) -> float | None:
+def _steps_total(course: RunCourse) -> float | None:
     reported = [entry.steps_total for entry in course.readings if entry.steps_total is not None]
     declared = course.spec.work_steps if course.spec else None
     return reported[-1] if reported else declared
 
 
-def _used_core_s(course: _Course) -> float:
+def _used_core_s(course: RunCourse) -> float:
     if course.landing is None:
         return course.lost_core_s + course.process_core_s
     return course.lost_core_s + course.landing.used_core_s - course.landing.in_flight_core_s
 
 
-def _granted_core_s(course: _Course) -> float:
+def _granted_core_s(course: RunCourse) -> float:
     last_at = course.last_at()
     held = [(min(at, last_at), cores) for at, cores in [*course.grants, (last_at, 0.0)]]
     return sum((cores * (until - at) for (at, cores), (until, _) in pairwise(held)), 0.0)
 
 
-def _n_resizes(course: _Course) -> int:
+def _n_resizes(course: RunCourse) -> int:
     """Changes between two amounts; starting, ending and starting again are none."""
     until = course.last_at()
     steps = [(before, after, at) for (_, before), (at, after) in pairwise(course.grants)]
     return sum(1 for before, after, at in steps if before and after and at < until)
 
 
-def _done_frac(reading: ProgressReported, course: _Course) -> float:
+def _done_frac(reading: ProgressReported, course: RunCourse) -> float:
     steps_total = reading.steps_total or _steps_total(course)
     return reading.steps_done / steps_total if steps_total else 0.0
 
 
-def _usage(course: _Course) -> Iterable[Point]:
+def _usage(course: RunCourse) -> Iterable[Point]:
     for before, after in pairwise(course.readings):
         # Readings that were taken at one instant, or of a process that was started again, give no rate.
         if after.at > before.at and after.used_core_s >= before.used_core_s:

@@ -1,0 +1,56 @@
+"""What was made of single jobs' messages, kept for the next time it is asked for."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
+
+from punctual.core.ids import JobId
+from punctual.core.protocols import Message
+from punctual.runtime.run_folder import Run
+from punctual.runtime.run_journal import reader
+from punctual.runtime.runs import read_about
+
+
+class Fold(Protocol):
+    """Takes in the messages about a job, in the order of the journal; ones about others change nothing."""
+
+    def take(self, message: Message) -> None: ...
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class KeptFolds(Generic[F]):
+    """Folds of some jobs of a run; of each only what is new in the journal is read. May be used by any thread.
+
+    Parameters
+    ----------
+    new
+        One that has no message yet.
+    n_kept
+        So many are kept, those asked for last.
+    """
+
+    def __init__(self, run: Run, new: Callable[[JobId], F], n_kept: int = 32) -> None:
+        self._run, self._new, self._n_kept = run, new, n_kept
+        self._lock = Lock()
+        #: Fold, and number of the first message that it does not have; the one asked for last is the last.
+        self._kept: dict[JobId, tuple[F, int]] = {}
+
+    @contextmanager
+    def of(self, job: JobId) -> Iterator[F]:
+        """The job's fold, which has all that the journal has; nobody else has it before the block ends.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._lock:
+            fold, sequence = self._kept.pop(job, None) or (self._new(job), 1)
+            with reader(self._run) as journal:
+                for number, message in read_about(journal, [job], sequence):
+                    fold.take(message)
+                    sequence = number + 1
+            self._kept[job] = fold, sequence
+            if len(self._kept) > self._n_kept:
+                del self._kept[next(iter(self._kept))]
+            yield fold
