@@ -1,5 +1,6 @@
 """The page in a browser: one job, what it says and what it can be told."""
 
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -70,6 +71,77 @@ def test_nothing_of_a_job_s_view_keeps_anybody_out(
     assert barriers(page) == []
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= size[0]
+
+
+STEPS = """
+import os, sys, time, punctual
+for i in punctual.track(range(100_000)):
+    time.sleep(0.02)
+    if os.path.exists({awaited!r}): break
+"""
+
+
+def stepper(awaited: Path) -> list[str]:
+    """A program that counts steps until `awaited` is there."""
+    return [sys.executable, "-c", STEPS.format(awaited=str(awaited))]
+
+
+def curve(page: Page, chart: str, name: str) -> Locator:
+    return page.locator(f"#{chart} path.curve").filter(has=page.locator("title", has_text=name))
+
+
+def test_the_course_of_a_job_is_drawn_and_told(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "drawn", stepper(tmp_path / "go"), deadline="1h", cores="0.1..1")
+    page = reader.open(service, place="#/jobs/drawn")
+    expect(page.locator("#progress-caption")).to_contain_text(re.compile(r"Progress: .* % at .*The deadline is"))
+    for chart, name in (
+        ("progress-chart", "progress"),
+        ("progress-chart", "line to the deadline"),
+        ("cores-chart", "granted"),
+    ):
+        expect(curve(page, chart, name)).to_have_attribute("d", re.compile("^M.+"))
+    expect(curve(page, "cores-chart", "used")).to_have_attribute("d", re.compile("^M.+L.+"))
+    expect(page.locator("#cores-caption")).to_contain_text("granted now")
+    page.get_by_text("Changes of the grant").click()
+    assert page.locator("#grants tr").count() >= 1
+    expect(page.locator("#loss-figure")).to_be_hidden()
+    (tmp_path / "go").touch()
+
+
+def test_the_deadline_is_moved_on_the_chart_by_keyboard(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    before = service.caller.get("/jobs/steered").json()["deadline"]
+    handle = page.get_by_role("slider", name="Deadline")
+    handle.press("Shift+ArrowRight")
+    expect(page.locator("#steer-change-deadline")).to_be_enabled()
+    expect(page.locator("#steer-quote")).to_contain_text("Deadline")
+    assert service.caller.get("/jobs/steered").json()["deadline"] == before, "nothing is done before it is confirmed"
+    page.get_by_role("slider", name="Deadline").press("Escape")
+    expect(page.locator("#steer-deadline")).to_have_value("")
+    expect(page.locator("#steer-change-deadline")).to_be_disabled()
+    page.get_by_role("slider", name="Deadline").press("Shift+ArrowRight")
+    expect(page.locator("#steer-change-deadline")).to_be_enabled()
+    page.get_by_role("slider", name="Deadline").press("Enter")
+    page.keyboard.press("Enter")
+    expect(page.locator("#steer-done")).to_contain_text("The deadline is now")
+    moved = datetime.fromisoformat(service.caller.get("/jobs/steered").json()["deadline"])
+    assert (moved - datetime.fromisoformat(before)).total_seconds() > 60
+
+
+def test_the_deadline_is_moved_on_the_chart_by_pointer(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    page = opened(service, reader, tmp_path / "go")
+    handle = page.get_by_role("slider", name="Deadline")
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] - 100, box["y"] + box["height"] / 2)
+    expect(page.locator("#steer-deadline")).to_have_value("")
+    page.mouse.up()
+    expect(page.locator("#steer-change-deadline")).to_be_enabled()
+    told = datetime.fromisoformat(page.locator("#steer-deadline").input_value())
+    assert told < datetime.fromisoformat(service.caller.get("/jobs/steered").json()["deadline"])
 
 
 # Steering.

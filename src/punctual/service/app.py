@@ -12,6 +12,7 @@ from punctual.service import (
     budget_routes,
     cluster_routes,
     event_routes,
+    history_routes,
     job_routes,
     log_routes,
     policy_routes,
@@ -22,6 +23,17 @@ from punctual.service.context import ServiceContext
 from punctual.service.schema import Problem
 
 PREFIX = "/v1"
+
+_ROUTES = (
+    job_routes,
+    history_routes,
+    quote_routes,
+    log_routes,
+    event_routes,
+    cluster_routes,
+    budget_routes,
+    policy_routes,
+)
 
 _DESCRIPTION = (
     "Trainings that finish on time. Durations and times are written as on the command line; names are those of "
@@ -43,7 +55,7 @@ def make_app(context: ServiceContext) -> FastAPI:
         dependencies=[Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket."))],
     )
     app.state.context = context
-    for routes in (job_routes, quote_routes, log_routes, event_routes, cluster_routes, budget_routes, policy_routes):
+    for routes in _ROUTES:
         app.include_router(routes.router, prefix=PREFIX)
     problems.install(app)
     app.openapi()["components"]["schemas"].update(_schemas_of_problem())  # the document is kept

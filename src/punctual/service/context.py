@@ -14,10 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
+from punctual.metrics.run import RunCourse
 from punctual.runtime.local_host import LocalHost
 from punctual.service.guard import Caller
 from punctual.service.kept_budget import KeptBudget
 from punctual.service.kept_chains import KeptChains
+from punctual.service.kept_folds import KeptFolds
 from punctual.service.kept_texts import KeptTexts
 from punctual.service.limits import Limits, OpenStreams, RequestRate
 from punctual.service.message_signal import MessageSignal
@@ -44,6 +46,8 @@ class ServiceContext:
         What is told of each job: as JSON, and as lines of metrics.
     chains
         Why jobs got what they got.
+    courses
+        How jobs went on.
     budget
         Which job held how many cores when.
     """
@@ -58,12 +62,14 @@ class ServiceContext:
     standings: KeptTexts[bytes] = field(init=False)
     metrics: KeptTexts[JobMetrics] = field(init=False)
     chains: KeptChains = field(init=False)
+    courses: KeptFolds[RunCourse] = field(init=False)
     budget: KeptBudget = field(init=False)
 
     def __post_init__(self) -> None:
         self.standings = KeptTexts(self.host, partial(standing_json, self.host))
         self.metrics = KeptTexts(self.host, job_metrics)
         self.chains = KeptChains(self.host.run_folder)
+        self.courses = KeptFolds(self.host.run_folder, RunCourse)
         self.budget = KeptBudget(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:

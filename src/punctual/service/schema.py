@@ -350,6 +350,28 @@ class BudgetHistory(AnswerBody):
     planned: list[PlannedCores]
 
 
+class Curve(AnswerBody):
+    """A value over time."""
+
+    seconds: list[float] = Field(description="Since the job's submission, ascending.")
+    values: list[Number]
+
+
+class JobHistory(AnswerBody):
+    """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
+
+    job: str
+    submitted: datetime
+    until: datetime = Field(description="Its end, or now.")
+    progress: Curve = Field(description="Percent of its steps.")
+    granted: Curve = Field(description="Cores held from each time on.")
+    used: Curve = Field(description="Cores used on average since the time before.")
+    workers: Curve = Field(description="Workers held from each time on; empty where it is not made of workers.")
+    deadlines: Curve = Field(description="The deadline from each time on, in seconds since submission.")
+    forecasts: Curve = Field(description="The expected finish, in seconds since submission.")
+    losses: Curve
+
+
 class PolicyEntry(AnswerBody):
     """A policy that can be chosen."""
 

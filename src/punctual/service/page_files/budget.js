@@ -1,9 +1,10 @@
 // The budget over time: who held how many cores, and who is to hold how many until when.
+import { chart } from "./chart.js";
 import { budget } from "./service.js";
 import { amount, at, clock, drawn, element } from "./texts.js";
 import { onView } from "./views.js";
 
-const REFRESH_MS = 5000, HEIGHT = 260, ABOVE = 20, BELOW = 24;
+const REFRESH_MS = 5000, HEIGHT = 260;
 /** So many jobs have a colour of their own; the others share one. */
 const N_COLOURS = 12;
 
@@ -45,32 +46,22 @@ function ahead(told, stack, end) {
 
 /** @param {any} told @param {Layer[]} stack */
 function draw(told, stack) {
-  const chart = at("budget-chart"), width = chart.clientWidth || 800;
   const since = Date.parse(told.since), now = Date.parse(told.until), end = 2 * now - since;
   const parts = [past(told, stack), ahead(told, stack, end)];
   const most = Math.max(told.capacityCores, ...parts.flat().map(({ cores }) => cores.reduce((a, b) => a + b, 0))) || 1;
-  const x = (/** @type {number} */ time) => ((width * (time - since)) / (end - since)).toFixed(1);
-  const y = (/** @type {number} */ cores) => (ABOVE + HEIGHT * (1 - cores / most)).toFixed(1);
-  chart.setAttribute("viewBox", `0 0 ${width} ${ABOVE + HEIGHT + BELOW}`);
-  chart.replaceChildren();
+  const { x, y, ...drawing } = chart(at("budget-chart"), { from: since, to: end, most, height: HEIGHT, unit: "cores", left: clock(since), right: clock(end) });
   parts.forEach((spans, isAhead) => {
     const low = spans.map(() => 0);
     stack.forEach((layer, k) => {
       const points = spans.map(({ from, to, cores }, i) => [`${x(from)},${y(low[i] + cores[k])} ${x(to)},${y(low[i] + cores[k])}`, `${x(to)},${y(low[i])} ${x(from)},${y(low[i])}`]);
       const area = drawn("polygon", { class: `${colour(layer, k)} ${isAhead ? "planned" : ""}`, points: [...points.map(([top]) => top), ...points.map(([, bottom]) => bottom).reverse()].join(" ") });
       area.append(drawn("title", {}, layer.name));
-      chart.append(area);
+      at("budget-chart").append(area);
       spans.forEach(({ cores }, i) => { low[i] += cores[k]; });
     });
   });
-  const level = y(told.capacityCores), foot = ABOVE + HEIGHT;
-  chart.append(drawn("path", { class: "mark", d: `M0 ${level}H${width}M${x(now)} ${ABOVE}V${foot}M0 ${foot}H${width}` }));
-  const label = (/** @type {number | string} */ left, /** @type {number | string} */ top, /** @type {string} */ anchor, /** @type {string} */ text) =>
-    chart.append(drawn("text", { x: left, y: top, "text-anchor": anchor }, text));
-  label(0, Number(level) - 5, "start", `all: ${amount(told.capacityCores)} cores`);
-  label(0, foot + 18, "start", clock(since));
-  label(x(now), foot + 18, "middle", "now");
-  label(width, foot + 18, "end", clock(end));
+  drawing.upright(now, "now");
+  drawing.frame(told.capacityCores, `all: ${amount(told.capacityCores)} cores`);
 }
 
 /** @param {Layer} layer @param {number} k */

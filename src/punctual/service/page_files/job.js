@@ -1,6 +1,7 @@
 // One job: how it stands, why, and what it writes.
+import { showHistory } from "./job_history.js";
 import { readLog, stopReading } from "./job_log.js";
-import { Refused, oneJob, reasons } from "./service.js";
+import { Refused, jobHistory, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { amount, at, clock, element, expected, VERDICTS } from "./texts.js";
 import { onView, place } from "./views.js";
@@ -80,12 +81,13 @@ async function look() {
   const asked = name;
   isLooking = true;
   try {
-    const [job, entries] = await Promise.all([oneJob(asked), reasons(asked, N_REASONS)]);
+    const [job, entries, history] = await Promise.all([oneJob(asked), reasons(asked, N_REASONS), jobHistory(asked)]);
     if (asked !== name) return; // another job is shown meanwhile
     at("one-problem").textContent = "";
     at("one-found").hidden = false;
     showFacts(job);
     steerable(job);
+    showHistory(history, job);
     showReasons(entries);
   } catch (error) {
     if (asked !== name) return;

@@ -70,6 +70,8 @@ export async function post(path, body, options = {}) {
 export const jobPath = (name, part = "") => `/jobs/${encodeURIComponent(name)}${part}`;
 /** How a job stands. @param {string} name @returns {Promise<any>} */
 export const oneJob = async (name) => (await ask(jobPath(name))).json();
+/** How a job came to stand as it does. @param {string} name @returns {Promise<any>} */
+export const jobHistory = async (name) => (await ask(jobPath(name, "/history"))).json();
 /** What happened to a job and why, oldest first. @param {string} name @param {number} last how many @returns {Promise<any[]>} */
 export const reasons = async (name, last) => (await (await ask(jobPath(name, `/why?last=${last}`))).json()).entries;
 

@@ -1,0 +1,55 @@
+// What drawings have in common: a scale, the lines around it, and curves on it.
+import { amount, drawn } from "./texts.js";
+
+const ABOVE = 20, BELOW = 24;
+
+/** A value over time: milliseconds of the wall clock, and the values then. @typedef {{times: number[], values: number[]}} Curve */
+
+/**
+ * An empty chart in place of what the element showed.
+ * @param {any} svg
+ * @param {{from: number, to: number, most: number, height: number, unit: string, left: string, right: string}} scale
+ *   the times at its left and right and what is written there, and the value at its top
+ */
+export function chart(svg, { from, to, most, height, unit, left, right }) {
+  const width = svg.clientWidth || 800, foot = ABOVE + height;
+  const x = (/** @type {number} */ time) => ((width * (time - from)) / (to - from)).toFixed(1);
+  const y = (/** @type {number} */ value) => (ABOVE + height * (1 - value / most)).toFixed(1);
+  svg.setAttribute("viewBox", `0 0 ${width} ${foot + BELOW}`);
+  svg.replaceChildren();
+
+  /** @param {string} className @param {string} d @param {string} [name] */
+  const path = (className, d, name = "") => {
+    const made = drawn("path", { class: className, d });
+    if (name) made.append(drawn("title", {}, name));
+    svg.append(made);
+    return made;
+  };
+  /** @param {number | string} across @param {number | string} down @param {string} anchor @param {string} text */
+  const label = (across, down, anchor, text) => svg.append(drawn("text", { x: across, y: down, "text-anchor": anchor }, text));
+  /** A line straight up. @param {number} time @param {string} text what stands below it @param {string} [className] */
+  const upright = (time, text, className = "mark") => {
+    const made = path(className, `M${x(time)} ${ABOVE}V${foot}`);
+    label(x(time), foot + 18, "middle", text);
+    return made;
+  };
+
+  return {
+    x, y, width, path, label, upright,
+    /** The time at so many pixels from the left. @param {number} pixels */
+    timeAt: (pixels) => from + ((to - from) * pixels) / width,
+    /** @param {Curve} curve @param {string} className @param {string} name */
+    line: ({ times, values }, className, name) =>
+      path(`curve ${className}`, times.map((time, i) => `${i ? "L" : "M"}${x(time)} ${y(values[i])}`).join(""), name),
+    /** Values that hold until the next one, the last until `end`. @param {Curve} curve @param {number} end @param {string} className @param {string} name */
+    steps: ({ times, values }, end, className, name) =>
+      path(`curve ${className}`, times.map((time, i) => `${i ? "H" : "M"}${x(time)}${i ? "V" : " "}${y(values[i])}`).join("") + (times.length ? `H${x(end)}` : ""), name),
+    /** The lines below and at a value, with what stands there. To be called last, so that they lie on top. @param {number} value @param {string} [text] */
+    frame: (value, text = `${amount(value)} ${unit}`) => {
+      path("mark", `M0 ${y(value)}H${width}M0 ${foot}H${width}`);
+      label(0, Number(y(value)) - 5, "start", text);
+      label(0, foot + 18, "start", left);
+      label(width, foot + 18, "end", right);
+    },
+  };
+}

@@ -1,0 +1,155 @@
+// The course of one job in charts: progress against its deadline, which can be moved there; cores; loss.
+import { chart } from "./chart.js";
+import { amount, at, clock, element } from "./texts.js";
+
+const HEIGHT = 170;
+/** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
+const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1;
+/** So much room is left behind the deadline, to move it there. */
+const BEYOND_FRAC = 0.2;
+
+/** @typedef {import("./chart.js").Curve} Curve */
+
+/** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @returns {Curve} */
+function curveOf(told, { seconds, values }) {
+  const since = Date.parse(told.submitted), known = values.flatMap((value, i) => (value === null ? [] : [i]));
+  return { times: known.map((i) => since + 1000 * seconds[i]), values: known.map((i) => Number(values[i])) };
+}
+
+/** When the job is expected to be done: the least, the middle, the most; null: nothing is expected any more. @param {any} job @param {number} now */
+function finishes(job, now) {
+  const { estimatedRemainingSecondsLow: low, estimatedRemainingSeconds: middle, estimatedRemainingSecondsHigh: high } = job;
+  return job.ended || job.landed || middle === null ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
+}
+
+/** What all charts of the job show of time. @param {any} told @param {any} job */
+function times(told, job) {
+  const from = Date.parse(told.submitted), now = Date.parse(told.until), expected = finishes(job, now);
+  const last = Math.max(now, from + 1000, ...(job.deadline && !job.ended ? [Date.parse(job.deadline)] : []), ...(expected || []));
+  const to = last + BEYOND_FRAC * (last - from);
+  return { from, now, to, expected, left: clock(from), right: clock(to) };
+}
+
+/** The deadline as it was moved on the chart, an instant; null: it was not. @type {number | null} */
+let moved = null;
+/** Whether a pointer holds it. */
+let isHeld = false;
+
+/** What is typed of it, so that its quote is shown and it can be changed there. @param {number | null} instant */
+const written = (instant) => (instant === null ? "" : new Date(instant).toISOString());
+
+/** @param {number | null} instant */
+function type(instant) {
+  moved = instant;
+  at("steer-deadline").value = written(instant);
+  at("steer-deadline").dispatchEvent(new Event("input"));
+}
+
+/** Lets the deadline be moved by pointer and by keyboard. @param {any} handle @param {any} drawing @param {any} span @param {number} deadline */
+function movable(handle, drawing, span, deadline) {
+  const svg = at("progress-chart");
+  const within = (/** @type {number} */ instant) => Math.min(span.to, Math.max(span.now, instant));
+  const show = () => {
+    const instant = moved ?? deadline;
+    handle.setAttribute("transform", `translate(${Number(drawing.x(instant)) - Number(drawing.x(deadline))} 0)`);
+    handle.setAttribute("aria-valuenow", Math.round(instant / 1000));
+    handle.setAttribute("aria-valuetext", clock(instant));
+  };
+  const attributes = { role: "slider", tabindex: 0, "aria-label": "Deadline", "aria-valuemin": Math.round(span.now / 1000), "aria-valuemax": Math.round(span.to / 1000) };
+  for (const [name, value] of Object.entries(attributes)) handle.setAttribute(name, value);
+  handle.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    handle.setPointerCapture(event.pointerId);
+    isHeld = true;
+  });
+  handle.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    if (!isHeld) return;
+    moved = within(drawing.timeAt(event.clientX - svg.getBoundingClientRect().left));
+    show();
+  });
+  handle.addEventListener("lostpointercapture", () => {
+    isHeld = false;
+    if (moved !== null) type(moved);
+  });
+  handle.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+    const direction = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+    if (direction) type(within((moved ?? deadline) + direction * (event.shiftKey ? LONG_STEP_FRAC : STEP_FRAC) * (span.to - span.from)));
+    else if (event.key === "Escape") type(null);
+    else if (event.key === "Enter") at("steer-change-deadline").focus();
+    else return;
+    event.preventDefault();
+    show();
+  });
+  show();
+}
+
+/** @param {any} told @param {any} job */
+function drawProgress(told, job) {
+  if (isHeld) return;
+  if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
+  const hasFocus = at("progress-chart").contains(document.activeElement);
+  const span = times(told, job), progress = curveOf(told, told.progress), deadline = Date.parse(job.deadline);
+  const drawing = chart(at("progress-chart"), { ...span, most: 100, height: HEIGHT, unit: "%" });
+  const done = progress.values.at(-1) ?? 0;
+  if (span.expected) {
+    const [low, middle, high] = span.expected.map(drawing.x), here = `M${drawing.x(span.now)} ${drawing.y(done)}`;
+    drawing.path("interval", `${here}L${low} ${drawing.y(100)}H${high}Z`, "interval of the forecast");
+    drawing.path("curve forecast", `${here}L${middle} ${drawing.y(100)}`, "forecast");
+  }
+  if (job.deadline) drawing.path("curve goal", `M${drawing.x(span.from)} ${drawing.y(0)}L${drawing.x(deadline)} ${drawing.y(100)}`, "line to the deadline");
+  drawing.line(progress, "progress", "progress");
+  if (!job.ended) drawing.upright(span.now, "now");
+  drawing.frame(100);
+  if (job.deadline && deadline <= span.to) {
+    const handle = drawing.upright(deadline, "deadline", "handle");
+    if (!at("steer").hidden) movable(handle, drawing, span, deadline);
+    if (hasFocus) handle.focus();
+  }
+  const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "";
+  const expected = span.expected ? ` It is expected to be done at ${clock(span.expected[1])}, between ${clock(span.expected[0])} and ${clock(span.expected[2])}.` : "";
+  at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}` : `No progress is known yet.${against}`;
+}
+
+/** @param {any} told @param {any} job */
+function drawCores(told, job) {
+  const span = times(told, job), granted = curveOf(told, told.granted), used = curveOf(told, told.used);
+  const most = Math.max(0.1, ...granted.values, ...used.values);
+  const drawing = chart(at("cores-chart"), { ...span, most, height: HEIGHT, unit: "cores" });
+  drawing.steps(granted, span.now, "granted", "granted");
+  drawing.line(used, "used", "used");
+  curveOf(told, told.workers).times.forEach((time, i) => drawing.label(drawing.x(time), drawing.y(0) - 4, "start", `${told.workers.values[i]}w`));
+  drawing.frame(most);
+  const n = granted.values.filter((_, i) => i > 0).length, mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
+  const workers = told.workers.values.length ? ` Numbers with w are its workers from then on.` : "";
+  at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, changed ${n} times; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+}
+
+/** @param {any} told @param {any} job */
+function drawLosses(told, job) {
+  const losses = curveOf(told, told.losses), span = times(told, job);
+  at("loss-figure").hidden = !losses.times.length;
+  if (!losses.times.length) return;
+  const most = Math.max(...losses.values.map(Math.abs)) || 1;
+  const drawing = chart(at("loss-chart"), { ...span, most, height: HEIGHT, unit: "" });
+  drawing.line(losses, "progress", "loss");
+  drawing.frame(most);
+  at("loss-caption").textContent = `Loss: from ${amount(losses.values[0])} to ${amount(losses.values.at(-1) ?? null)}, the least ${amount(Math.min(...losses.values))}.`;
+}
+
+/** The changes of the grant in words, the latest first. @param {any} told */
+function listGrants(told) {
+  const { times: since, values } = curveOf(told, told.granted);
+  at("grants").replaceChildren(...since.map((time, i) => {
+    const row = element("tr"), head = element("th", clock(time));
+    /** @type {HTMLTableCellElement} */ (head).scope = "row";
+    row.append(head, element("td", amount(values[i])));
+    return row;
+  }).reverse());
+}
+
+/** Shows how the job came to stand as it does. @param {any} told its history @param {any} job */
+export function showHistory(told, job) {
+  drawProgress(told, job);
+  drawCores(told, job);
+  drawLosses(told, job);
+  listGrants(told);
+}
