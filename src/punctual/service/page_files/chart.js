@@ -2,6 +2,8 @@
 import { amount, drawn } from "./texts.js";
 
 const ABOVE = 20, BELOW = 24;
+/** What is written below an upright line stays so far, in pixels, from what is written at both ends. */
+const END_LABEL = 110;
 
 /** A value over time: milliseconds of the wall clock, and the values then. @typedef {{times: number[], values: number[]}} Curve */
 
@@ -30,7 +32,7 @@ export function chart(svg, { from, to, most, height, unit, left, right }) {
   /** A line straight up. @param {number} time @param {string} text what stands below it @param {string} [className] */
   const upright = (time, text, className = "mark") => {
     const made = path(className, `M${x(time)} ${ABOVE}V${foot}`);
-    label(x(time), foot + 18, "middle", text);
+    label(Math.min(width - END_LABEL, Math.max(END_LABEL, Number(x(time)))), foot + 18, "middle", text);
     return made;
   };
 

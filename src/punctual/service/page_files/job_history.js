@@ -22,12 +22,13 @@ function finishes(job, now) {
   return job.ended || job.landed || middle === null ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
 }
 
-/** What all charts of the job show of time. @param {any} told @param {any} job */
+/** What the chart of progress shows of time, and what the others do, which end now. @param {any} told @param {any} job */
 function times(told, job) {
   const from = Date.parse(told.submitted), now = Date.parse(told.until), expected = finishes(job, now);
   const last = Math.max(now, from + 1000, ...(job.deadline && !job.ended ? [Date.parse(job.deadline)] : []), ...(expected || []));
   const to = last + BEYOND_FRAC * (last - from);
-  return { from, now, to, expected, left: clock(from), right: clock(to) };
+  const past = { from, to: Math.max(now, from + 1000), left: clock(from), right: clock(now) };
+  return { from, now, to, expected, left: clock(from), right: clock(to), past };
 }
 
 /** The deadline as it was moved on the chart, an instant; null: it was not. @type {number | null} */
@@ -111,25 +112,25 @@ function drawProgress(told, job) {
 
 /** @param {any} told @param {any} job */
 function drawCores(told, job) {
-  const span = times(told, job), granted = curveOf(told, told.granted), used = curveOf(told, told.used);
+  const { past } = times(told, job), granted = curveOf(told, told.granted), used = curveOf(told, told.used);
   const most = Math.max(0.1, ...granted.values, ...used.values);
-  const drawing = chart(at("cores-chart"), { ...span, most, height: HEIGHT, unit: "cores" });
-  drawing.steps(granted, span.now, "granted", "granted");
+  const drawing = chart(at("cores-chart"), { ...past, most, height: HEIGHT, unit: "cores" });
+  drawing.steps(granted, past.to, "granted", "granted");
   drawing.line(used, "used", "used");
   curveOf(told, told.workers).times.forEach((time, i) => drawing.label(drawing.x(time), drawing.y(0) - 4, "start", `${told.workers.values[i]}w`));
   drawing.frame(most);
   const n = granted.values.filter((_, i) => i > 0).length, mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
   const workers = told.workers.values.length ? ` Numbers with w are its workers from then on.` : "";
-  at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, changed ${n} times; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+  at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
 }
 
 /** @param {any} told @param {any} job */
 function drawLosses(told, job) {
-  const losses = curveOf(told, told.losses), span = times(told, job);
+  const losses = curveOf(told, told.losses), { past } = times(told, job);
   at("loss-figure").hidden = !losses.times.length;
   if (!losses.times.length) return;
   const most = Math.max(...losses.values.map(Math.abs)) || 1;
-  const drawing = chart(at("loss-chart"), { ...span, most, height: HEIGHT, unit: "" });
+  const drawing = chart(at("loss-chart"), { ...past, most, height: HEIGHT, unit: "" });
   drawing.line(losses, "progress", "loss");
   drawing.frame(most);
   at("loss-caption").textContent = `Loss: from ${amount(losses.values[0])} to ${amount(losses.values.at(-1) ?? null)}, the least ${amount(Math.min(...losses.values))}.`;
