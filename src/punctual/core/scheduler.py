@@ -429,8 +429,7 @@ class Scheduler:
         self._capacity = total(self._ledger.nodes.values())
 
     def _spec_changed(self, event: SpecChanged) -> None:
-        job = self._active.get(event.spec.id)
-        if job is None:
+        if (job := self._active.get(event.spec.id)) is None:
             return
         if job.respecify(event.spec):
             self._planning.stale_revision = self._planning.revision

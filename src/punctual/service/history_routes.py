@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from punctual.metrics.run import Point
 from punctual.service.context import Context
 from punctual.service.problems import answers
-from punctual.service.schema import Curve, JobHistory
+from punctual.service.schema import CourseCurve, JobHistory
 
 router = APIRouter(tags=["jobs"])
 
@@ -40,8 +40,8 @@ def history(
     )
 
 
-def _curve(curve: Sequence[Point], n_points: int) -> Curve:
+def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
     """`curve` with `n_points` at most, its first and last among them."""
     if len(curve) > n_points:
         curve = [curve[round(i * (len(curve) - 1) / (n_points - 1))] for i in range(n_points)]
-    return Curve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
+    return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])

@@ -45,7 +45,7 @@ class KeptFolds(Generic[F]):
         Raises `InvalidSpec` where the journal cannot be read.
         """
         with self._lock:
-            fold, sequence = self._kept.pop(job, None) or (self._new(job), 1)
+            fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
             with reader(self._run) as journal:
                 for number, message in read_about(journal, [job], sequence):
                     fold.take(message)

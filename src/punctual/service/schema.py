@@ -350,7 +350,7 @@ class BudgetHistory(AnswerBody):
     planned: list[PlannedCores]
 
 
-class Curve(AnswerBody):
+class CourseCurve(AnswerBody):
     """A value over time."""
 
     seconds: list[float] = Field(description="Since the job's submission, ascending.")
@@ -363,13 +363,13 @@ class JobHistory(AnswerBody):
     job: str
     submitted: datetime
     until: datetime = Field(description="Its end, or now.")
-    progress: Curve = Field(description="Percent of its steps.")
-    granted: Curve = Field(description="Cores held from each time on.")
-    used: Curve = Field(description="Cores used on average since the time before.")
-    workers: Curve = Field(description="Workers held from each time on; empty where it is not made of workers.")
-    deadlines: Curve = Field(description="The deadline from each time on, in seconds since submission.")
-    forecasts: Curve = Field(description="The expected finish, in seconds since submission.")
-    losses: Curve
+    progress: CourseCurve = Field(description="Percent of its steps.")
+    granted: CourseCurve = Field(description="Cores held from each time on.")
+    used: CourseCurve = Field(description="Cores used on average since the time before.")
+    workers: CourseCurve = Field(description="Workers held from each time on; empty where it is not made of workers.")
+    deadlines: CourseCurve = Field(description="The deadline from each time on, in seconds since submission.")
+    forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
+    losses: CourseCurve
 
 
 class PolicyEntry(AnswerBody):
