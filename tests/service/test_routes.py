@@ -241,6 +241,17 @@ def test_a_quote_tells_the_earliest_deadline_and_changes_nothing(service: LiveSe
     assert service.caller.post("/jobs/none/quote", {"deadline": "1h"}).status == 404
 
 
+def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_not_repeated(service: LiveService) -> None:
+    """The job is a part of the request: it is the field within it that is told of."""
+    told = service.caller.post("/quote", {"job": {"program": program(), "weight": "much"}})
+    assert (told.status, told.json()["field"]) == (422, "/job/weight")
+    assert told.json()["must"].startswith("`weight`: ")
+    secret = service.caller.post("/quote", {"job": {"program": program(), "env": {"TOKEN": 4711}}})
+    assert secret.status == 422
+    assert secret.json()["must"].startswith("`env`: ")
+    assert b"4711" not in secret.body
+
+
 def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
     now = Now.read()
     finish = Finish(cores=1.5, n_workers=3, finish_at=now.at + 60, low_at=now.at + 50, high_at=now.at + 70)

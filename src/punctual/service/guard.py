@@ -20,6 +20,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+#: What every answer has unless it says otherwise, as those with a file of the page do.
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -167,15 +168,10 @@ def _with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             given = list(message.get("headers", []))
             named = {name for name, _ in given}
-            message["headers"] = [*given, *(header for header in _HEADERS if _is_missing(header, named))]
+            message["headers"] = [*given, *(header for header in _HEADERS if header[0] not in named)]
         await send(message)
 
     return sent
-
-
-def _is_missing(header: tuple[bytes, bytes], named: Collection[bytes]) -> bool:
-    """Whether a header must be added. Only the page has a policy of its own for what a browser may load."""
-    return header[0] != b"content-security-policy" or header[0] not in named
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

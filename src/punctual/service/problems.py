@@ -24,6 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 _GOT_LENGTH_MAX = 200
 #: Fields whose values are never repeated.
 _SECRET_FIELDS = {"env", "program"}
+_NOT_REPEATED = "a value that is not repeated here"
 _RETRY = {"Retry-After": "1"}
 
 
@@ -99,28 +100,31 @@ def install(app: FastAPI) -> None:
 
 def _fault(error: InvalidSpec) -> FaultText:
     field = None if error.option is None else f"/{to_camel(error.option.replace('-', '_'))}"
-    return FaultText(must=error.must, got=error.got, where=error.where, remedy=error.remedy, field=field)
+    return FaultText.model_validate({**error.as_fields(), "field": field})
 
 
 def _fault_of(error: Mapping[str, Any]) -> FaultText:
-    place, *path = [str(part) for part in error["loc"]]
-    name = path[0] if path else place
+    """What pydantic has found wrong: it is told of the innermost field, and never of what is within a secret one."""
+    place, *path = error["loc"]
+    fields = [part for part in path if isinstance(part, str)]  # the others are places in lists
+    secret = next((name for name in fields if name in _SECRET_FIELDS), None)
+    name = secret or (fields[-1] if fields else place)
     return FaultText(
         must=f"`{name}`: {error['msg']}",
-        got=_said(error.get("input"), path),
+        got=_said(error.get("input")) if fields and secret is None else _NOT_REPEATED,
         where=f"the request's {place}",
         remedy="See /v1/openapi.json for what the request may hold.",
-        field=_pointer(path) if place == "body" else None,
+        field=_pointer(path) if fields and place == "body" else None,
     )
 
 
-def _pointer(path: Sequence[str]) -> str:
-    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in path)
+def _pointer(path: Sequence[str | int]) -> str:
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _said(value: object, path: Sequence[str]) -> str:
-    """What was got; not where it may hold a secret, or has parts."""
-    if not path or path[0] in _SECRET_FIELDS or isinstance(value, dict | list):
-        return "a value that is not repeated here"
+def _said(value: object) -> str:
+    """What was got, unless it has parts."""
+    if isinstance(value, dict | list):
+        return _NOT_REPEATED
     text = " ".join(redacted([value])) if isinstance(value, str) else repr(value)
     return text if len(text) <= _GOT_LENGTH_MAX else f"{text[:_GOT_LENGTH_MAX]}…"
