@@ -55,7 +55,7 @@ def test_secrets_reach_the_job_and_no_file_that_stays(terminal: Terminal) -> Non
         "run", "--name", "job", "--json", "--secret-env", "KEY", "--", *terminal.script(TELLING), *WORDS
     )
     wait_until(lambda: (terminal.folder / "begun").exists() or command.poll() is not None)
-    assert holding(terminal, KEY, TOKEN) == {"job.argv.json": 0o600, "job.environment.json": 0o600}
+    assert holding(terminal, KEY, TOKEN) == {"job.start.json": 0o600}
     terminal.go_on()
     output, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 0, errors

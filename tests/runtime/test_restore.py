@@ -222,7 +222,7 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
             NodeJoined(at=1000.0, node=HERE, capacity=capacity_here()),
             JobSubmitted(at=1000.0, spec=given.spec, program=given.program),
         ])  # fmt: skip
-    run.keep_inherited(A, given.inherited)
+    run.keep_submission(A, encode(submitted(given)), given.inherited)
     run.record_job(A, "queued")
     run.remove_live_places()
     assert steering(run) == {"a": "interrupted"}
@@ -261,8 +261,7 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     with SqliteJournal(run.journal):
         pass
     given = submission("a", secret="kept")
-    run.keep_inherited(A, given.inherited)
-    run.keep_submitted(A, encode(submitted(given)))
+    run.keep_submission(A, encode(submitted(given)), given.inherited)
     run.record_job(A, "queued")
     (run.runtime_dir / "run.json").write_text("{}")
     output: list[bytes] = []

@@ -64,13 +64,34 @@ def test_it_says_which_jobs_there_are_and_which_have_ended() -> None:
 
 def test_what_a_job_inherits_is_readable_by_its_user_only_and_goes_with_its_end() -> None:
     run = create_run(A)
-    run.keep_inherited(A, {"TOKEN": "s3cret"})
+    run.keep_submission(A, "{}", {"TOKEN": "s3cret"})
     (file,) = [path for path in run.state_dir.iterdir() if "s3cret" in path.read_text()]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert run.inherited(A) == {"TOKEN": "s3cret"}
     run.record_job(A, "queued")
     run.record_end(A, "finished")
     assert not file.exists()
+
+
+def test_what_an_earlier_version_kept_of_a_job_is_found_and_goes_with_its_end() -> None:
+    run = create_run("host")
+    parts = {"environment": {"TOKEN": "s3cret"}, "argv": {"argv": ["a"]}, "submitted": {"message": "{}"}}
+    for part, value in parts.items():
+        (run.state_dir / f"{A}.{part}.json").write_text(json.dumps(value))
+    assert (run.inherited(A), run.argv(A), run.kept_submission(A)) == ({"TOKEN": "s3cret"}, ["a"], "{}")
+    run.record_end(A, "finished")
+    assert list(run.state_dir.glob(f"{A}.*")) == []
+
+
+def test_the_record_of_jobs_has_one_line_a_job_once_a_host_has_begun() -> None:
+    run = create_run("host")
+    for name in ("b", "a", "c"):
+        run.record_job(JobId(name), "queued")
+    run.record_end(JobId("b"), "failed")
+    run.record_steering()
+    assert (run.state_dir / "jobs.jsonl").read_text() == '["b", "failed"]\n["a", "queued"]\n["c", "queued"]\n'
+    run.record_job(JobId("d"), "queued")
+    assert list(run.jobs().items()) == [("b", "failed"), ("a", "queued"), ("c", "queued"), ("d", "queued")]
 
 
 def test_what_a_killed_process_left_half_written_goes_with_the_run() -> None:

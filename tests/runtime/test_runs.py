@@ -184,7 +184,7 @@ def test_what_a_process_left_whose_end_is_in_the_journal_is_no_end_of_the_next()
 def test_a_job_that_is_given_up_is_not_resumed() -> None:
     run = create_run(A)
     submitted(run, A)
-    run.keep_inherited(A, {"TOKEN": "s3cret"})
+    run.keep_submission(A, "{}", {"TOKEN": "s3cret"})
     killed(run)
     give_up(run, [A], "given up")
     assert steering() == {A: "ended"}

@@ -14,7 +14,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
-    JobSubmitted,
     NodeJoined,
     PauseRequested,
     PolicyChanged,
@@ -141,6 +140,8 @@ class LocalHost(Host):
         Where the run is kept.
     executor
         What can be asked about processes: actuator, workers, faults.
+    capacity
+        What this process may use of the machine.
     """
 
     def __init__(self, state: HostState, executor: LocalExecutor, planner: QuotingPlanner) -> None:
@@ -157,6 +158,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
+        self.capacity = capacity_here()
         self._timers = state.time
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
@@ -386,12 +388,7 @@ class LocalHost(Host):
         job, run = submission.spec.id, self.run_folder
         with self._record_lock, refused_if_unwritable(run.state_dir), ExitStack() as undoing:
             undoing.callback(run.forget, job)
-            run.keep_inherited(job, submission.inherited)
-            if submission.argv is not None:
-                run.keep_argv(job, submission.argv)
-            run.keep_submitted(job, encode(submitted(submission)))
-            if streams is not None:
-                run.keep_streams(job, streams)
+            run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
             run.record_job(job, "queued")
             undoing.pop_all()
 
@@ -430,8 +427,6 @@ class LocalHost(Host):
                 self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
         elif isinstance(message, JobFailed):
             self.run_folder.forget_end(message.job)
-        elif isinstance(message, JobSubmitted):
-            self.run_folder.forget_submitted(message.spec.id)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
             told = message.told() if isinstance(message, PauseRequested) else None
             self.run_folder.record_pause(message.job, told)

@@ -29,6 +29,8 @@ _JOBS = "jobs.jsonl"
 _STORE = "store.json"
 #: In the record of a process: whether it is a service; in that of a run: whether a service ever had it.
 SERVICE = "is_service"
+#: What is kept of a job until it ends.
+_KEPT = ("environment", "argv", "streams", "submitted")
 #: How jobs stand that have ended.
 ENDED: tuple[JobState, ...] = ("finished", "failed")
 
@@ -110,6 +112,13 @@ class Run:
         """Write down how a job stands; costs the same for any number of jobs."""
         _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
 
+    def _compact_jobs(self) -> None:
+        """Leave one line a job; to be called when nobody else writes down how jobs stand."""
+        file = self.state_dir / _JOBS
+        if file.exists():
+            lines = [json.dumps(pair) + "\n" for pair in _read_pairs(file).items()]
+            _replace_file(file, "".join(lines))
+
     def record_pause(self, job: JobId, told: str | None) -> None:
         """Write down that a user has paused a job, by whom and why; None: it was resumed."""
         if told is None:
@@ -168,46 +177,62 @@ class Run:
 
     # What a job needs to be started, and must not be in the journal.
 
-    def keep_inherited(self, job: JobId, variables: Mapping[str, str]) -> None:
-        """Keep the variables that the job gets from its user's shell; only this user can read them."""
+    def keep_submission(
+        self,
+        job: JobId,
+        message: str,
+        variables: Mapping[str, str],
+        argv: Sequence[str] | None = None,
+        streams: Streams | None = None,
+    ) -> None:
+        """Keep what is needed to start a job, in one file: each costs the submission as much as the journal does.
+
+        Parameters
+        ----------
+        message
+            The text of its submission, in case this process is killed before that is in the journal.
+        variables
+            Those that it gets from its user's shell; only this user can read them.
+        argv
+            Its whole command line, if it has secrets in it.
+        streams
+            Where it is to write; None: as suits its host.
+        """
+        kept: dict[str, Any] = {"environment": dict(variables), "submitted": {"message": message}}
+        if argv is not None:
+            kept["argv"] = {"argv": list(argv)}
+        if streams is not None:
+            kept["streams"] = asdict(streams)
         with refused_if_unwritable(self.state_dir):
-            _write_json(self._inherited_file(job), dict(variables))
+            _write_json(self._start_file(job), kept)
 
     def inherited(self, job: JobId) -> dict[str, str]:
         """The variables that were kept for the job; empty if it has ended."""
-        return _read_json(self._inherited_file(job))
-
-    def keep_argv(self, job: JobId, argv: Sequence[str]) -> None:
-        """Keep the whole command line of a job that has secrets in it; only this user can read it."""
-        with refused_if_unwritable(self.state_dir):
-            _write_json(self._argv_file(job), {"argv": list(argv)})
+        return self._kept(job, "environment")
 
     def argv(self, job: JobId) -> list[str] | None:
         """The command line that was kept for the job; None: there is none, or the job has ended."""
-        return _read_json(self._argv_file(job)).get("argv")
-
-    def keep_streams(self, job: JobId, streams: Streams) -> None:
-        """Keep where the job is to write; for one that another process has submitted."""
-        _write_json(self._streams_file(job), asdict(streams))
+        return self._kept(job, "argv").get("argv")
 
     def streams(self, job: JobId) -> Streams | None:
         """What was kept of where the job is to write; None: it writes as suits its host."""
-        kept = _read_json(self._streams_file(job))
-        if not kept:
-            return None
-        return Streams.from_fields(kept)
-
-    def keep_submitted(self, job: JobId, message: str) -> None:
-        """Keep the text of the job's submission, which its host has accepted, until that is in the journal."""
-        _write_json(self._submitted_file(job), {"message": message})
+        kept = self._kept(job, "streams")
+        return Streams.from_fields(kept) if kept else None
 
     def kept_submission(self, job: JobId) -> str | None:
-        """What was kept; None: it is in the journal."""
-        return _read_json(self._submitted_file(job)).get("message")
+        """The text of the job's submission, which may not be in the journal; None: the job has ended."""
+        return self._kept(job, "submitted").get("message")
 
-    def forget_submitted(self, job: JobId) -> None:
-        """The submission is in the journal."""
-        self._submitted_file(job).unlink(missing_ok=True)
+    def _kept(self, job: JobId, part: str) -> dict[str, Any]:
+        kept: dict[str, Any] = _read_json(self._start_file(job)).get(part, {})
+        return kept or _read_json(self._earlier_file(job, part))
+
+    def _start_file(self, job: JobId) -> Path:
+        return self.state_dir / f"{job}.start.json"
+
+    def _earlier_file(self, job: JobId, part: str) -> Path:
+        """Where earlier versions kept a part by itself."""
+        return self.state_dir / f"{job}.{part}.json"
 
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
         """Remove what only an open job needs, and write down that the job has ended, and `facts` about it.
@@ -222,19 +247,14 @@ class Run:
     def forget(self, job: JobId) -> None:
         """Remove what only an open job needs."""
         for file in (
-            self._inherited_file(job),
-            self._argv_file(job),
-            self._streams_file(job),
-            self._submitted_file(job),
+            self._start_file(job),
+            *(self._earlier_file(job, part) for part in _KEPT),
             self._pause_file(job),
             self._keeper_record(job),
             self.end_file(job),
             being_written(self.end_file(job)),
         ):
             file.unlink(missing_ok=True)
-
-    def _submitted_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.submitted.json"
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
         """What was written down about a job that has ended; empty: nothing was."""
@@ -243,15 +263,6 @@ class Run:
 
     def _end_facts_file(self, job: JobId) -> Path:
         return self.state_dir / f"{job}.facts.json"
-
-    def _streams_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.streams.json"
-
-    def _argv_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.argv.json"
-
-    def _inherited_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.environment.json"
 
     # Its process.
 
@@ -265,6 +276,7 @@ class Run:
             process = {**process_record(os.getpid()), SERVICE: is_service}
             _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
             self.record_facts(version=version("punctual"), **({SERVICE: True} if is_service else {}))
+            self._compact_jobs()
 
     def has_service(self) -> bool:
         """Whether a service steers this run."""
@@ -418,11 +430,15 @@ def _keep_earlier(folder: Path) -> None:
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace the file in one step; only this user can read it. Its folder is this user's alone."""
+    _replace_file(path, json.dumps(value))
+
+
+def _replace_file(path: Path, text: str) -> None:
+    """Write the file anew in one step; only this user can read it. Its folder is this user's alone."""
     prepared = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         prepared.touch(mode=0o600)
-        prepared.write_text(json.dumps(value), encoding="utf-8")
+        prepared.write_text(text, encoding="utf-8")
         prepared.replace(path)
     except OSError:  # the disk is full, say
         prepared.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -19,7 +20,6 @@ from punctual.core.status import JobStatus
 from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
-from punctual.runtime.local_host import capacity_here
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, note_change
@@ -36,7 +36,7 @@ from punctual.service.schema import (
     WhyEntry,
     finite,
 )
-from punctual.service.standing import job_standing
+from punctual.service.standing import standing_json
 from punctual.service.submission_keys import ClaimedKey
 
 router = APIRouter(tags=["jobs"])
@@ -55,15 +55,14 @@ IdempotencyKey = Annotated[
 ]
 
 
-@router.post("/jobs", status_code=201, responses=answers(415))
+@router.post("/jobs", status_code=201, response_model=JobStanding, responses=answers(415))
 def submit(
     asked: SubmitRequest,
     request: Request,
-    response: Response,
     context: Context,
     caller: Submitter,
     idempotency_key: IdempotencyKey = None,
-) -> JobStanding:
+) -> Response:
     """Have a job run; answers once the journal has it."""
     context.check_takes_changes()
     if idempotency_key is None:
@@ -73,8 +72,7 @@ def submit(
         with context.keys.claimed(caller.name, idempotency_key, told) as claimed:
             job = _submitted_once(context, asked, claimed)
     note_change(caller, f"job '{job}' was submitted")
-    response.headers["Location"] = str(request.url_for("show", job=job).path)
-    return _shown(context, context.status(job))
+    return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
 @router.get("/jobs", response_model=JobPage, responses=answers())
@@ -133,8 +131,8 @@ def why(
     return WhyAnswer(job=status.id, entries=entries)
 
 
-@router.patch("/jobs/{job}", responses=answers(404, 415))
-def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> JobStanding:
+@router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
+def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) -> Response:
     """Change the job while it works: all that is said, or, where something of it is wrong, nothing."""
     status = context.status(job)
     context.check_takes_changes()
@@ -146,8 +144,8 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
     return _shown(context, status)
 
 
-@router.post("/jobs/{job}/stop", status_code=202, responses=answers(404, 415))
-def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> JobStanding:
+@router.post("/jobs/{job}/stop", status_code=202, response_model=JobStanding, responses=answers(404, 415))
+def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> Response:
     """Ask the job to end, after a checkpoint if it can make one; one that has ended stays as it is."""
     status = context.status(job)
     context.check_takes_changes()
@@ -156,38 +154,40 @@ def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | Non
         context.host.stop(status.id, f"stopped over HTTP by {caller}{said}", by=str(caller))
         context.host.settle()
         note_change(caller, f"job '{job}' was asked to stop")
-    return _shown(context, context.status(job))
+    return _shown(context, context.status(job), 202)
 
 
-@router.post("/jobs/{job}/pause", status_code=202, responses=answers(404, 415))
-def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> JobStanding:
+@router.post("/jobs/{job}/pause", status_code=202, response_model=JobStanding, responses=answers(404, 415))
+def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> Response:
     """Have the job hold nothing until it is resumed."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
     context.host.settle()
     note_change(caller, f"job '{job}' was paused")
-    return _shown(context, context.status(job))
+    return _shown(context, context.status(job), 202)
 
 
-@router.post("/jobs/{job}/resume", status_code=202, responses=answers(404))
-def resume(job: str, context: Context, caller: Submitter) -> JobStanding:
+@router.post("/jobs/{job}/resume", status_code=202, response_model=JobStanding, responses=answers(404))
+def resume(job: str, context: Context, caller: Submitter) -> Response:
     """Have a job that was paused go on."""
     status = context.status(job)
     context.check_takes_changes()
     context.host.resume(status.id, by=str(caller))
     context.host.settle()
     note_change(caller, f"job '{job}' was resumed")
-    return _shown(context, context.status(job))
+    return _shown(context, context.status(job), 202)
 
 
-def _json(body: bytes) -> Response:
+def _json(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """An answer that is written as its model would be."""
-    return Response(body, media_type="application/json")
+    return Response(body, code, headers=headers, media_type="application/json")
 
 
-def _shown(context: ServiceContext, status: JobStatus) -> JobStanding:
-    return job_standing(context.host, status, context.host.clocks())
+def _shown(
+    context: ServiceContext, status: JobStatus, code: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return _json(standing_json(context.host, status, context.host.clocks()), code, headers)
 
 
 def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
@@ -207,14 +207,14 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 
 
 def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
-    return _given_to_host(context, _named(context, checked_submission_of(asked)))
+    return _given_to_host(context, _named(context, checked_submission_of(context, asked)))
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
-    submission = checked_submission_of(asked)
+    submission = checked_submission_of(context, asked)
     if claimed.job is None:
         submission = _named(context, submission)
         claimed.give_to(submission.spec.id)
@@ -228,7 +228,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: Clai
         raise
 
 
-def checked_submission_of(asked: SubmitRequest) -> Submission:
+def checked_submission_of(context: ServiceContext, asked: SubmitRequest) -> Submission:
     """The job that is meant; raises `InvalidSpec`."""
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(
@@ -239,7 +239,7 @@ def checked_submission_of(asked: SubmitRequest) -> Submission:
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )
-    return JobOptions(**options).submission(monotonic(), capacity_here())
+    return JobOptions(**options).submission(monotonic(), context.host.capacity)
 
 
 def _inherited(names: list[str]) -> dict[str, str]:
