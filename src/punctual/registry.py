@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import inspect
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
@@ -86,6 +87,7 @@ def class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("-"))
 
 
+@cache  # each submission looks several plug-ins up
 def _own_names(family: str) -> list[str]:
     package = _package(family)
     if package is None or package.submodule_search_locations is None:
