@@ -241,7 +241,9 @@ def test_a_quote_tells_the_earliest_deadline_and_changes_nothing(service: LiveSe
     assert service.caller.post("/jobs/none/quote", {"deadline": "1h"}).status == 404
 
 
-def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_not_repeated(service: LiveService) -> None:
+def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_not_repeated(
+    service: LiveService,
+) -> None:
     """The job is a part of the request: it is the field within it that is told of."""
     told = service.caller.post("/quote", {"job": {"program": program(), "weight": "much"}})
     assert (told.status, told.json()["field"]) == (422, "/job/weight")

@@ -20,6 +20,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import StopRequested
 from punctual.core.ids import JobId
 from punctual.core.protocols import Journal
+from punctual.store import sqlite
 from punctual.store.sqlite import SCHEMA_VERSION, JournalTaken, SqliteJournal
 from punctual.store.stored import About, JournalUnusable
 
@@ -166,3 +167,17 @@ def test_survives_a_kill_in_the_middle_of_writing(where: str, n_appends: int) ->
         assert len(found) >= confirmed, "what was confirmed is there"
         assert len(found) % 7 == 0, "an append is there wholly or not at all"
         assert journal.append(ticks(1)) == len(found) + 1
+
+
+def test_a_journal_whose_writer_was_stopped_in_a_write_is_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock of a file is its process's until that goes on or ends: nobody can take it away."""
+    path = tmp_path / "journal.db"
+    SqliteJournal(path).close()
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.01)
+    with closing(sqlite3.connect(path, isolation_level=None)) as stopped:
+        stopped.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InvalidSpec, match="Let the process go on"):
+            SqliteJournal(path, take=True)
+    SqliteJournal(path, take=True).close()

@@ -261,9 +261,10 @@ class SqliteJournal(StoredJournal):
             )
 
     def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
-        return self._invalid(
-            "the journal must be one that can be opened", str(error), "Make room, or give the right to."
-        )
+        remedy = "Make room, or give the right to."
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
+            remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
+        return self._invalid("the journal must be one that can be opened", str(error), remedy)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
