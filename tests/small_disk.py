@@ -1,4 +1,4 @@
-"""A disk that is soon full."""
+"""A disk that is soon full, or read only."""
 
 import errno
 import os
@@ -22,6 +22,11 @@ def mounted(folder: Path, size_bytes: int = 3 << 20) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def may_write(folder: Path, is_allowed: bool) -> None:
+    """Make the disk mounted at `folder` writable or read only."""
+    subprocess.run(["mount", "-o", f"remount,{'rw' if is_allowed else 'ro'}", str(folder)], check=True)
 
 
 def fill(folder: Path) -> Path:

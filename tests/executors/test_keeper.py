@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive, until
-from tests.small_disk import fill, mounted
+from tests.small_disk import fill, may_write, mounted
 from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
@@ -325,6 +325,42 @@ def test_the_last_line_is_kept_although_the_disk_is_full(keep: Keep, tmp_path: P
         kept = read_end(disk / "end")
     assert kept is not None
     assert kept["ended"] == last["ended"] == 7
+
+
+def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_written_again(
+    keep: Keep, address: Path, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
+        job = started(link)
+        link._connection.shutdown(socket.SHUT_WR)  # the keeper takes it for gone
+        may_write(disk, False)
+        (tmp_path / "go").touch()
+        until(lambda: not is_alive(job))
+        assert is_alive(link.pid)
+        assert address.exists(), "whoever takes the job over is told by the keeper"
+        may_write(disk, True)
+        kept = until(lambda: read_end(disk / "end"))
+        until(lambda: not address.exists())
+    assert kept is not None
+    assert kept["ended"] == 7
+
+
+def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, address: Path, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
+        job = started(link)
+        link._connection.shutdown(socket.SHUT_WR)
+        may_write(disk, False)
+        (tmp_path / "go").touch()
+        until(lambda: not is_alive(job))
+        kept = until(lambda: take_over(address))
+        assert kept is not None
+        last = kept.link.read()
+        kept.link.close()
+        may_write(disk, True)
+    assert last is not None
+    assert last["ended"] == 7
 
 
 def test_descendants_are_found() -> None:

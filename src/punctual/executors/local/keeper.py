@@ -67,6 +67,9 @@ _SWEEP_S = 0.05
 #: What renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
+#: Where nobody steers the job and its end cannot be written, that is tried again, so often and so long; else the job would be
+#: run once more.
+_END_AGAIN_S, _END_S_MAX = 0.5, 3600.0
 #: Room for the last line and the page.
 _END_BYTES = 1 << 14
 
@@ -174,8 +177,8 @@ class Keeper:
             self._sweep()
         return self._finish()
 
-    def _wait(self) -> None:
-        timeout_s = min(self._lease_left_s(), self._kill_left_s())
+    def _wait(self, most_s: float = inf) -> None:
+        timeout_s = min(self._lease_left_s(), self._kill_left_s(), most_s)
         ready = [fd for fd, _ in self._poll.poll(None if timeout_s == inf else timeout_s * 1e3)]
         # The connection first: whoever comes to the takeover socket may know already that it has been closed.
         for fd in sorted(ready, key=lambda fd: fd != self._connection_fd):
@@ -319,10 +322,19 @@ class Keeper:
             "core_s": spent.ru_utime + spent.ru_stime,
         }
         left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
-        kept_files.write_whole(self._request.end_file, json.dumps({**last, **left}))
+        self._keep_end(json.dumps({**last, **left}))
         _clear_up(self._request)
         self._tell(**last)
         return code
+
+    def _keep_end(self, text: str) -> None:
+        """Write how the job ended, at once or, where nobody is there who is told, when that is possible again."""
+        self._kill_at = inf  # nothing is left to be killed; SIGTERM is for this process now
+        give_up_at = time.monotonic() + _END_S_MAX
+        while not kept_files.write_whole(self._request.end_file, text):
+            if self._connection_fd is not None or self._kill_at == 0.0 or time.monotonic() > give_up_at:
+                return
+            self._wait(_END_AGAIN_S)
 
     def _tell(self, **fields: Any) -> None:
         if self._connection_fd is not None:

@@ -79,10 +79,13 @@ def reserve(path: str | None, n_bytes: int) -> None:
         pass
 
 
-def write_whole(path: str | None, text: str) -> None:
-    """Write a file that is there completely or not at all, into the room that was reserved for it."""
+def write_whole(path: str | None, text: str) -> bool:
+    """Write a file that is there completely or not at all, into the room that was reserved for it.
+
+    False: it could not be written, and somebody may ask for it; nobody does where it has no path or its folder is gone.
+    """
     if path is None:
-        return
+        return True
     try:
         with open(os.open(path + UNFINISHED, os.O_WRONLY | os.O_CREAT, 0o666), "w") as file:
             file.write(text)
@@ -90,8 +93,11 @@ def write_whole(path: str | None, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.rename(path + UNFINISHED, path)
-    except OSError:  # its folder is gone: nobody will ask
-        pass
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def read(path: str | None) -> str:
