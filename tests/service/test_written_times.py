@@ -74,7 +74,7 @@ def by_options(**options: str) -> Submission:
 
 
 def by_http(**options: str) -> Submission:
-    return checked_submission_of(SubmitRequest(program=["true"], **options))  # type: ignore[arg-type]
+    return checked_submission_of(SubmitRequest(program=["true"], **options), CAPACITY)  # type: ignore[arg-type]
 
 
 def by_file(folder: Path) -> Callable[..., Submission]:

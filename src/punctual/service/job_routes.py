@@ -16,6 +16,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from punctual.core.errors import InvalidSpec, OptionChecks
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
+from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.job_names import names_in
@@ -207,14 +208,14 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 
 
 def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
-    return _given_to_host(context, _named(context, checked_submission_of(context, asked)))
+    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)))
 
 
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
-    submission = checked_submission_of(context, asked)
+    submission = checked_submission_of(asked, context.host.capacity)
     if claimed.job is None:
         submission = _named(context, submission)
         claimed.give_to(submission.spec.id)
@@ -228,7 +229,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: Clai
         raise
 
 
-def checked_submission_of(context: ServiceContext, asked: SubmitRequest) -> Submission:
+def checked_submission_of(asked: SubmitRequest, capacity: Resources) -> Submission:
     """The job that is meant; raises `InvalidSpec`."""
     options = asked.model_dump(exclude={"inherit_env"})
     options.update(
@@ -239,7 +240,7 @@ def checked_submission_of(context: ServiceContext, asked: SubmitRequest) -> Subm
         checkpoint_dir=None if asked.checkpoint_dir is None else Path(asked.checkpoint_dir),
         inherited=_inherited(asked.inherit_env),
     )
-    return JobOptions(**options).submission(monotonic(), context.host.capacity)
+    return JobOptions(**options).submission(monotonic(), capacity)
 
 
 def _inherited(names: list[str]) -> dict[str, str]:
