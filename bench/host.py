@@ -1,7 +1,7 @@
 """What a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant, simulations.
 
-*Live.* A host with fifty jobs runs in a process of its own, and beside it, at the same time, one with a single job. The jobs
-compute for 2 ms in each fifth of a second and have hours left. CPU time is that of all threads of the host's process, from the
+*Live.* A host with fifty jobs that have deadlines, and one that has none, runs in a process of its own, and beside it, at the
+same time, one with a single job. The jobs compute for 2 ms in each tenth of a second and have hours left. CPU time is that of all threads of the host's process, from the
 kernel's clock of that process; keepers and jobs are processes of their own and are counted by themselves.
 
 *From a report to a grant.* The deadline of each job is moved, one job after another, so that its demand changes. The time counts
