@@ -1,7 +1,8 @@
 // What drawings have in common: a scale, the lines around it, and curves on it.
 import { amount, drawn } from "./texts.js";
 
-const ABOVE = 20, BELOW = 24;
+/** Pixels above and below the scale, and from its foot to what is written there. */
+const ABOVE = 20, BELOW = 24, TO_TEXT = 18;
 /** What is written below an upright line stays so far, in pixels, from what is written at both ends. */
 const END_LABEL = 110;
 
@@ -29,15 +30,15 @@ export function chart(svg, { from, to, most, height, unit, left, right }) {
   };
   /** @param {number | string} across @param {number | string} down @param {string} anchor @param {string} text */
   const label = (across, down, anchor, text) => svg.append(drawn("text", { x: across, y: down, "text-anchor": anchor }, text));
-  /** A line straight up. @param {number} time @param {string} text what stands below it @param {string} [className] */
+  /** An upright line at a time. @param {number} time @param {string} text what stands below it @param {string} [className] */
   const upright = (time, text, className = "mark") => {
     const made = path(className, `M${x(time)} ${ABOVE}V${foot}`);
-    label(Math.min(width - END_LABEL, Math.max(END_LABEL, Number(x(time)))), foot + 18, "middle", text);
+    label(Math.min(width - END_LABEL, Math.max(END_LABEL, Number(x(time)))), foot + TO_TEXT, "middle", text);
     return made;
   };
 
   return {
-    x, y, width, path, label, upright,
+    x, y, path, label, upright,
     /** The time at so many pixels from the left. @param {number} pixels */
     timeAt: (pixels) => from + ((to - from) * pixels) / width,
     /** @param {Curve} curve @param {string} className @param {string} name */
@@ -50,8 +51,8 @@ export function chart(svg, { from, to, most, height, unit, left, right }) {
     frame: (value, text = `${amount(value)} ${unit}`) => {
       path("mark", `M0 ${y(value)}H${width}M0 ${foot}H${width}`);
       label(0, Number(y(value)) - 5, "start", text);
-      label(0, foot + 18, "start", left);
-      label(width, foot + 18, "end", right);
+      label(0, foot + TO_TEXT, "start", left);
+      label(width, foot + TO_TEXT, "end", right);
     },
   };
 }

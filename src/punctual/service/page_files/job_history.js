@@ -36,10 +36,10 @@ let moved = null;
 /** Whether a pointer holds it. */
 let isHeld = false;
 
-/** What is typed of it, so that its quote is shown and it can be changed there. @param {number | null} instant */
+/** What stands in the field of the new deadline for it. @param {number | null} instant */
 const written = (instant) => (instant === null ? "" : new Date(instant).toISOString());
 
-/** @param {number | null} instant */
+/** Types it there: that shows its quote, and lets it be set. @param {number | null} instant */
 function type(instant) {
   moved = instant;
   at("steer-deadline").value = written(instant);
@@ -83,12 +83,12 @@ function movable(handle, drawing, span, deadline) {
   show();
 }
 
-/** @param {any} told @param {any} job */
-function drawProgress(told, job) {
+/** @param {any} told @param {any} job @param {any} span as `times` has it */
+function drawProgress(told, job, span) {
   if (isHeld) return;
   if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
   const hasFocus = at("progress-chart").contains(document.activeElement);
-  const span = times(told, job), progress = curveOf(told, told.progress), deadline = Date.parse(job.deadline);
+  const progress = curveOf(told, told.progress), deadline = Date.parse(job.deadline);
   const drawing = chart(at("progress-chart"), { ...span, most: 100, height: HEIGHT, unit: "%" });
   const done = progress.values.at(-1) ?? 0;
   if (span.expected) {
@@ -110,9 +110,9 @@ function drawProgress(told, job) {
   at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}` : `No progress is known yet.${against}`;
 }
 
-/** @param {any} told @param {any} job */
-function drawCores(told, job) {
-  const { past } = times(told, job), granted = curveOf(told, told.granted), used = curveOf(told, told.used);
+/** @param {any} told @param {any} job @param {any} past what the chart shows of time @param {Curve} granted */
+function drawCores(told, job, past, granted) {
+  const used = curveOf(told, told.used);
   const most = Math.max(0.1, ...granted.values, ...used.values);
   const drawing = chart(at("cores-chart"), { ...past, most, height: HEIGHT, unit: "cores" });
   drawing.steps(granted, past.to, "granted", "granted");
@@ -124,9 +124,9 @@ function drawCores(told, job) {
   at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
 }
 
-/** @param {any} told @param {any} job */
-function drawLosses(told, job) {
-  const losses = curveOf(told, told.losses), { past } = times(told, job);
+/** @param {any} told @param {any} past what the chart shows of time */
+function drawLosses(told, past) {
+  const losses = curveOf(told, told.losses);
   at("loss-figure").hidden = !losses.times.length;
   if (!losses.times.length) return;
   const most = Math.max(...losses.values.map(Math.abs)) || 1;
@@ -136,21 +136,21 @@ function drawLosses(told, job) {
   at("loss-caption").textContent = `Loss: from ${amount(losses.values[0])} to ${amount(losses.values.at(-1) ?? null)}, the least ${amount(Math.min(...losses.values))}.`;
 }
 
-/** The changes of the grant in words, the latest first. @param {any} told */
-function listGrants(told) {
-  const { times: since, values } = curveOf(told, told.granted);
-  at("grants").replaceChildren(...since.map((time, i) => {
+/** The changes of the grant in a table, the latest first. @param {Curve} granted */
+function listGrants(granted) {
+  at("grants").replaceChildren(...granted.times.map((time, i) => {
     const row = element("tr"), head = element("th", clock(time));
     /** @type {HTMLTableCellElement} */ (head).scope = "row";
-    row.append(head, element("td", amount(values[i])));
+    row.append(head, element("td", amount(granted.values[i])));
     return row;
   }).reverse());
 }
 
 /** Shows how the job came to stand as it does. @param {any} told its history @param {any} job */
 export function showHistory(told, job) {
-  drawProgress(told, job);
-  drawCores(told, job);
-  drawLosses(told, job);
-  listGrants(told);
+  const span = times(told, job), granted = curveOf(told, told.granted);
+  drawProgress(told, job, span);
+  drawCores(told, job, span.past, granted);
+  drawLosses(told, span.past);
+  listGrants(granted);
 }
