@@ -231,7 +231,7 @@ class RunCourse:
                 self._progress(message)
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
-                self.pacing.append((message.at, isinstance(message, ResizeJob) and message.pacing is not None))
+                self._pace(message.at, isinstance(message, ResizeJob) and message.pacing is not None)
             case LossReported(at=at, losses=losses):
                 self.losses += [(at, loss) for loss in losses]
             case JobFailed(retryable=True):
@@ -280,6 +280,10 @@ class RunCourse:
             if self.spec is not None and self.spec.worker is not None:
                 self.workers.append((at, n_workers_of(self.spec, granted)))
 
+    def _pace(self, at: float, is_paced: bool) -> None:
+        if not self.pacing or self.pacing[-1][1] != is_paced:  # there is a new line at almost every tick
+            self.pacing.append((at, is_paced))
+
     def _progress(self, event: ProgressReported) -> None:
         self.readings.append(event)
         self.process_core_s = event.used_core_s
@@ -313,9 +317,9 @@ class RunCourse:
         )
 
     def thin(self, n_points: int) -> None:
-        """Forget readings, forecasts and losses in between, evenly, so that few more than `n_points` of each are left.
+        """Forget readings, forecasts and losses in between, evenly: at most twice `n_points` of each are left.
 
-        What is known of a long run then takes no more memory than that of a short one; usage is then the mean of longer times.
+        They come as long as the job runs, so a long run would take ever more memory. Usage is then the mean of longer times.
         """
         for points in (self.readings, self.forecasts, self.losses):
             while len(points) > 2 * n_points:
