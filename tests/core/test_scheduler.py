@@ -254,8 +254,8 @@ def test_a_moved_deadline_is_acted_on_at_once(desk: Desk) -> None:
 def test_a_moved_deadline_is_planned_for_once_its_demand_is_known_also_if_that_is_the_same(desk: Desk) -> None:
     desk.run(A, 1.0)
     desk.controller.wanted = 1.0
-    if not none(desk.tick(A, at=1.0), RequestPlan):
-        desk.plan({A: cores(1.0)}, at=1.0)
+    assert only(desk.tick(A, at=1.0), RequestPlan)
+    desk.plan({A: cores(1.0)}, at=1.0)
     assert none(desk.tick(A, at=2.0), RequestPlan), "nothing is new"
     moved = replace(desk.scheduler.job(A).spec, deadline_s=50.0)
     assert none(desk.tell(SpecChanged(at=3.0, spec=moved)), RequestPlan)

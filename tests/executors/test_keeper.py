@@ -348,7 +348,9 @@ def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_writte
 
 def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, address: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk") as disk:
-        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
+        output = Logged(tmp_path / "log")
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"), **output.options)
+        output.close()
         job = started(link)
         link._connection.shutdown(socket.SHUT_WR)
         may_write(disk, False)
@@ -358,9 +360,12 @@ def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, ad
         assert kept is not None
         last = kept.link.read()
         kept.link.close()
+        for fd in (output.bell_fd, *kept.bell_fds):
+            os.close(fd)
         may_write(disk, True)
     assert last is not None
     assert last["ended"] == 7
+    assert len(kept.bell_fds) == 1, "its log has been closed, and is followed like any other"
 
 
 def test_descendants_are_found() -> None:

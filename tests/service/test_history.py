@@ -13,7 +13,7 @@ from punctual.runtime.runs import messages_of
 from punctual.service.history_routes import _curve
 
 COUNTS = """
-import sys, time, punctual
+import time, punctual
 for i in punctual.track(range(40)):
     time.sleep(0.05)
 """

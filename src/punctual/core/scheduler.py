@@ -437,9 +437,7 @@ class Scheduler:
                 self._reconciler.unsettle(job)
         self._cache.touch(event.spec.id)
         if job.status == "running" and job.spec.controller is not None:
-            self._set_tick(
-                job, event.at, 0.0
-            )  # which asks for a plan: until then the demand is of what was declared before
+            self._set_tick(job, event.at, 0.0)  # asks for the plan: only then is the demand that of the new spec
         else:
             self._planning.is_due = True
 

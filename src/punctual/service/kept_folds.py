@@ -20,6 +20,9 @@ class Fold(Protocol):
 
 F = TypeVar("F", bound=Fold)
 
+#: So many folds are kept, those asked for last.
+_N_KEPT = 32
+
 
 class KeptFolds(Generic[F]):
     """Folds of some jobs of a run; of each only what is new in the journal is read. May be used by any thread.
@@ -27,13 +30,11 @@ class KeptFolds(Generic[F]):
     Parameters
     ----------
     new
-        One that has no message yet.
-    n_kept
-        So many are kept, those asked for last.
+        Makes the job's fold, which has no message yet.
     """
 
-    def __init__(self, run: Run, new: Callable[[JobId], F], n_kept: int = 32) -> None:
-        self._run, self._new, self._n_kept = run, new, n_kept
+    def __init__(self, run: Run, new: Callable[[JobId], F]) -> None:
+        self._run, self._new = run, new
         self._lock = Lock()
         #: Fold, and number of the first message that it does not have; the one asked for last is the last.
         self._kept: dict[JobId, tuple[F, int]] = {}
@@ -51,6 +52,6 @@ class KeptFolds(Generic[F]):
                     fold.take(message)
                     sequence = number + 1
             self._kept[job] = fold, sequence
-            if len(self._kept) > self._n_kept:
+            if len(self._kept) > _N_KEPT:
                 del self._kept[next(iter(self._kept))]
             yield fold

@@ -67,8 +67,8 @@ _SWEEP_S = 0.05
 #: What renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
-#: Where nobody steers the job and its end cannot be written, that is tried again, so often and so long; else the job would be
-#: run once more.
+#: Seconds between two tries to write how a job ended that nobody steers, and for how long they go on. Without that record the
+#: next host takes the job for one that was killed, and runs it once more.
 _END_AGAIN_S, _END_S_MAX = 0.5, 3600.0
 #: Room for the last line and the page.
 _END_BYTES = 1 << 14
