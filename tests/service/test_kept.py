@@ -59,3 +59,16 @@ def test_a_chain_that_is_kept_goes_on_with_the_journal(service: LiveService, tmp
     assert after[-1].kind == "finished"
     assert after == chain(messages_of(service.host.run_folder, [A]), A)
     assert kept.links(A, 1, every=False) == after[-1:]
+
+
+def test_a_text_without_a_forecast_is_made_again_when_the_deadline_has_passed(service: LiveService) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
+    wait_until(lambda: service.host.has_ended(A))
+    ended = service.host.status(A)
+    status = replace(ended, state="queued", started_at=None, landed_at=None, ended_at=None, forecast=None)
+    kept = KeptTexts(service.host, lambda status, now: standing_json(service.host, status, now))
+    now, deadline_at = service.host.clocks(), status.deadline_at
+    assert deadline_at is not None
+    assert b'"verdict":null' in kept.of(status, now)
+    later_s = deadline_at - now.at + 1
+    assert b'"verdict":"missed"' in kept.of(status, Now(now.at + later_s, now.wall + timedelta(seconds=later_s)))

@@ -254,10 +254,11 @@ class LocalHost(Host):
 
     def demand_cores(self, job: JobId) -> float | None:
         """What the job's controller wants; None: nothing is known."""
-        with suppress(KeyError):  # it is forgotten just now
+        try:
             demand = self._scheduler.demand(job)
-            return None if demand is None else demand.resources.cores
-        return None
+        except KeyError:  # it is forgotten just now
+            return None
+        return None if demand is None else demand.resources.cores
 
     def promised_until_at(self, job: JobId) -> float | None:
         """By when the job is promised to be done; None: nothing is promised."""

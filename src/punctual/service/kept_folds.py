@@ -36,7 +36,7 @@ class KeptFolds(Generic[F]):
     def __init__(self, run: Run, new: Callable[[JobId], F]) -> None:
         self._run, self._new = run, new
         self._lock = Lock()
-        #: Fold, and number of the first message that it does not have; the one asked for last is the last.
+        #: Fold, and number of the first message that was not read for it; the one asked for last is the last.
         self._kept: dict[JobId, tuple[F, int]] = {}
 
     @contextmanager
@@ -48,10 +48,11 @@ class KeptFolds(Generic[F]):
         with self._lock:
             fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
             with reader(self._run) as journal:
+                last = journal.last_sequence  # asked first: what comes while messages are read may be read or not
                 for number, message in read_about(journal, [job], sequence):
                     fold.take(message)
-                    sequence = number + 1
-            self._kept[job] = fold, sequence
+                    last = max(last, number)
+            self._kept[job] = fold, last + 1
             if len(self._kept) > _N_KEPT:
                 del self._kept[next(iter(self._kept))]
             yield fold

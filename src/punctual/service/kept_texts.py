@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
@@ -16,6 +16,15 @@ T = TypeVar("T")
 _CLOCK_S = 0.01
 #: So many texts may be of jobs that the host has forgotten.
 _N_FORGOTTEN_MAX = 1000
+
+
+class _Kept(NamedTuple, Generic[T]):
+    """What was made, of which status, until when it is right, and what else it depends on."""
+
+    status: JobStatus
+    until_at: float
+    depends_on: Hashable
+    made: T
 
 
 class KeptTexts(Generic[T]):
@@ -32,33 +41,39 @@ class KeptTexts(Generic[T]):
 
     def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now], T]) -> None:
         self._host, self._make = host, make
-        self._kept: dict[JobId, tuple[JobStatus, Hashable, T]] = {}
+        self._kept: dict[JobId, _Kept[T]] = {}
         self._n_kept_max = _N_FORGOTTEN_MAX
         #: Wall time less monotonic time.
         self._clocks_apart_s = inf
 
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
         """That of each job, in their order."""
-        apart_s = now.wall.timestamp() - now.at
-        if abs(apart_s - self._clocks_apart_s) > _CLOCK_S:
-            self._kept, self._clocks_apart_s = {}, apart_s
-        return [self._of(status, now) for status in jobs]
+        self._drop_if_clocks_moved(now)
+        promises = self._host.promises()
+        return [self._of(status, now, promises.get(status.id)) for status in jobs]
 
     def of(self, status: JobStatus, now: Now) -> T:
         """That of one job."""
-        return self.of_all([status], now)[0]
+        self._drop_if_clocks_moved(now)
+        return self._of(status, now, self._host.promised_until_at(status.id))
 
-    def _of(self, status: JobStatus, now: Now) -> T:
-        if status.forecast is not None and not (status.landed or status.ended):
+    def _drop_if_clocks_moved(self, now: Now) -> None:
+        apart_s = now.wall.timestamp() - now.at
+        if abs(apart_s - self._clocks_apart_s) > _CLOCK_S:
+            self._kept, self._clocks_apart_s = {}, apart_s
+
+    def _of(self, status: JobStatus, now: Now, promised_until_at: float | None) -> T:
+        job, is_over = status.id, status.ended
+        if status.forecast is not None and not is_over and not status.landed:
             return self._make(status, now)  # the time that is left is another one at every instant
-        job, host = status.id, self._host
-        demand_cores = None if status.ended else host.demand_cores(job)
-        depends_on = (verdict(status, now.at), host.promised_until_at(job), demand_cores)
+        depends_on = (promised_until_at, None if is_over else self._host.demand_cores(job))
         kept = self._kept.get(job)
-        if kept is not None and kept[0] is status and kept[1] == depends_on:
-            return kept[2]
+        if kept is not None and kept.status is status and now.at <= kept.until_at and kept.depends_on == depends_on:
+            return kept.made
+        # Without a forecast a verdict changes by itself once: when the deadline passes.
+        until_at = inf if is_over or verdict(status, now.at) is not None else status.deadline_at
         made = self._make(status, now)
-        self._kept[job] = (status, depends_on, made)
+        self._kept[job] = _Kept(status, inf if until_at is None else until_at, depends_on, made)
         if len(self._kept) > self._n_kept_max:
             self._forget()
         return made

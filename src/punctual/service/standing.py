@@ -1,5 +1,6 @@
 """How jobs and nodes stand, as the service tells it."""
 
+from collections import Counter
 from datetime import datetime
 
 from punctual.core.resources import NOTHING, Resources, total
@@ -63,10 +64,11 @@ def standing_json(host: LocalHost, status: JobStatus, now: Now) -> bytes:
 def cluster_standing(host: LocalHost) -> ClusterStanding:
     """What there is, and who holds how much of it."""
     now, jobs, promises = host.clocks(), host.jobs(), host.promises()
+    grants = [status.granted for status in jobs if status.granted]
     nodes = []
     capacity, held = NOTHING, NOTHING
     for node in host.nodes():
-        on_node = total(status.granted[node.id] for status in jobs if node.id in status.granted)
+        on_node = total(granted[node.id] for granted in grants if node.id in granted)
         capacity, held = capacity + node.capacity, held + on_node
         nodes.append(
             NodeStanding(
@@ -77,18 +79,18 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 free=_free(node.capacity, on_node),
             )
         )
-    by_state: dict[str, int] = {}
-    for status in jobs:
-        by_state[status.state] = by_state.get(status.state, 0) + 1
-    promised = [status.id for status in jobs if not status.ended and status.id in promises]
     return ClusterStanding(
         policy=host.policy,
         nodes=nodes,
         capacity=_amounts(capacity),
         held=_amounts(held),
         free=_free(capacity, held),
-        promised=[PromiseEntry(job=job, until=now.wall_of(promises[job])) for job in promised],
-        jobs_by_state=by_state,
+        promised=[
+            PromiseEntry(job=status.id, until=now.wall_of(promises[status.id]))
+            for status in jobs
+            if status.id in promises and not status.ended
+        ],
+        jobs_by_state=dict(Counter(status.state for status in jobs)),
     )
 
 
