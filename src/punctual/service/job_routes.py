@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -88,17 +87,14 @@ async def list_jobs(
 ) -> Response:
     """List jobs in order of submission: those that have not ended, and those that have ended lately."""
     now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)
-    wanted = sorted(context.host.jobs(), key=_place)
-    if after is not None:
-        wanted = wanted[bisect_right(wanted, after, key=_place) :]
-    if state or verdicts or name:
-        wanted = [
-            status
-            for status in wanted
-            if (not state or status.state in state)
-            and (not verdicts or verdict(status, now.at) in verdicts)
-            and status.id.startswith(name or "")
-        ]
+    wanted = [
+        status
+        for status in sorted(context.host.jobs(), key=_place)
+        if (not state or status.state in state)
+        and (not verdicts or verdict(status, now.at) in verdicts)
+        and status.id.startswith(name or "")
+        and (after is None or _place(status) > after)
+    ]
     page = wanted[:limit]
     next_cursor = _cursor(page[-1]) if len(wanted) > len(page) else None
     return _json(

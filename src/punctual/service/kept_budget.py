@@ -74,12 +74,15 @@ class KeptBudget:
 
     def _read(self) -> None:
         with reader(self._run) as journal:
+            n_written = journal.last_sequence
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 if isinstance(message, _HOLDING):
                     self._take(message.job, message.at, total(message.granted.values()).cores)
                 elif isinstance(message, _ENDING):
                     self._take(message.job, message.at, 0.0)
                 self._sequence = number + 1
+            # The messages that are not about amounts held are not looked through again either.
+            self._sequence = max(self._sequence, n_written + 1)
 
     def _take(self, job: JobId, at: float, cores: float) -> None:
         changes = self._held.pop(job, None) or _Held()

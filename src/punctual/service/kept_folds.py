@@ -48,11 +48,12 @@ class KeptFolds(Generic[F]):
         with self._lock:
             fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
             with reader(self._run) as journal:
-                last = journal.last_sequence  # asked first: what comes while messages are read may be read or not
+                n_written = journal.last_sequence
                 for number, message in read_about(journal, [job], sequence):
                     fold.take(message)
-                    last = max(last, number)
-            self._kept[job] = fold, last + 1
+                    sequence = number + 1
+            # The messages about other jobs are not looked through again either.
+            self._kept[job] = fold, max(sequence, n_written + 1)
             if len(self._kept) > _N_KEPT:
                 del self._kept[next(iter(self._kept))]
             yield fold

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.core.verdict import verdict
 from punctual.runtime.local_host import LocalHost
 from punctual.runtime.when import Now
 
@@ -16,15 +15,6 @@ T = TypeVar("T")
 _CLOCK_S = 0.01
 #: So many texts may be of jobs that the host has forgotten.
 _N_FORGOTTEN_MAX = 1000
-
-
-class _Kept(NamedTuple, Generic[T]):
-    """What was made, of which status, until when it is right, and what else it depends on."""
-
-    status: JobStatus
-    until_at: float
-    depends_on: Hashable
-    made: T
 
 
 class KeptTexts(Generic[T]):
@@ -41,7 +31,7 @@ class KeptTexts(Generic[T]):
 
     def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now], T]) -> None:
         self._host, self._make = host, make
-        self._kept: dict[JobId, _Kept[T]] = {}
+        self._kept: dict[JobId, tuple[JobStatus, Hashable, T]] = {}
         self._n_kept_max = _N_FORGOTTEN_MAX
         #: Wall time less monotonic time.
         self._clocks_apart_s = inf
@@ -63,17 +53,18 @@ class KeptTexts(Generic[T]):
             self._kept, self._clocks_apart_s = {}, apart_s
 
     def _of(self, status: JobStatus, now: Now, promised_until_at: float | None) -> T:
-        job, is_over = status.id, status.ended
-        if status.forecast is not None and not is_over and not status.landed:
+        if status.forecast is not None and not (status.landed or status.ended):
             return self._make(status, now)  # the time that is left is another one at every instant
-        depends_on = (promised_until_at, None if is_over else self._host.demand_cores(job))
+        job, deadline_at = status.id, status.deadline_at
+        # Without a forecast, all that time alone changes of a verdict is whether the deadline has passed.
+        is_past_deadline = deadline_at is not None and now.at > deadline_at
+        demand_cores = None if status.ended else self._host.demand_cores(job)
+        depends_on = (is_past_deadline, promised_until_at, demand_cores)
         kept = self._kept.get(job)
-        if kept is not None and kept.status is status and now.at <= kept.until_at and kept.depends_on == depends_on:
-            return kept.made
-        # Without a forecast a verdict changes by itself once: when the deadline passes.
-        until_at = inf if is_over or verdict(status, now.at) is not None else status.deadline_at
+        if kept is not None and kept[0] is status and kept[1] == depends_on:
+            return kept[2]
         made = self._make(status, now)
-        self._kept[job] = _Kept(status, inf if until_at is None else until_at, depends_on, made)
+        self._kept[job] = (status, depends_on, made)
         if len(self._kept) > self._n_kept_max:
             self._forget()
         return made
