@@ -91,8 +91,13 @@ class Outcome:
         return self.late_frac is not None and self.late_frac <= TOLERANCE_FRAC
 
     @property
-    def is_promised(self) -> bool:
-        return not {"not-promised", "promise-lost"} & set(self.warnings)
+    def was_promised(self) -> bool:
+        """Whether its user ever had a promise, as far as it was told; also if it was taken back."""
+        return self.lost_promise or "not-promised" not in self.warnings
+
+    @property
+    def lost_promise(self) -> bool:
+        return "promise-lost" in self.warnings
 
 
 class Stage:

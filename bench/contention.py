@@ -211,18 +211,19 @@ RULE_HEADS = ["rule", "late", "late in a play", "latest", "earliest", "granted o
 def overload_rows(seen: Sequence[Seen]) -> list[list[str]]:
     rows = []
     for run in seen:
-        promised = [outcome for _, outcome in run.counted if outcome.is_promised]
+        promised = [outcome for _, outcome in run.counted if outcome.was_promised]
         total, on_time, most = weights(run)
         rows.append(
             [
                 run.kind, str(run.seed), f"{len(promised)} of {len(run.counted)}",
+                str(sum(outcome.lost_promise for outcome in promised)),
                 str(sum(not outcome.is_on_time for outcome in promised)), f"{total:g}", f"{on_time:g}", f"{most:g}",
             ]
         )  # fmt: skip
     return rows
 
 
-OVERLOAD_HEADS = ["play", "seed", "promised", "promised and late", "weight", "on time", "bound"]
+OVERLOAD_HEADS = ["play", "seed", "promised", "taken back", "promised and late", "weight", "on time", "bound"]
 
 
 def weights(run: Seen) -> tuple[float, float, float]:
@@ -256,7 +257,7 @@ def targets(fits: Sequence[Seen], overloads: Sequence[Seen]) -> list[Target]:
 
 
 def _overload_targets(kind: str, runs: Sequence[Seen]) -> list[Target]:
-    promised = [outcome for run in runs for _, outcome in run.counted if outcome.is_promised]
+    promised = [outcome for run in runs for _, outcome in run.counted if outcome.was_promised]
     total, on_time, most = (sum(values) for values in zip(*(weights(run) for run in runs), strict=True))
     n_kept = sum(outcome.is_on_time for outcome in promised)
     return [

@@ -15,6 +15,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.architecture.source import PACKAGE
@@ -43,12 +44,13 @@ def sources(package: Path = PACKAGE) -> dict[str, str]:
 def counted(texts: Sources) -> Counts:
     """What there is, of each kind."""
     trees = {file: ast.parse(text, file) for file, text in texts.items()}
+    nodes = {file: list(ast.walk(tree)) for file, tree in trees.items()}
     return {
         "lines above 600": _by_file(lambda file: {file: max(texts[file].count("\n") - N_LINES_MAX, 0)}, texts),
         "classes of one name": _repeated(_by_file(lambda file: _classes(trees[file]), texts)),
         "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
-        "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(trees[file]))), texts),
-        "print": _by_file(lambda file: {"print": sum(map(_is_print, ast.walk(trees[file])))}, texts),
+        "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),
+        "print": _by_file(lambda file: {"print": sum(map(_is_print, nodes[file]))}, texts),
     }
 
 
@@ -68,15 +70,16 @@ def listed() -> Counts:
     return counts
 
 
+@cache
 def is_forbidden(name: str) -> bool:
     """Whether an identifier is or has a word that says too little."""
     words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
     return name.strip("_") in PRONOUNS or any(_stem(word) in METAPHORS for word in words)
 
 
-def bound_names(tree: ast.AST) -> Iterator[str]:
-    """The identifiers that a file gives to things, one for each place where it does."""
-    for node in ast.walk(tree):
+def bound_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The identifiers that these nodes give to things, one for each place where they do."""
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
                 yield name

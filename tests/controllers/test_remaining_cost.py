@@ -52,6 +52,12 @@ def test_lands_on_time_and_within_a_thousandth(ratio: float, world: World) -> No
         assert abs(run.deviation_frac) < 0.001
 
 
+def test_cores_that_are_taken_during_the_last_second_make_no_job_late() -> None:
+    world = World(can_pace=True, contention=(Contention(from_s=59.2, until_s=61.0, delivered_frac=0.5),))
+    for run in (*runs(training(2.0), world), *runs(training(3.0), world)):
+        assert run.on_time
+
+
 @pytest.mark.parametrize("ratio", [1.3, 2.0, 4.0])
 def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float) -> None:
     """The plant has landed at its last unit; what is kept for the process to leave is a second."""

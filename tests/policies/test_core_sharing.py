@@ -267,6 +267,18 @@ def test_a_promised_job_keeps_what_it_needs_beside_those_of_which_nothing_is_kno
     assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"kept": 0.5, "near": 1.0, "middle": 0.49})
 
 
+@pytest.mark.parametrize("left_s", [0.9, 0.1, -0.01])
+def test_a_job_that_lands_has_what_it_demands_before_all_others(left_s: float) -> None:
+    """Its controller wants all that it can use for its last steps; another job starts, and a third one is promised more."""
+    lands = replace(
+        steered("lands", 0.05, 50.0), demand=Resources(2.0), submitted_at=left_s - 50.0, promised_until_at=left_s
+    )
+    starts = fraction("starts", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=60.0)
+    far = steered("far", 60.0, 40.0)
+    plan = decide(SURE, [lands, replace(starts, started_at=-1.0), far], TWO)
+    assert cores(plan)["lands"] > 1.95
+
+
 def test_a_promised_job_with_little_room_works_ahead_with_cores_that_nobody_wants() -> None:
     tight, loose = steered("tight", 70.0, 100.0, most=1.0), steered("loose", 20.0, 100.0, most=1.0)
     held = cores(decide(SURE, [tight, loose], TWO))

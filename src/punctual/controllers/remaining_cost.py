@@ -277,7 +277,9 @@ class RemainingCost(LandingController):
         if needed > _NEARLY_ALL_FRAC * outlook.usable_cores:
             return most, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
         last, band = state.demanded_cores, self.deadband_frac if reading.can_pace else self.deadband_unpaced_frac
-        if last is not None and abs(needed - last) <= band * last:
+        # While it lands, what it lacks is given at once.
+        lacks = needed > (last or 0.0) and state.line is not None and reading.can_cap
+        if last is not None and abs(needed - last) <= band * last and not lacks:
             needed = last
         cores = min(max(needed, least), most)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
@@ -286,10 +288,12 @@ class RemainingCost(LandingController):
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             return outlook.safe_core_s / (state.delivery * time_s)
-        # The line does the fine work; the quota only keeps a little above it, and opens for the last units.
-        if outlook.time_s < _SLICES_S + outlook.unit_core_s / outlook.usable_cores:
+        # The line does the fine work. The quota keeps a little above it, so that what neighbours take is made up for some
+        # slices before the end, and opens for the last units.
+        time_s = outlook.time_s - _SLICES_S
+        if time_s < outlook.unit_core_s / outlook.usable_cores:
             return reading.ceiling.cores
-        return 1.1 * outlook.safe_core_s / (state.delivery * outlook.time_s) + 0.02
+        return 1.1 * outlook.safe_core_s / (state.delivery * time_s) + 0.02
 
     def _forecast(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook, cores: float) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)

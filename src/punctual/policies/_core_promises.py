@@ -29,6 +29,9 @@ _TIGHT_FRAC = 0.6
 _ROOM_FRAC = 0.25
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
+#: A job that is planned for gets what its controller wants before all others if it is due within so many seconds: what its
+#: last steps lack nothing can make up for any more, and it is little.
+_LANDING_S = 1.0
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
@@ -231,7 +234,7 @@ class CorePromises:
         """
         free = float(self.cores.free[0])
         self._hold_planned()
-        for member in self._holders():  # a plan that was made with too little room may exceed it
+        for member in self._in_order_of_need():  # together they may want more than there is
             member.cores = min(member.cores, free)
             free -= member.cores
         holders = {member.id for member in self._holders()}
@@ -499,6 +502,14 @@ class CorePromises:
             shares = self._planned.shares
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
+
+    def _in_order_of_need(self) -> list[SharingJob]:
+        """Those that are planned for; first those that land, in order of their deadlines, with all they want."""
+        landing = [member for member in self._holders() if member.due_s < _LANDING_S and not member.unmeasured]
+        for member in landing:
+            member.cores += member.more_cores
+        others = [member for member in self._holders() if member not in landing]
+        return [*sorted(landing, key=lambda member: (member.due_s, member.id)), *others]
 
     def _spans(self) -> Iterable[tuple[float, float]]:
         return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
