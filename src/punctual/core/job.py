@@ -230,6 +230,8 @@ class JobView:
         None: those of the spec are all that is known.
     phases
         Work that is not a step, as last reported.
+    landed
+        Whether all its work is done; its process has still to end.
     forecast
         When its controller expects it to land; None: nothing is known.
     work
@@ -262,6 +264,7 @@ class JobView:
     steps_total: float | None = None
     steps_total_std: float = 0.0
     phases: tuple[PhaseProgress, ...] = ()
+    landed: bool = False
     forecast: Forecast | None = None
     work: CoreWork | None = None
     promised_until_at: float | None = None

@@ -330,6 +330,10 @@ class ScheduledJob:
         self.controller, self.controller_state, self.curve, self.losses, self.story = None, None, None, None, None
         self.held, self.shape, self.asked, self.mark, self.program = NOTHING, None, None, None, None
 
+    @property
+    def has_landed(self) -> bool:
+        return self.progress is not None and self.progress.landed
+
     def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:
         """The job as a policy sees it."""
         steps_total, steps_total_std = self.steps_total()
@@ -352,6 +356,7 @@ class ScheduledJob:
             steps_total=steps_total,
             steps_total_std=steps_total_std,
             phases=self.phases,
+            landed=self.has_landed,
             forecast=self.demand.forecast if self.demand else None,
             work=self._work_left(),
             promised_until_at=promised_until_at,
@@ -359,6 +364,8 @@ class ScheduledJob:
 
     def _work_left(self) -> CoreWork | None:
         """What was left at `accrued_at`: as its controller said, or else was declared, less what the job has held since."""
+        if self.has_landed:
+            return None
         work = None if self.demand is None else self.demand.work
         if work is None:
             return declared_work(self.spec, self.granted_core_s)

@@ -38,7 +38,7 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
     ValueError
         The controller's answer is no demand. What the controller raises passes through.
     """
-    if job.progress is not None and job.progress.landed:
+    if job.has_landed:
         if job.spec.worker is not None and job.demand is not None:  # starting workers would only delay the others
             return replace(job.demand, next_tick_s=idle_tick_s, reason=_LANDED, pacing=None)
         return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=_LANDED)
@@ -88,7 +88,7 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
         steps_total_std=steps_std,
         ceiling=ceiling,
         phases=job.phases,
-        landed=progress.landed if progress else False,
+        landed=job.has_landed,
         can_pace=job.can_pace,
         can_cap=job.can_cap,
         shape=job.shape,

@@ -80,8 +80,10 @@ class SharingJob:
     def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
         """The job as it is at instant `at`."""
         work, left_core_s = view.work, view.core_s_left(at)
-        if view.spec.deadline_s is None:
+        if view.deadline_at is None:
             return cls(view, base, wanted)
+        if view.landed:
+            return cls(view, base, wanted, most_cores=max(wanted.cores - base.cores, 0.0), due_s=view.deadline_at - at)
         if work is None or left_core_s is None:
             return cls._guessed(view, base, wanted, at)
         return cls(
@@ -213,7 +215,7 @@ class CorePromises:
             if member.id in kept:
                 self.refused.discard(member.id)
                 self.lost.discard(member.id)
-            elif not (self._waits and member in hopeful):
+            elif not member.view.landed and not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
         refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
         self.declines = {
@@ -241,13 +243,16 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
+        dated = sorted((member for member in others if member.due_s < inf), key=lambda member: (member.due_s, member.id))
+        for member in dated:  # what costs less than to measure another one
+            if member.id in self.lost and member.left_core_s < _MEASURED_CORE_S:
+                free -= _raise([member], _weight, free)
         free = self._measure_in_turn(free, spare_cores + lent_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free = max(0.0, free - lent_cores)
-        dated = [member for member in others if member.due_s < inf]
-        for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
+        for member in dated:
             if member.id in self.lost:  # so that it is late by little
                 free -= _raise([member], _weight, free)
         free -= _raise(dated, self._urgency, free)
@@ -320,7 +325,7 @@ class CorePromises:
         if promised_at is None or deadline_at is None or abs(promised_at - deadline_at) >= 1e-6:
             return False
         due_s = member.due_s if member.due_s < inf else deadline_at - self.at
-        return due_s + member.latest_s() > 0
+        return member.view.landed or due_s + member.latest_s() > 0
 
     def earliest_s(self, view: JobView, base: Resources) -> float | None:
         """Seconds until the earliest deadline of a job that would be promised beside what is promised; None: there is none.
@@ -505,7 +510,11 @@ class CorePromises:
 
     def _in_order_of_need(self) -> list[SharingJob]:
         """Those that are planned for; first those that land, in order of their deadlines, with all they want."""
-        landing = [member for member in self._holders() if member.due_s < _LANDING_S and not member.unmeasured]
+        landing = [
+            member
+            for member in self._holders()
+            if member.due_s < _LANDING_S and not member.unmeasured and not member.view.landed
+        ]
         for member in landing:
             member.cores += member.more_cores
         others = [member for member in self._holders() if member not in landing]
