@@ -243,7 +243,9 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        dated = sorted((member for member in others if member.due_s < inf), key=lambda member: (member.due_s, member.id))
+        dated = sorted(
+            (member for member in others if member.due_s < inf), key=lambda member: (member.due_s, member.id)
+        )
         for member in dated:  # what costs less than to measure another one
             if member.id in self.lost and member.left_core_s < _MEASURED_CORE_S:
                 free -= _raise([member], _weight, free)
