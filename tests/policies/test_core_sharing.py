@@ -354,15 +354,6 @@ def test_a_job_that_has_lost_its_promise_comes_before_those_that_had_none() -> N
     assert cores(again).get("lost", 1.0) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("core_s", [2.0, 30.0])
-def test_a_job_that_has_lost_its_promise_and_is_nearly_done_comes_before_one_that_starts(core_s: float) -> None:
-    lost = replace(steered("lost", core_s, 50.0), demand=Resources(2.0), promised_until_at=50.0)
-    starts = replace(fraction("starts", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=90.0), started_at=49.0)
-    plan = decide(SURE, [lost, starts], TWO, at=49.9)
-    assert warned(plan) == {"lost": "promise-lost"}
-    assert (cores(plan).get("lost", 0.0) > 0.9) is (core_s == 2.0), "the other has what is planned for it"
-
-
 @pytest.mark.parametrize("at", [49.9, 60.0])
 def test_a_job_that_has_landed_keeps_its_promise_and_takes_nothing_that_others_need(at: float) -> None:
     """Whatever was declared of its work, and however long its process takes to end."""

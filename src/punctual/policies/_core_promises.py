@@ -243,18 +243,13 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        dated = sorted(
-            (member for member in others if member.due_s < inf), key=lambda member: (member.due_s, member.id)
-        )
-        for member in dated:  # what costs less than to measure another one
-            if member.id in self.lost and member.left_core_s < _MEASURED_CORE_S:
-                free -= _raise([member], _weight, free)
         free = self._measure_in_turn(free, spare_cores + lent_cores)
         for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
             free -= _raise([member], _weight, free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free = max(0.0, free - lent_cores)
-        for member in dated:
+        dated = [member for member in others if member.due_s < inf]
+        for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
             if member.id in self.lost:  # so that it is late by little
                 free -= _raise([member], _weight, free)
         free -= _raise(dated, self._urgency, free)
