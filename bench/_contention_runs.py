@@ -92,7 +92,7 @@ class Outcome:
 
     @property
     def was_promised(self) -> bool:
-        """Whether its user ever had a promise, as far as it was told; also if it was taken back."""
+        """Whether its deadline was promised, as far as its user was told; also if the promise was taken back."""
         return self.lost_promise or "not-promised" not in self.warnings
 
     @property

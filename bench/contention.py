@@ -119,6 +119,11 @@ class Seen:
         return [pair for pair in zip(self.loads, self.outcomes, strict=True) if pair[0].counts()]
 
     @property
+    def promised(self) -> list[Outcome]:
+        """Those whose deadlines were promised."""
+        return [outcome for _, outcome in self.counted if outcome.was_promised]
+
+    @property
     def n_late(self) -> int:
         return sum(not outcome.is_on_time for _, outcome in self.counted)
 
@@ -211,7 +216,7 @@ RULE_HEADS = ["rule", "late", "late in a play", "latest", "earliest", "granted o
 def overload_rows(seen: Sequence[Seen]) -> list[list[str]]:
     rows = []
     for run in seen:
-        promised = [outcome for _, outcome in run.counted if outcome.was_promised]
+        promised = run.promised
         total, on_time, most = weights(run)
         rows.append(
             [
@@ -257,7 +262,7 @@ def targets(fits: Sequence[Seen], overloads: Sequence[Seen]) -> list[Target]:
 
 
 def _overload_targets(kind: str, runs: Sequence[Seen]) -> list[Target]:
-    promised = [outcome for run in runs for _, outcome in run.counted if outcome.was_promised]
+    promised = [outcome for run in runs for outcome in run.promised]
     total, on_time, most = (sum(values) for values in zip(*(weights(run) for run in runs), strict=True))
     n_kept = sum(outcome.is_on_time for outcome in promised)
     return [

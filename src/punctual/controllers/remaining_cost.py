@@ -277,9 +277,9 @@ class RemainingCost(LandingController):
         if needed > _NEARLY_ALL_FRAC * outlook.usable_cores:
             return most, _reason("ceiling", "the remaining work needs all that the job can use", outlook)
         last, band = state.demanded_cores, self.deadband_frac if reading.can_pace else self.deadband_unpaced_frac
-        # While it lands, what it lacks is given at once.
-        lacks = needed > (last or 0.0) and state.line is not None and reading.can_cap
-        if last is not None and abs(needed - last) <= band * last and not lacks:
+        # While the job lands, a higher demand is made at once.
+        band_up = 0.0 if state.line is not None and reading.can_cap else band
+        if last is not None and -band * last <= needed - last <= band_up * last:
             needed = last
         cores = min(max(needed, least), most)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
@@ -288,8 +288,8 @@ class RemainingCost(LandingController):
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             return outlook.safe_core_s / (state.delivery * time_s)
-        # The line does the fine work. The quota keeps a little above it, so that what neighbours take is made up for some
-        # slices before the end, and opens for the last units.
+        # The line does the fine work. The quota lets the job be done some slices before the end of the line, so that it can
+        # make up for cores that neighbours take; for the last units it opens.
         time_s = outlook.time_s - _SLICES_S
         if time_s < outlook.unit_core_s / outlook.usable_cores:
             return reading.ceiling.cores

@@ -332,6 +332,7 @@ class ScheduledJob:
 
     @property
     def has_landed(self) -> bool:
+        """Whether all its declared work is done; its process may still run."""
         return self.progress is not None and self.progress.landed
 
     def view(self, granted: Allocation, promised_until_at: float | None) -> JobView:

@@ -29,8 +29,8 @@ _TIGHT_FRAC = 0.6
 _ROOM_FRAC = 0.25
 #: Work that is due is taken to be due in so many seconds.
 _SOON_S = 0.25
-#: A job that is planned for gets what its controller wants before all others if it is due within so many seconds: what its
-#: last steps lack nothing can make up for any more, and it is little.
+#: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
+#: steps go without cannot be made up for later, and they are few.
 _LANDING_S = 1.0
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
@@ -112,6 +112,11 @@ class SharingJob:
     @property
     def id(self) -> JobId:
         return self.view.spec.id
+
+    @property
+    def is_landing(self) -> bool:
+        """Whether its last steps are due."""
+        return self.due_s < _LANDING_S and not self.unmeasured and not self.view.landed
 
     @property
     def more_cores(self) -> float:
@@ -236,8 +241,9 @@ class CorePromises:
         """
         free = float(self.cores.free[0])
         self._hold_planned()
-        for member in self._in_order_of_need():  # together they may want more than there is
-            member.cores = min(member.cores, free)
+        for member in sorted(self._holders(), key=_landing_first):  # together they may want more than there is
+            more_cores = member.more_cores if member.is_landing else 0.0
+            member.cores = min(member.cores + more_cores, free)
             free -= member.cores
         holders = {member.id for member in self._holders()}
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
@@ -505,18 +511,6 @@ class CorePromises:
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
 
-    def _in_order_of_need(self) -> list[SharingJob]:
-        """Those that are planned for; first those that land, in order of their deadlines, with all they want."""
-        landing = [
-            member
-            for member in self._holders()
-            if member.due_s < _LANDING_S and not member.unmeasured and not member.view.landed
-        ]
-        for member in landing:
-            member.cores += member.more_cores
-        others = [member for member in self._holders() if member not in landing]
-        return [*sorted(landing, key=lambda member: (member.due_s, member.id)), *others]
-
     def _spans(self) -> Iterable[tuple[float, float]]:
         return zip(self.cores.starts_s.tolist(), self.cores.free.tolist(), strict=True)
 
@@ -537,6 +531,11 @@ class CorePromises:
 
 def _weight(member: SharingJob) -> float:
     return member.view.spec.weight
+
+
+def _landing_first(member: SharingJob) -> tuple[float, str]:
+    """Sorts those that land before the others, in order of their deadlines; the others keep their order."""
+    return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
 def _deadline_at(member: SharingJob) -> float:
