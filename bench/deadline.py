@@ -32,7 +32,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -418,7 +418,7 @@ def _line(run: dict[str, object]) -> str:
 
 def main() -> None:
     options = _options()
-    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as home:
+    with _home(options.home) as home:
         n_lanes = 2 if options.quick else options.lanes
         lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
         if options.quick:
@@ -427,6 +427,14 @@ def main() -> None:
             full(lanes, Path(home), options)
     record = Record(RESULTS)
     tabulate(record.runs, record.compared)
+
+
+def _home(kept: Path | None) -> AbstractContextManager[str]:
+    """The PUNCTUAL_HOME of all runs: a folder that is removed at the end, or one whose journals are kept."""
+    if kept is None:
+        return tempfile.TemporaryDirectory(prefix="punctual-bench-")
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return nullcontext(str(kept))
 
 
 def tabulate(runs: list[dict[str, object]], compared: list[dict[str, object]]) -> None:
@@ -507,6 +515,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--landings", type=int, default=100, help="how many, of the part of that name")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--home", type=Path, help="keep the journals of all runs in this folder")
     parser.add_argument("--resume", action="store_true", help="keep all runs that are there and make the others")
     return parser.parse_args()
 
