@@ -7,35 +7,33 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from punctual.cli import _plot
-from punctual.cli._plot import Curves, Section, check_can_plot, save
+from punctual.cli._plot import Section, check_can_plot, save
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.run import RunSeries
 
-CURVES = Curves(
-    progress=[(3.0, 0.0), (30.0, 0.5), (55.5, 1.0)],
-    grant=[(0.1, 2.0), (4.0, 0.95), (30.0, 1.1)],
-    usage=[(2.0, 0.9), (30.0, 1.0), (50.0, 1.1)],
-    deadlines=[(0.0, 62.0), (30.0, 55.6)],
-    landed_s=55.5,
-    ended_s=56.0,
-    ceiling_cores=2.0,
+SERIES = RunSeries(
+    progress=((3.0, 0.0), (30.0, 0.5), (55.5, 1.0)),
+    grant=((0.1, 2.0), (4.0, 0.95), (30.0, 1.1)),
+    usage=((2.0, 0.9), (30.0, 1.0), (50.0, 1.1)),
+    deadlines=((0.0, 62.0), (30.0, 55.6)),
+    forecasts=(),
 )
-SECTION = Section(curves=CURVES, title="a", paragraph="", table={})
-EMPTY = Curves(progress=[], grant=[], usage=[], deadlines=[], landed_s=None, ended_s=0.1, ceiling_cores=2.0)
+SECTION = Section(series=SERIES, landed_s=55.5, ended_s=56.0, title="a", paragraph="", table={})
+NOTHING = RunSeries(progress=(), grant=(), usage=(), deadlines=(), forecasts=())
+EMPTY = replace(SECTION, series=NOTHING, landed_s=None, ended_s=0.1)
+ELASTIC = replace(SECTION, series=replace(SERIES, workers=((0.1, 1.0), (30.0, 3.0))))
 
 
-ELASTIC = replace(CURVES, workers=[(0.1, 1.0), (30.0, 3.0)])
-
-
-@pytest.mark.parametrize("curves", [CURVES, EMPTY, ELASTIC], ids=["whole", "empty", "elastic"])
-def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, curves: Curves) -> None:
+@pytest.mark.parametrize("section", [SECTION, EMPTY, ELASTIC], ids=["whole", "empty", "elastic"])
+def test_a_page_is_one_file_that_suits_light_and_dark(tmp_path: Path, section: Section) -> None:
     path = tmp_path / "out.html"
-    save(path, Section(curves=curves, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"}))
+    save(path, replace(section, title="a <job>", paragraph="Landed.", table={"deadline": "1m00s"}))
     page = path.read_text()
     assert "a &lt;job&gt;" in page
     assert "prefers-color-scheme: dark" in page
     assert _plot.INK not in page
     assert "currentColor" in page
-    assert (">workers<" in page) == bool(curves.workers)
+    assert (">workers<" in page) == bool(section.series.workers)
     assert "<img" not in page
     assert "src=" not in page
     assert "<link" not in page

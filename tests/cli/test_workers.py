@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.pieces import HERE, JOB
+from tests.cli.pieces import HERE, JOB, JobOfBoard
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
@@ -90,7 +90,7 @@ def test_grants_are_told_in_workers() -> None:
     board.fold(NodeJoined(at=0.0, node=HERE, capacity=Resources(8)))
     board.fold(submitted)
     told: list[str] = []
-    lines = Lines(lambda: board.job(JOB), lambda: "", told.append)
+    lines = Lines(JobOfBoard(board), told.append)
     for message in messages:
         board.fold(message)
         lines.tell(message)

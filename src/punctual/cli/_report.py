@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -95,18 +95,23 @@ def as_fields(summary: RunSummary) -> dict[str, Any]:
 
 def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> None:
     """Write the report of `jobs`, which are of `run`, to `path`."""
-    summaries = [summarize(messages, job) for job in jobs]
-    sections = [
-        _plot.Section(
-            curves=curves(messages, summary),
-            title=f"{summary.job}: {_title(summary)}",
-            paragraph=paragraph(summary),
-            table={**about(run, summary), **table(summary)},
-            decisions=[link.sentence() for link in chain(messages, summary.job)[-_N_DECISIONS:]],
-        )
-        for summary in summaries
-    ]
-    _plot.save(path, *sections)
+    _plot.save(path, *(_section(run, messages, summarize(messages, job)) for job in jobs))
+
+
+def _section(run: Run, messages: Sequence[Message], summary: RunSummary) -> _plot.Section:
+    course, since = series(messages, summary.job), summary.submitted_at
+    last_at = max([since, *(message.at for message in messages)])
+    ended_s = (summary.ended_at or last_at) - since
+    usage = _smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s))
+    return _plot.Section(
+        series=replace(course, usage=tuple(usage)),
+        landed_s=None if summary.landed_at is None else summary.landed_at - since,
+        ended_s=ended_s,
+        title=f"{summary.job}: {_title(summary)}",
+        paragraph=paragraph(summary),
+        table={**about(run, summary), **table(summary)},
+        decisions=[link.sentence() for link in chain(messages, summary.job)[-_N_DECISIONS:]],
+    )
 
 
 def about(run: Run, summary: RunSummary) -> dict[str, str]:
@@ -122,24 +127,6 @@ def about(run: Run, summary: RunSummary) -> dict[str, str]:
         "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
     }
     return {name: text for name, text in rows.items() if text}
-
-
-def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
-    """What the plot shows."""
-    course = series(messages, summary.job)
-    last_at = max([summary.submitted_at, *(message.at for message in messages)])
-    ended_s = (summary.ended_at or last_at) - summary.submitted_at
-    ceiling_cores = max((amount for _, amount in course.grant), default=1.0)
-    return _plot.Curves(
-        progress=course.progress,
-        grant=[point for point in course.grant if point[1] > 0],
-        workers=course.workers,
-        usage=_smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s)),
-        deadlines=course.deadlines,
-        landed_s=None if summary.landed_at is None else summary.landed_at - summary.submitted_at,
-        ended_s=ended_s,
-        ceiling_cores=ceiling_cores,
-    )
 
 
 def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:

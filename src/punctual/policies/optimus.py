@@ -307,9 +307,7 @@ class _Allocator:
     def __init__(self, builder: PlanBuilder, pressure: Callable[[JobView], float]) -> None:
         hardware = builder.hardware
         self._builder, self._pressure = builder, pressure
-        self._capacity_of = {
-            kind: total(hardware.capacity[node] for node in nodes) for kind, nodes in hardware.kinds.items()
-        }
+        self._capacity_of = hardware.total_of
         self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
         self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 
