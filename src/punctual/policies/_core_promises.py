@@ -10,7 +10,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
@@ -37,6 +37,8 @@ _LANDING_S = 1.0
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
+#: The earliest deadline is looked for first up to so many times the earliest that it could be.
+_NEAR = 1.05
 #: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
 #: deadline is told to it.
 _NAMED_FRAC = 0.1
@@ -357,12 +359,15 @@ class CorePromises:
         if known.work is None or left_core_s is None:
             return None
         work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
-        room = float(self._offered(others).free.min()) + base.cores
-        least_s = work_core_s / max(known.work.usable_cores, 1e-9)
-        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
-            min(room, known.work.usable_cores), 1e-9
+        offered = self._offered(others)
+        room_cores = max(min(float(offered.free.min()) + base.cores, known.work.usable_cores), 1e-9)
+        least_s = max(
+            work_core_s / max(known.work.usable_cores, 1e-9),
+            due_at_least_s(work_core_s, jobs, offered.plus(base.cores)),
         )
-        return earliest(fits, least_s, last_s)
+        least_s += known.work.slack_s
+        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / room_cores
+        return earliest(fits, least_s, least_s, _NEAR * least_s, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))

@@ -464,19 +464,40 @@ def _append_line(path: Path, text: str) -> None:
         os.close(file)
 
 
-def _read_pairs(path: Path) -> dict[Any, Any]:
-    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line."""
+#: Of files of pairs that were read: their whole lines, and what these say. A run has a line for each job that it ever had.
+_PAIRS: dict[Path, tuple[bytes, dict[Any, Any]]] = {}
+_N_PAIRS_MAX = 64
+
+
+def _read_pairs(path: Path) -> Mapping[Any, Any]:
+    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line.
+
+    Of a file that has only grown since it was read last, only the new lines are made sense of.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes()
     except OSError:
         return {}
+    known, pairs = _PAIRS.get(path, (b"", {}))
+    if not text.startswith(known):
+        known, pairs = b"", {}
+    lines = text[: text.rfind(b"\n") + 1]
+    if new := lines[len(known) :].splitlines():
+        pairs = {**pairs, **_pairs(new)}
+        if len(_PAIRS) >= _N_PAIRS_MAX:
+            _PAIRS.clear()
+        _PAIRS[path] = lines, pairs
+    return pairs
+
+
+def _pairs(lines: Sequence[bytes]) -> dict[Any, Any]:
     try:
-        return dict(json.loads(f"[{','.join(lines)}]"))
+        return dict(json.loads(b"[%b]" % b",".join(lines)))
     except ValueError:
         return dict(pair for line in lines if (pair := _pair(line)) is not None)
 
 
-def _pair(line: str) -> tuple[Any, Any] | None:
+def _pair(line: bytes) -> tuple[Any, Any] | None:
     with suppress(ValueError):
         key, value = json.loads(line)
         return key, value

@@ -55,7 +55,8 @@ def known_jobs() -> list[KnownJob]:
 
 def open_jobs(*, but: Run | None = None) -> list[KnownJob]:
     """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
-    return [job for run in known_runs() if run != but for job in jobs_of(run) if job.steering != "ended"]
+    runs = [run for run in known_runs() if run != but and run.open_jobs()]
+    return [job for run in runs for job in jobs_of(run) if job.steering != "ended"]
 
 
 def jobs_of(run: Run) -> list[KnownJob]:
