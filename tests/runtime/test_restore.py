@@ -34,10 +34,11 @@ from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
+from punctual.store import sqlite
 from punctual.store.boot import ClockRecord
 from punctual.store.codec import encode
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import JournalUnusable
+from punctual.store.stored import JournalBusy, JournalUnusable
 
 A, B = JobId("a"), JobId("b")
 
@@ -56,6 +57,16 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
     host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
     host.run(host.all_ended)
 """
+
+#: The same; it begins to write into its journal once it is told to, and does not end that.
+HOST_THAT_WRITES_FOR_LONG = HOST.replace(
+    "    host.run(host.all_ended)\n",
+    """    host.run(lambda: go.with_name("write").exists())
+    with host._journal.writing():
+        go.with_name("writing").touch()
+        __import__("time").sleep(600)
+""",
+)
 
 #: A host with two jobs that run, one that is to run after the first, and a policy that its user has changed.
 HOST_WITH_CHANGED_POLICY = """
@@ -120,12 +131,12 @@ with local_host("host", options, output_of=lambda job: lambda output: None) as h
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     """Starts a host whose first job does all its steps but two and waits."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start_host() -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", HOST, str(tmp_path / "go"), str(tmp_path / "marker")]
+    def start_host(program: str = HOST) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", program, str(tmp_path / "go"), str(tmp_path / "marker")]
         started.append(subprocess.Popen(command))
         wait_until(lambda: pid_of_waiting(tmp_path / "go"))
         wait_until(lambda: run_named("host").open_jobs(), lambda jobs: len(jobs) == 2)
@@ -206,6 +217,25 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
     with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait(PATIENCE_S) != 0  # it finds that the journal is another's, and leaves
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
+    start: Callable[..., "subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It holds a lock as long as it is stopped, so that nobody else could write."""
+    process = start(HOST_THAT_WRITES_FOR_LONG)
+    run = run_named("host")
+    (tmp_path / "write").touch()
+    wait_until((tmp_path / "writing").exists)
+    os.kill(process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
+    with pytest.raises(JournalBusy), resumed_host(run):
+        pass
+    with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
