@@ -25,6 +25,7 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
@@ -239,6 +240,27 @@ def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_job_that_ended_is_not_run_again_where_its_end_was_not_written_down_and_many_have_ended_since() -> None:
+    """The disk was full, say; a board remembers the last thousand ends."""
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    job, other = submission("a"), submission("b")
+    spec, program = job.spec, job.program
+    others = [replace(other.spec, id=JobId(f"b-{i}")) for i in range(N_ENDED_REMEMBERED)]
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            JobSubmitted(at=0.0, spec=spec, program=program),
+            JobFinished(at=0.0, job=A, landed_at=0.0),
+            *(JobSubmitted(at=0.0, spec=each, program=other.program) for each in others),
+            *(JobFailed(at=0.0, job=each.id, cause="stopped", exit_code=1) for each in others),
+        ])  # fmt: skip
+    run.keep_submission(A, encode(submitted(job)), job.inherited)
+    run.record_job(A, "queued")
+    with pytest.raises(InvalidSpec, match="has ended"), resumed_host(run):
+        pass
+    assert run.jobs() == {"a": "finished"}
+    assert run.kept_submission(A) is None
 
 
 def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal() -> None:
