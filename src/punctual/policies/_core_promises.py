@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_lea
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
-from punctual.policies._earliest import earliest, no_guarantee, waits_for_promise
+from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
@@ -37,8 +37,6 @@ _LANDING_S = 1.0
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
-#: The earliest deadline is looked for first up to so many times the earliest that it could be.
-_NEAR = 1.05
 #: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
 #: deadline is told to it.
 _NAMED_FRAC = 0.1
@@ -360,14 +358,18 @@ class CorePromises:
             return None
         work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
         offered = self._offered(others)
-        room_cores = max(min(float(offered.free.min()) + base.cores, known.work.usable_cores), 1e-9)
-        least_s = max(
-            work_core_s / max(known.work.usable_cores, 1e-9),
-            due_at_least_s(work_core_s, jobs, offered.plus(base.cores)),
+        usable_cores = max(known.work.usable_cores, 1e-9)
+        alone_s = work_core_s / usable_cores
+        # Often it is about the first that the work of all leaves room for, and then all is known by one look.
+        first_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores))) + known.work.slack_s
+        first_s = rounded_up((1.0 + EXACT_FRAC / 2) * first_s)
+        if isfinite(first_s) and fits(first_s):
+            return first_s
+        room_cores = float(offered.free.min()) + base.cores
+        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
+            min(room_cores, usable_cores), 1e-9
         )
-        least_s += known.work.slack_s
-        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / room_cores
-        return earliest(fits, least_s, least_s, _NEAR * least_s, last_s)
+        return earliest(fits, alone_s, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))

@@ -8,12 +8,12 @@ from punctual.core.story import Reason
 from punctual.policies._jobs import span_text
 
 #: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
-_EXACT_FRAC, _N_LATER = 0.01, 6
+EXACT_FRAC, _N_LATER = 0.01, 6
 #: It is told with so many digits: what is said can be written down, and given again a little later.
 _N_DIGITS = 3
 
 
-def earliest(can_be_promised: Callable[[float], bool], least_s: float, *guesses_s: float) -> float | None:
+def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
     """Seconds until about the earliest deadline that can be promised, with three digits, rounded up; None: none was found.
 
     What is returned was tried.
@@ -24,20 +24,19 @@ def earliest(can_be_promised: Callable[[float], bool], least_s: float, *guesses_
         Whether a deadline in so many seconds can be; the later one is, the sooner it can.
     least_s
         No earlier one can.
-    guesses_s
-        Those that are tried first, ascending, as far as they are later; then ones that are ever later.
+    guess_s
+        The first that is tried, if it is later.
     """
-    low_s, last_s = max(least_s, 0.0), max(least_s, *guesses_s)
-    if not isfinite(last_s):
+    low_s, high_s = max(least_s, 0.0), max(rounded_up(least_s), rounded_up(guess_s))
+    if not isfinite(high_s):
         return None
-    for guess_s in (*guesses_s, *(2.0**i * last_s for i in range(1, _N_LATER))):
-        high_s = max(rounded_up(least_s), rounded_up(guess_s))
+    for _ in range(_N_LATER):
         if can_be_promised(high_s):
             break
-        low_s = high_s
+        low_s, high_s = high_s, rounded_up(2.0 * high_s)
     else:
         return None
-    while high_s - low_s > _EXACT_FRAC * high_s:
+    while high_s - low_s > EXACT_FRAC * high_s:
         middle_s = rounded_up((low_s + high_s) / 2)
         if middle_s >= high_s:
             break
