@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
-from punctual.policies._earliest import earliest, no_guarantee, waits_for_promise
+from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
@@ -364,12 +364,19 @@ class CorePromises:
         if known.work is None or left_core_s is None:
             return None
         work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
-        room = float(self._offered(others).free.min()) + base.cores
-        least_s = work_core_s / max(known.work.usable_cores, 1e-9)
+        offered = self._offered(others)
+        usable_cores = max(known.work.usable_cores, 1e-9)
+        alone_s = work_core_s / usable_cores
+        # Often it is about the first that the work of all leaves room for, and then all is known by one look.
+        first_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores))) + known.work.slack_s
+        first_s = rounded_up((1.0 + EXACT_FRAC / 2) * first_s)
+        if isfinite(first_s) and fits(first_s):
+            return first_s
+        room_cores = float(offered.free.min()) + base.cores
         last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
-            min(room, known.work.usable_cores), 1e-9
+            min(room_cores, usable_cores), 1e-9
         )
-        return earliest(fits, least_s, last_s)
+        return earliest(fits, alone_s, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))

@@ -37,6 +37,7 @@ from punctual.runtime.restored_state import (
 )
 from punctual.runtime.run_folder import Run
 from punctual.runtime.run_journal import host_journal
+from punctual.store.stored import JournalBusy, StoredJournal
 from punctual.wire import PageError
 
 T = TypeVar("T")
@@ -59,7 +60,8 @@ def resumed_host(
     Parameters
     ----------
     take
-        Take the jobs also from a process that is still there: one that is stopped or hangs.
+        Take the jobs also from a process that is still there: one that is stopped or hangs. It is killed if it was
+        stopped while it wrote the journal: nobody else can write until it is gone.
     is_service
         Whether the host is to stay when its jobs have ended.
 
@@ -76,7 +78,7 @@ def resumed_host(
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
         )
     with ExitStack() as ending:
-        journal = ending.enter_context(host_journal(run, take=take))
+        journal = ending.enter_context(_journal(run, take=take))
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
@@ -114,6 +116,16 @@ def resumed_host(
         for submission in submissions:
             host.resubmit(submission)
         yield host
+
+
+def _journal(run: Run, *, take: bool) -> StoredJournal:
+    try:
+        return host_journal(run, take=take)
+    except JournalBusy:
+        if not take:
+            raise
+    run.kill_steering()
+    return host_journal(run, take=take)
 
 
 def _claimed(run: Run, jobs: list[JobId], claims: ExitStack) -> dict[JobId, Kept]:

@@ -1,18 +1,21 @@
 """How the jobs of a run stand whose host was killed: what its journal says, and what its keepers have left."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
+from punctual.core.job import JobState
+from punctual.core.lifecycle import ended_by
 from punctual.executors.local.ending import cause_of, is_retryable, stopped_by
 from punctual.executors.local.progress import PageProgress, ProgressSample
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.local_host import HostState, new_state
 from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
 from punctual.store.codec import decode
 from punctual.store.stored import JournalUnusable, StoredJournal
@@ -80,13 +83,27 @@ def _fold(state: HostState, journal: StoredJournal, sequence: int) -> float:
 
 def record_ended(state: HostState) -> None:
     """Bring the run's record up to what the journal says: its host may have been killed between the two."""
+    open_jobs = state.run.open_jobs()
     standing = {status.id: status.state for status in state.board.jobs()}
-    for job in state.run.open_jobs():
+    standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    for job in open_jobs:
         if job not in standing and state.run.kept_submission(job) is not None:
             continue  # it is still to be submitted
         job_state = standing.get(job, "failed")
         if job_state in ("finished", "failed"):
             state.run.record_end(job, job_state)
+
+
+def _ends_of_forgotten(journal: StoredJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+    """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
+    if not jobs:
+        return {}
+    ends: dict[JobId, JobState] = {}
+    for _, message in read_about(journal, jobs):
+        job = ended_by(message)
+        if job in jobs and job is not None:
+            ends[job] = "finished" if isinstance(message, JobFinished) else "failed"
+    return ends
 
 
 def missed_submissions(state: HostState) -> list[JobSubmitted]:

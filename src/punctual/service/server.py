@@ -1,8 +1,10 @@
 """The server: the API at an address, with tokens, and at a socket for the service's own user."""
 
+import gc
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,9 @@ DEFAULT_ADDRESS = "127.0.0.1:4747"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _BACKLOG = 128
+#: How long a thread that computes may keep the others from going on, in seconds. An answer waits for it up to once for
+#: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +133,27 @@ def serve(
             names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
         host.subscribe(service.signal.notify)
-        with endpoints_served(service, endpoints):
+        with _quick_threads(), endpoints_served(service, endpoints):
             yield ServedAddress(
                 url=None if listening is None else _url(listening, tls),
                 socket=service_socket(),
                 token_file=owner_file(database.folder),
                 is_first_start=is_first_start,
             )
+
+
+@contextmanager
+def _quick_threads() -> Iterator[None]:
+    """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(usual_s)
 
 
 # Addresses.
