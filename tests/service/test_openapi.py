@@ -14,7 +14,7 @@ from tests.service.live_service import LiveService, program
 from punctual.core.ids import JobId
 
 #: Of each operation, in each of two modes: requests as the document has them, and others.
-N_EXAMPLES = 8
+N_EXAMPLES = 6
 #: A stream, which goes on for ever where it is not refused.
 STREAM = "/v1/events"
 #: The operations there are, so that none is left out unseen.
@@ -74,7 +74,11 @@ def checker(operation: Any, mode: Any, headers: dict[str, str], checked: list[An
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
 
-    as_documented = [checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance]
+    as_documented = [
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+    ]
     jobs = ["ended"] if operation.path.endswith("/logs") else ["ended", "running"]  # else it may be followed for ever
 
     @settings(
