@@ -51,8 +51,7 @@ def machine(tmp_path: Path) -> Iterator[Service]:
     yield made
     made.let("a", "b", "c")
     made.close()
-    wait_until(lambda: made.jobs() == [])
-    assert made.left_behind() == []
+    wait_until(made.has_cleared_up)
 
 
 def left(service: "subprocess.Popen[str]") -> str:
