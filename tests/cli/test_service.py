@@ -20,7 +20,7 @@ from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 
 RUN = "service"
 

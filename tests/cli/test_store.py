@@ -16,7 +16,7 @@ from punctual.cli.up import unit
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, JobSubmitted, SpecChanged
 from punctual.core.ids import JobId
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 
 SECRET = "s3cret"
 

@@ -20,8 +20,8 @@ from punctual.cli._shown_job import ShownJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
-from punctual.runtime.local_host import OutputOf
 from punctual.runtime.runs import messages_of
 from punctual.wire import WorkerStatus
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_answering
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import service_run

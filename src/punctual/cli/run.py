@@ -14,9 +14,10 @@ from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._jobs_file import read_jobs
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.host_executor import OutputOf, capacity_here
+from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
-from punctual.runtime.local_host import SHARING_POLICY, HostOptions, OutputOf, capacity_here
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,

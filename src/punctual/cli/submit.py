@@ -12,7 +12,7 @@ from punctual.cli._service import started_service
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.run_folder import Run
 from punctual.runtime.service_host import submit_jobs
 from punctual.runtime.sharing import service_run

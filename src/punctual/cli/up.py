@@ -25,7 +25,7 @@ from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.runtime.local_host import SHARING_POLICY, HostOptions
+from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver

@@ -14,13 +14,16 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
+from punctual.executors.local.context import OnOutput
 from punctual.executors.local.output import LogTail, Streams, logs_of
 from punctual.runtime.control_client import submit
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.engine import Listener
 from punctual.runtime.followed_host import FollowedHost
+from punctual.runtime.host_executor import OutputOf
+from punctual.runtime.host_options import INLINE_POLICY, HostOptions
 from punctual.runtime.job_names import names_in
-from punctual.runtime.local_host import INLINE_POLICY, HostOptions, LocalHost, OnOutput, OutputOf, local_host
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import host_lock, shared_run

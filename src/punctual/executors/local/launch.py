@@ -240,6 +240,7 @@ class JobProcess:
             own_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
+            fence_s=self._context.fence_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,

@@ -1,0 +1,136 @@
+"""Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import NodeJoined
+from punctual.core.ids import JobId, NodeId
+from punctual.core.protocols import Executor, Sink
+from punctual.core.resources import Resources
+from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.actuator import Choice
+from punctual.executors.local.context import OnOutput
+from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.run_folder import Run
+from punctual.store.stored import StoredJournal
+from punctual.wire import WorkerStatus
+
+#: This machine.
+HERE = NodeId("local")
+
+OutputOf = Callable[[JobId], OnOutput]
+
+
+class HostExecutor(Executor, Protocol):
+    """An executor, and what a host asks it beside. What enforces grants, and in a sentence why."""
+
+    @property
+    def actuator(self) -> str: ...
+
+    @property
+    def actuator_reason(self) -> str: ...
+
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = ...) -> None:
+        """Say that the jobs are still steered, and which stay paused when they are not."""
+        ...
+
+    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
+
+    def faults(self, job: JobId) -> list[InvalidSpec]: ...
+
+    def release(self) -> None:
+        """Leave what runs to whoever comes next; nothing is answered any more."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs; returns when nothing is left of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where jobs run.
+
+    Attributes
+    ----------
+    join
+        Has the sink be told from now on which nodes there are, in the time of this machine.
+    capacity
+        What one job can have at most; None: what the largest node has that has joined.
+    """
+
+    executor: HostExecutor
+    join: Callable[[Sink], None]
+    capacity: Resources | None = None
+
+
+def capacity_here() -> Resources:
+    """What this process may use of this machine."""
+    return Resources(usable_cores(), usable_gpus())
+
+
+def local_executor(run: Run, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+    """Runs the jobs of `run` on this machine, as long as this process has its journal."""
+    return LocalExecutor(
+        node=HERE,
+        actuator=actuator,
+        runtime_dir=run.runtime_dir,
+        clock=MonotonicClock(),
+        lease_s=LEASE_S,
+        on_kept=run.record_keeper,
+        environment_of=run.inherited,
+        argv_of=run.argv,
+        output_of=output_of,
+        end_file_of=run.end_file,
+        log_of=run.log,
+        streams_of=run.streams,
+        may_steer=journal.has_claim,
+    )
+
+
+def local_site(executor: LocalExecutor) -> Site:
+    """The machine that this is."""
+    capacity = capacity_here()
+    return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
+
+
+def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
+    """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
+    generation = int(run.facts().get("generation", 0)) + 1
+    run.record_facts(generation=generation)
+    return ClusterExecutor(
+        members_of(run, options),
+        generation=generation,
+        clock=MonotonicClock(),
+        known=known,
+        environment_of=run.inherited,
+        argv_of=run.argv,
+        lost_after_s=options.lost_after_s,
+    )
+
+
+def cluster_site(executor: ClusterExecutor) -> Site:
+    """The nodes of a cluster."""
+    return Site(executor, executor.start)
+
+
+def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
+    """Where the jobs of a new run are to run."""
+    if options.engine == "local":
+        return local_site(local_executor(run, journal, options.actuator, output_of))
+    return cluster_site(cluster_executor(run, options))
+
+
+def members_of(run: Run, options: HostOptions) -> Members:
+    """The nodes of the cluster; raises `InvalidSpec` if it cannot be reached."""
+    raise InvalidSpec(
+        "the engine must be one that there is", f"'{options.engine}'", f"run '{run.name}'", "Use `--engine local`."
+    )
