@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._jobs_file import read_jobs
@@ -192,6 +193,7 @@ def run(
         like=like,
     )
     submissions = checked_jobs(job, jobs)
+    warn_of_end(submissions, allocation())
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
     options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
     raise typer.Exit(drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output))
