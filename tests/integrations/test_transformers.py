@@ -80,7 +80,10 @@ def test_steps_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) 
 def test_they_may_come_every_few_steps(page: Page, tmp_path: Path) -> None:
     train(tmp_path, eval_strategy="steps", eval_steps=5, save_strategy="steps", save_steps=6)
     assert landed_after(page, 12)
-    assert [(phase.n_units_done, phase.units_planned) for phase in page.phases()] == [(6, 6), (2, 2)]
+    evaluate, checkpoint = page.phases()
+    assert evaluate.n_units_done in {4, 6}  # older versions do not evaluate after the last step
+    assert (evaluate.units_planned, checkpoint.units_planned) == (evaluate.n_units_done, checkpoint.n_units_done)
+    assert checkpoint.n_units_done == 2
 
 
 @pytest.mark.parametrize("n_before", [1, 4, 6, 11, 12])
