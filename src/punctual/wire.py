@@ -295,8 +295,10 @@ class Page:
         """Make a new page at `path`, readable by its owner only; fails if the file exists or there is no room for it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
-            os.posix_fallocate(fd, 0, PAGE_BYTES)
+            if hasattr(os, "posix_fallocate"):
+                # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
+                os.posix_fallocate(fd, 0, PAGE_BYTES)
+            os.ftruncate(fd, PAGE_BYTES)
             mapped = mmap.mmap(fd, PAGE_BYTES)
         except OSError:
             os.unlink(path)  # noqa: PTH108 -- every training would have to import pathlib

@@ -31,6 +31,7 @@ USES = {
     "store": {"core"},
     "service": {"core", "metrics", "registry", "runtime", "store"},
     "client": {"wire"},
+    "integrations": {"client", "wire"},
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},

@@ -48,6 +48,9 @@ COMMANDS = {
     "demo": "demo",
 }
 
+#: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
+_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "replay", "report", "simulate", "trace"}
+
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
 _UsageError: Any = typer.BadParameter.__bases__[0]
@@ -68,6 +71,7 @@ def _begun_words() -> list[str]:
 def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
     try:
+        _check_system(argv)
         exit_code = command(argv, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except InvalidSpec as error:
@@ -81,6 +85,16 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     except OSError as error:
         exit_code = exit_code_of(error)
     sys.exit(exit_code)
+
+
+def _check_system(argv: list[str]) -> None:
+    name = argv[0]
+    if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and "--help" not in argv:
+        raise InvalidSpec(
+            "jobs must be run on Linux", sys.platform, f"`punctual {name}`",
+            "Run it on a Linux machine, or in a container. Here there are "
+            f"{', '.join(sorted(_FOR_ALL_SYSTEMS))}, and training scripts run as if Punctual were not there.",
+        )  # fmt: skip
 
 
 def _unreadable(argv: list[str], got: str) -> InvalidSpec:

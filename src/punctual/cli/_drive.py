@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user
 from punctual.cli._interrupts import Interrupts
 from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
@@ -88,7 +89,7 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), open_host(lambda _: on_output) as host:
+    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, allocation()):
         names, jobs = jobs, host.shown_jobs
         shown = [ShownJob(host, job) for job in jobs]
         screen.open(*shown)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._jobs_file import read_jobs
@@ -171,6 +172,7 @@ def run(
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     given = locals()  # their names are those of what they are handed to
     submissions = checked_jobs(given)
+    warn_of_end(submissions, allocation())
     raise typer.Exit(follow(submissions, host_options(given, shared=not alone), given))
 
 
