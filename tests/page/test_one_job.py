@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.page.live_page import PHONE, WIDE, Reader, barriers
+from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact
 from tests.service.live_service import LiveService, program
 
 
 def submitted(service: LiveService, name: str, command: list[str], **more: object) -> None:
     reply = service.caller.post("/jobs", {"program": command, "name": name, **more})
     assert reply.status == 201, reply.body
-
-
-def fact(page: Page, term: str) -> Locator:
-    return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
 
 
 def talker(awaited: Path) -> list[str]:

@@ -10,7 +10,7 @@ from tests.waiting import wait_until
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunCourse, series
 from punctual.runtime.runs import messages_of
-from punctual.service.history_routes import _curve
+from punctual.service.told_course import _curve
 
 COUNTS = """
 import time, punctual

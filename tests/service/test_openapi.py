@@ -31,7 +31,7 @@ OPERATIONS = {
     "GET /v1/jobs/{job}/logs", "GET /v1/jobs/{job}/why", "GET /v1/metrics", "GET /v1/policies", "GET /v1/policy",
     "PATCH /v1/jobs/{job}",
     "POST /v1/jobs", "POST /v1/jobs/{job}/pause", "POST /v1/jobs/{job}/quote", "POST /v1/jobs/{job}/resume",
-    "POST /v1/jobs/{job}/stop", "POST /v1/quote", "PUT /v1/policy",
+    "POST /v1/jobs/{job}/stop", "POST /v1/quote", "POST /v1/what-if", "PUT /v1/policy",
 }  # fmt: skip
 
 
@@ -109,6 +109,10 @@ def test_the_reference_names_every_field(service: LiveService) -> None:
             "ChangeRequest",
             "PolicyRequest",
             "PolicyStanding",
+            "WhatIfRequest",
+            "WhatIfAnswer",
+            "WhatIfJob",
+            "WhatIfOutcome",
             "StopRequest",
             "PauseRequest",
             "JobQuoteRequest",

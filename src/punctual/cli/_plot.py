@@ -1,14 +1,12 @@
-"""The plot of a run, and the page it stands on. Matplotlib is imported only when a plot is drawn."""
+"""The plot of a run as a picture. Matplotlib is imported only when it is drawn."""
 
-import html
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from punctual.cli._drawing import INK, html_page, svg
 from punctual.core.errors import InvalidSpec
 
 if TYPE_CHECKING:
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".html", ".png")
+_INK = "#222222"
 
 _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
 
@@ -64,7 +63,7 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
     Raises
     ------
     InvalidSpec
-        When the file's kind is unknown, it cannot be written, or Matplotlib is not installed.
+        When the file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
     """
     where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:
@@ -82,47 +81,16 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
         raise InvalidSpec(
             "a report must be a file that may be written", f"'{path}', which may not", where, "Give another name."
         )
-    if find_spec("matplotlib") is None:
+    if path.suffix == ".png" and find_spec("matplotlib") is None:
         raise InvalidSpec(
-            "a report needs Matplotlib", "an installation without it", where,
-            f"Install it with `pip install 'punctual[report]'`, or leave `{option}` out.",
+            "a picture of a run needs Matplotlib", "an installation without it", where,
+            "Install it with `pip install 'punctual[report]'`, or give a name ending in .html.",
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """What a report says of one job."""
-
-    curves: Curves
-    title: str
-    paragraph: str
-    table: Mapping[str, str]
-    decisions: Sequence[str] = ()
-
-
-def save(path: Path, *sections: Section) -> None:
-    """Write the report to `path`: a page with everything in one file, or a picture of one job.
-
-    Raises
-    ------
-    InvalidSpec
-        When `path` cannot be written.
-    """
-    try:
-        _write(path, sections)
-    except OSError as error:
-        raise InvalidSpec(
-            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
-            "Draw it again elsewhere: `punctual report JOB --out FILE`.",
-        ) from error  # fmt: skip
-
-
-def _write(path: Path, sections: Sequence[Section]) -> None:
-    if path.suffix == ".png":
-        _draw(sections[0].curves, sections[0].title, ink="#222222").savefig(path, dpi=150, facecolor="white")
-        return
-    body = "\n".join(map(_section, sections))
-    path.write_text(html_page(html.escape(sections[0].title), f"{body}\n", _STYLE), encoding="utf-8")
+def save(path: Path, curves: Curves, title: str) -> None:
+    """Write the picture of a run; raises `OSError` when `path` cannot be written."""
+    _draw(curves, title, _INK).savefig(path, dpi=150, facecolor="white")
 
 
 def _draw(curves: Curves, title: str, ink: str) -> "Figure":
@@ -209,20 +177,3 @@ def _decorate(axes: "Axes", ink: str) -> None:
 
 def _columns(points: Points, factor: float = 1.0) -> tuple[list[float], list[float]]:
     return [at for at, _ in points], [factor * value for _, value in points]
-
-
-def _section(section: Section) -> str:
-    rows = "\n".join(
-        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>" for name, value in section.table.items()
-    )
-    title, paragraph = html.escape(section.title), html.escape(section.paragraph)
-    drawing = svg(_draw(section.curves, "", ink=INK))
-    told = html.escape("\n".join(section.decisions))
-    decisions = f"\n<h2>The latest decisions</h2>\n<pre>{told}</pre>" if told else ""
-    return f"<h1>{title}</h1>\n<p>{paragraph}</p>\n{drawing}\n<table>\n{rows}\n</table>{decisions}"
-
-
-_STYLE = """body { max-width: 60rem; }
-pre { white-space: pre-wrap; font-size: 0.85rem; }
-th, td { text-align: left; padding: 0.25rem 1.5rem 0.25rem 0; }
-"""

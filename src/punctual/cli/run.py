@@ -165,6 +165,9 @@ def run(
     guarantee: Guarantee = False,
     work: Work = None,
     like: Like = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Show it in a browser meanwhile, at an address that is told at the start.")
+    ] = False,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     job = JobOptions(
@@ -192,7 +195,7 @@ def run(
         like=like,
     )
     submissions = checked_jobs(job, jobs)
-    output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
+    output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet, page=page)
     options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
     raise typer.Exit(drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output))
 

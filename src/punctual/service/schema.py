@@ -395,6 +395,40 @@ class PolicyStanding(AnswerBody):
     before: str | None = Field(None, description="The one that it takes the place of, where it was changed just now.")
 
 
+class WhatIfRequest(RequestBody):
+    """Another policy for the jobs that there are."""
+
+    policy: PolicyRequest
+
+
+class WhatIfOutcome(AnswerBody):
+    """What becomes of a job in the simulation."""
+
+    state: JobState
+    verdict: Verdict | None
+    landed: datetime | None
+    cause: str = Field(description="Why it would end without having landed; empty: it would not.")
+    unknown: str = Field(description="Why nothing is said of its end; empty: it has ended.")
+
+
+class WhatIfJob(AnswerBody):
+    """A job that has not ended, under both policies."""
+
+    job: str
+    deadline: datetime | None
+    today: WhatIfOutcome = Field(description="Under the policy that there is.")
+    other: WhatIfOutcome
+
+
+class WhatIfAnswer(AnswerBody):
+    """What would become of all jobs that have not ended, if no other came; asking has changed nothing."""
+
+    since: datetime = Field(description="From when on it was simulated.")
+    policy: str = Field(description="The policy that there is.")
+    other: str
+    jobs: list[WhatIfJob] = Field(description="In order of submission.")
+
+
 class Health(AnswerBody):
     """That the service answers."""
 
@@ -403,6 +437,7 @@ class Health(AnswerBody):
     host: str = Field(description="Name of the run that holds the jobs.")
     caller: str = Field(description="Name of the token; empty: the service's own user.")
     role: str
+    takes_jobs: bool = Field(description="Whether jobs can be submitted: not to the page of a single run.")
 
 
 class FaultText(AnswerBody):

@@ -1,12 +1,12 @@
 // One job: how it stands, why, and what it writes.
 import { showHistory } from "./job_history.js";
 import { readLog, stopReading } from "./job_log.js";
-import { Refused, jobHistory, oneJob, reasons } from "./service.js";
+import { frozen, Refused, jobHistory, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { amount, at, clock, element, expected, VERDICTS } from "./texts.js";
 import { onView, place } from "./views.js";
 
-/** Between two looks at the job, and how many of the latest reasons are shown. */
+/** Between two looks at the job, and how many of the latest reasons are shown; a report has as many. */
 const REFRESH_MS = 2000, N_REASONS = 50;
 
 let name = "", saidReasons = "", isLooking = false;
@@ -105,6 +105,7 @@ function enter() {
   saidReasons = "";
   at("one-title").textContent = name ? `Job ${name}` : "No job is named";
   at("one-found").hidden = true;
+  at("one-said").textContent = frozen?.said[name] || "";
   at("one-facts").replaceChildren();
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
@@ -116,4 +117,4 @@ function enter() {
 
 onView("jobs", enter);
 addEventListener("hashchange", () => { if (place()[0] !== "jobs") stopReading(); });
-setInterval(() => { if (name) look(); }, REFRESH_MS);
+if (!frozen) setInterval(() => { if (name) look(); }, REFRESH_MS);
