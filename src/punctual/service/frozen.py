@@ -23,7 +23,7 @@ from punctual.runtime.when import Now
 from punctual.service.kept_log import KeptLog
 from punctual.service.schema import Health, JobPage
 from punctual.service.standing import job_standing
-from punctual.service.told_course import job_history, why_answer
+from punctual.service.told_course import job_history, job_program, why_answer
 from punctual.store.boot import clock_shift
 
 FOLDER = Path(__file__).with_name("page_files")
@@ -85,6 +85,7 @@ def _answers(run: Run, messages: Sequence[Message], statuses: Sequence[JobStatus
             course.take(message)
         path = f"/jobs/{status.id}"
         told[path] = standing
+        told[f"{path}/program"] = job_program(run, status)
         told[f"{path}/history"] = job_history(status, course, now)
         links = chain(messages, status.id)[-_N_REASONS:]
         told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, links, now)

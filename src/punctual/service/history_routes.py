@@ -1,4 +1,4 @@
-"""The course of a job: progress, forecasts, cores, losses."""
+"""The course of a job: progress, forecasts, cores, losses; and what it runs."""
 
 from typing import Annotated
 
@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 
 from punctual.service.context import Context
 from punctual.service.problems import answers
-from punctual.service.schema import JobHistory
-from punctual.service.told_course import N_POINTS, N_POINTS_MAX, job_history
+from punctual.service.schema import JobHistory, JobProgram
+from punctual.service.told_course import N_POINTS, N_POINTS_MAX, job_history, job_program
 
 router = APIRouter(tags=["jobs"])
 
@@ -23,3 +23,9 @@ def history(
     with context.courses.of(status.id) as course:
         course.thin(N_POINTS_MAX)
         return job_history(status, course, now, points)
+
+
+@router.get("/jobs/{job}/program", responses=answers(404))
+def program(job: str, context: Context) -> JobProgram:
+    """Tell what the job runs, without secrets."""
+    return job_program(context.host.run_folder, context.status(job))

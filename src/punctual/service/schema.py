@@ -357,6 +357,14 @@ class CourseCurve(AnswerBody):
     values: list[Number]
 
 
+class PhaseEntry(AnswerBody):
+    """When an evaluation, a checkpoint or another phase was under way, in seconds since the job's submission."""
+
+    name: str
+    since_seconds: float
+    until_seconds: float
+
+
 class JobHistory(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
 
@@ -370,6 +378,19 @@ class JobHistory(AnswerBody):
     deadlines: CourseCurve = Field(description="The deadline from each time on, in seconds since submission.")
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
     losses: CourseCurve
+    resizes: CourseCurve = Field(description="Seconds that each start and change of the grant took until it was there.")
+    phases: list[PhaseEntry] = Field(description="As far as the job tells of them; the last, if there are many.")
+
+
+class JobProgram(AnswerBody):
+    """What a job runs. Secrets are left out as far as they can be told."""
+
+    arguments: list[str] = Field(description="The command line, without what looks like a secret.")
+    folder: str | None = Field(description="Where it runs; null: where its host does.")
+    variables: dict[str, str] = Field(description="What its host sets for it.")
+    handed_on: list[str] = Field(
+        description="Names of the other variables that it gets, until it has ended: any of them may hold a secret."
+    )
 
 
 class PolicyEntry(AnswerBody):

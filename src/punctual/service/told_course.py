@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from punctual.core.status import JobStatus
 from punctual.metrics.run import Point, RunCourse
 from punctual.runtime.chain import Link
+from punctual.runtime.redaction import LEFT_OUT, is_secret_name
+from punctual.runtime.run_folder import Run
 from punctual.runtime.when import Now
-from punctual.service.schema import CourseCurve, JobHistory, WhyAnswer, WhyEntry, finite
+from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseEntry, WhyAnswer, WhyEntry, finite
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500
@@ -26,6 +28,25 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
         deadlines=_curve(series.deadlines, n_points),
         forecasts=_curve(series.forecasts, n_points),
         losses=_curve(series.losses, n_points),
+        resizes=_curve(series.resizes, n_points),
+        phases=[
+            PhaseEntry(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
+            for phase in series.phases[-n_points:]
+        ],
+    )
+
+
+def job_program(run: Run, status: JobStatus) -> JobProgram:
+    """What the job runs, without secrets."""
+    program = status.program
+    if program is None:
+        return JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
+    variables = {name: LEFT_OUT if is_secret_name(name) else value for name, value in program.environment.items()}
+    return JobProgram(
+        arguments=list(program.argv),
+        folder=program.cwd,
+        variables=variables,
+        handed_on=sorted((run.inherited(status.id) or {}).keys() - variables.keys()),
     )
 
 

@@ -1,7 +1,7 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused, takeToken } from "./service.js";
 import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
-import { openViews } from "./views.js";
+import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
 import "./submit.js";
@@ -92,7 +92,9 @@ function show() {
 }
 
 async function look() {
-  const [listed, held] = await Promise.all([allJobs(), frozen ? null : cluster()]);
+  // The list is long: where it is not seen it is not asked for, but to find out whether the service lets the reader in.
+  const isNeeded = !rows.size || !at("overview").hidden;
+  const [listed, held] = await Promise.all([isNeeded ? allJobs() : jobs, frozen ? null : cluster()]);
   jobs = listed;
   if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
   if (at("submit-link").dataset.isKnown !== "true") {
@@ -153,6 +155,7 @@ at("entry").addEventListener("submit", (/** @type {Event} */ event) => {
   at("entry").hidden = true;
   isDue = true;
 });
+onView("", () => { isDue = true; });
 for (const id of ["search", "verdict", "state", "sort"]) at(id).addEventListener("input", show);
 if (frozen) {
   document.documentElement.className = "frozen";

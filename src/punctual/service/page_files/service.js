@@ -57,7 +57,7 @@ async function ask(path, options = {}) {
 
 /** Hands on the text of an answer as it comes, until it ends. @param {Response} answer @param {(text: string) => void} onText */
 async function readText(answer, onText) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
@@ -83,6 +83,8 @@ export const jobPath = (name, part = "") => `/jobs/${encodeURIComponent(name)}${
 export const oneJob = async (name) => (await ask(jobPath(name))).json();
 /** How a job came to stand as it does. @param {string} name @returns {Promise<any>} */
 export const jobHistory = async (name) => (await ask(jobPath(name, "/history"))).json();
+/** What a job runs, without secrets. @param {string} name @returns {Promise<any>} */
+export const jobProgram = async (name) => (await ask(jobPath(name, "/program"))).json();
 /** What happened to a job and why, oldest first. @param {string} name @param {number} last how many @returns {Promise<any[]>} */
 export const reasons = async (name, last) => (await (await ask(jobPath(name, `/why?last=${last}`))).json()).entries;
 
