@@ -25,7 +25,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.metrics.run import DeadlineSet, PhaseSpan, RunSummary, Warned, series, summarize
+from punctual.metrics.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -284,7 +284,7 @@ def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> Non
     ]
     told = series([submitted(), *parts, phases(130.0, evaluate=5.0, save=1.0)], JOB)
     assert told.phases == (
-        PhaseSpan(name="evaluate", from_s=8.0, until_s=12.0),
-        PhaseSpan(name="save", from_s=12.0, until_s=13.0),
-        PhaseSpan(name="evaluate", from_s=29.0, until_s=30.0),
+        PhaseCourse(name="evaluate", from_s=8.0, until_s=12.0),
+        PhaseCourse(name="save", from_s=12.0, until_s=13.0),
+        PhaseCourse(name="evaluate", from_s=29.0, until_s=30.0),
     )

@@ -122,7 +122,7 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseSpan:
+class PhaseCourse:
     """When a phase was under way, in seconds since submission; parts of one that were told of one by one are one span."""
 
     name: str
@@ -165,7 +165,7 @@ class RunSeries:
     workers: tuple[Point, ...] = ()
     losses: tuple[Point, ...] = ()
     resizes: tuple[Point, ...] = ()
-    phases: tuple[PhaseSpan, ...] = ()
+    phases: tuple[PhaseCourse, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -223,7 +223,7 @@ class RunCourse:
     resizes: list[Point] = field(default_factory=list)
     #: Wall time of each phase as last reported, and what that tells of when they were under way.
     phase_wall_s: dict[str, float] = field(default_factory=dict)
-    phases: list[PhaseSpan] = field(default_factory=list)
+    phases: list[PhaseCourse] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
         """Take in the next message; one about another job changes nothing."""
@@ -306,7 +306,7 @@ class RunCourse:
             last = self.phases[-1] if self.phases else None
             goes_on = last is not None and last.name == phase.name and until_s - took_s - last.until_s < took_s
             from_s = last.from_s if last is not None and goes_on else max(0.0, until_s - took_s)
-            self.phases[len(self.phases) - goes_on :] = [PhaseSpan(name=phase.name, from_s=from_s, until_s=until_s)]
+            self.phases[len(self.phases) - goes_on :] = [PhaseCourse(name=phase.name, from_s=from_s, until_s=until_s)]
 
     def _hold(self, at: float, granted: Allocation, asked_at: float | None = None) -> None:
         self.granted = granted

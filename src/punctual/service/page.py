@@ -6,10 +6,10 @@ from starlette.responses import Response
 
 from punctual.service.frozen import FOLDER
 
-_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 #: Nothing from elsewhere, nothing inline; the page asks its own service only.
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 

@@ -357,7 +357,7 @@ class CourseCurve(AnswerBody):
     values: list[Number]
 
 
-class PhaseEntry(AnswerBody):
+class PhaseTimes(AnswerBody):
     """When an evaluation, a checkpoint or another phase was under way, in seconds since the job's submission."""
 
     name: str
@@ -379,7 +379,7 @@ class JobHistory(AnswerBody):
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
     losses: CourseCurve
     resizes: CourseCurve = Field(description="Seconds that each start and change of the grant took until it was there.")
-    phases: list[PhaseEntry] = Field(description="As far as the job tells of them; the last, if there are many.")
+    phases: list[PhaseTimes] = Field(description="As far as the job tells of them; the last, if there are many.")
 
 
 class JobProgram(AnswerBody):

@@ -8,7 +8,7 @@ from punctual.runtime.chain import Link
 from punctual.runtime.redaction import LEFT_OUT, is_secret_name
 from punctual.runtime.run_folder import Run
 from punctual.runtime.when import Now
-from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseEntry, WhyAnswer, WhyEntry, finite
+from punctual.service.schema import CourseCurve, JobHistory, JobProgram, PhaseTimes, WhyAnswer, WhyEntry, finite
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500
@@ -30,7 +30,7 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
         losses=_curve(series.losses, n_points),
         resizes=_curve(series.resizes, n_points),
         phases=[
-            PhaseEntry(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
+            PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in series.phases[-n_points:]
         ],
     )

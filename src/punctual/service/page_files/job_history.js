@@ -101,7 +101,7 @@ function phases(told) {
   /** @type {Map<string, number[]>} */
   const spans = new Map();
   for (const { name, sinceSeconds, untilSeconds } of told.phases) spans.set(name, [...(spans.get(name) || []), untilSeconds - sinceSeconds]);
-  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length} times, ${amount(seconds.reduce((a, b) => a + b, 0) / seconds.length)} s each)`);
+  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length === 1 ? "once" : `${seconds.length} times`}, ${amount(seconds.reduce((a, b) => a + b, 0) / seconds.length)} s${seconds.length === 1 ? "" : " each"})`);
   return parts.length ? ` Bands are phases: ${parts.join(", ")}.` : "";
 }
 
