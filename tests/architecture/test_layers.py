@@ -29,7 +29,7 @@ USES = {
     "runtime": {"core", "executors", "metrics", "registry", "store", "wire"},
     "executors": {"core", "wire"},
     "store": {"core"},
-    "service": {"core", "metrics", "registry", "runtime", "store"},
+    "service": {"core", "metrics", "registry", "runtime", "sim", "store"},
     "client": {"wire"},
     "integrations": {"client", "wire"},
     # An application imports what its user would: `punctual` itself.

@@ -20,10 +20,10 @@ STREAM = "/v1/events"
 #: The operations there are, so that none is left out unseen.
 OPERATIONS = {
     "GET /v1/budget/history", "GET /v1/cluster", "GET /v1/events", "GET /v1/health", "GET /v1/jobs", "GET /v1/jobs/{job}", "GET /v1/jobs/{job}/history",
-    "GET /v1/jobs/{job}/logs", "GET /v1/jobs/{job}/why", "GET /v1/metrics", "GET /v1/policies", "GET /v1/policy",
+    "GET /v1/jobs/{job}/logs", "GET /v1/jobs/{job}/program", "GET /v1/jobs/{job}/why", "GET /v1/metrics", "GET /v1/policies", "GET /v1/policy",
     "PATCH /v1/jobs/{job}",
     "POST /v1/jobs", "POST /v1/jobs/{job}/pause", "POST /v1/jobs/{job}/quote", "POST /v1/jobs/{job}/resume",
-    "POST /v1/jobs/{job}/stop", "POST /v1/quote", "PUT /v1/policy",
+    "POST /v1/jobs/{job}/stop", "POST /v1/quote", "POST /v1/what-if", "PUT /v1/policy",
 }  # fmt: skip
 
 
@@ -110,6 +110,10 @@ def test_the_reference_names_every_field(service: LiveService) -> None:
             "ChangeRequest",
             "PolicyRequest",
             "PolicyStanding",
+            "WhatIfRequest",
+            "WhatIfAnswer",
+            "WhatIfJob",
+            "WhatIfOutcome",
             "StopRequest",
             "PauseRequest",
             "JobQuoteRequest",

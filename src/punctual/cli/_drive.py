@@ -4,8 +4,8 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +24,7 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
+from punctual.service.server import check_installed, serve_run
 from punctual.wire import WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
@@ -38,6 +39,7 @@ class OutputOptions:
     strict: bool = False
     report: Path | None = None
     quiet: bool = False
+    page: bool = False
 
 
 def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) -> int:
@@ -51,7 +53,9 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
-    outcomes = carry_out(open_host, jobs, screen)
+    if options.page:
+        check_installed()
+    outcomes = carry_out(open_host, jobs, screen, page=options.page)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
     exit_code = next((code for code in exit_codes if code), 0)
     drawn = _drawn(outcomes, options.report)
@@ -84,8 +88,8 @@ def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
     return path
 
 
-def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> list[Outcome]:
-    """Run jobs to their ends; when this returns, nothing of them is left but the journal."""
+def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False) -> list[Outcome]:
+    """Run jobs to their ends; when this returns, nothing of them is left but the journal. `page`: serve them meanwhile."""
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
@@ -99,7 +103,8 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
         begun_s = time.process_time()
         try:
             interrupts.pass_on_to(host)
-            host.run()
+            with _served(host, screen) if page else nullcontext():
+                host.run()
         except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end the training
             screen.close()
             _leave_it_to_the_keeper(jobs[0], error)
@@ -125,6 +130,21 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
         )
         for job, facts_of_job in zip(jobs, facts, strict=True)
     ]
+
+
+@contextmanager
+def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
+    """The page of the jobs that this process runs, until this is left."""
+    if host.local is None:
+        screen.say(
+            "punctual: no page: the host of another command runs this job. "
+            "Give jobs to a service (`punctual up`), or run it beside the others (`--alone`)."
+        )
+        yield
+        return
+    with serve_run(host.local) as address:
+        screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}")
+        yield
 
 
 def _outcome(

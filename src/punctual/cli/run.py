@@ -168,6 +168,9 @@ def run(
     guarantee: Guarantee = False,
     work: Work = None,
     like: Like = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Show it in a browser meanwhile, at an address that is told at the start.")
+    ] = False,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
     given = locals()  # their names are those of what they are handed to
@@ -201,7 +204,8 @@ def host_options(given: Mapping[str, Any], *, shared: bool) -> HostOptions:
 
 def follow(submissions: Sequence[Submission], options: HostOptions, given: Mapping[str, Any]) -> int:
     """Bring the jobs to their ends, shown as the options `given` say; the exit status."""
-    output = OutputOptions(**{option.name: given[option.name] for option in fields(OutputOptions)})
+    told = {option.name: given[option.name] for option in fields(OutputOptions) if option.name in given}
+    output = OutputOptions(**told)
     return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 

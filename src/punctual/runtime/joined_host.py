@@ -178,6 +178,11 @@ class JoinedHost:
     # The jobs.
 
     @property
+    def local(self) -> LocalHost | None:
+        """The host, if it is in this process."""
+        return self._local
+
+    @property
     def run_folder(self) -> Run:
         """Where the run is kept; also after leaving."""
         return self._present.run_folder

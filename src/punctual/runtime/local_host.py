@@ -28,7 +28,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
-from punctual.executors.local.output import LogTail, Streams, logs_of
+from punctual.executors.local.output import LogTail, Streams
 from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
@@ -211,7 +211,7 @@ class LocalHost(Host):
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """The file with what the job writes, or with its standard error alone, which only some jobs have."""
-        return logs_of(self.run_folder.log(job), Streams(is_split=True))[of_errors]
+        return self.run_folder.log_of(job, of_errors=of_errors)
 
     def facts(self, job: JobId) -> dict[str, Any]:
         """What does not change while the job runs: names of its controller and of what enforces its grant."""

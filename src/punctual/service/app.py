@@ -18,6 +18,7 @@ from punctual.service import (
     policy_routes,
     problems,
     quote_routes,
+    what_if_routes,
 )
 from punctual.service.context import ServiceContext
 from punctual.service.schema import Problem
@@ -33,6 +34,7 @@ _ROUTES = (
     cluster_routes,
     budget_routes,
     policy_routes,
+    what_if_routes,
 )
 
 _DESCRIPTION = (

@@ -44,6 +44,6 @@ export function expected(job, nowMs) {
   if (job.estimatedRemainingSeconds === null) return "–";
   const when = (/** @type {number} */ seconds) => clock(nowMs + 1000 * Math.round(seconds));
   const [low, high] = [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh];
-  const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
+  const interval = low === null || high === null || when(low) === when(high) ? "" : ` (${when(low)} to ${when(high)})`;
   return when(job.estimatedRemainingSeconds) + interval;
 }
