@@ -263,7 +263,7 @@ def resize(at: float, request: int, cores: float) -> ResizeJob:
 
 
 def test_what_a_change_of_the_grant_took_is_told_at_the_change() -> None:
-    changes = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
+    changes: list[Message] = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
     told = series([submitted(), started(101.0, 1.0), *changes], JOB)
     assert told.resizes == ((4.5, 1.5),), "neither an unknown command nor one that changes nothing took any time"
 

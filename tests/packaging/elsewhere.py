@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from typing import Any
 
 #: What Python offers on Linux only, of what a program like this one could use.
 _LINUX_ONLY = {
@@ -33,15 +34,15 @@ def pretend(platform: str = "darwin") -> None:
     def is_hidden(path: object) -> bool:
         return isinstance(path, str | os.PathLike) and os.fspath(path).startswith("/proc")
 
-    def opened(path: object, *rest: object, **options: object) -> int:
+    def opened(path: Any, *rest: Any, **options: Any) -> int:
         if is_hidden(path):
             raise FileNotFoundError(path)
-        return real_open(path, *rest, **options)  # type: ignore[arg-type]
+        return real_open(path, *rest, **options)
 
-    def link(path: object, **options: object) -> str:
+    def link(path: Any, **options: Any) -> Any:
         if is_hidden(path):
             raise FileNotFoundError(path)
-        return real_readlink(path, **options)  # type: ignore[call-overload,no-any-return]
+        return real_readlink(path, **options)
 
     os.open, os.readlink = opened, link  # type: ignore[assignment]
     os.path.exists = lambda path: not is_hidden(path) and real_exists(path)
