@@ -10,10 +10,10 @@ Where the trace counts no steps, a step is what the job did in one second with w
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, isfinite
+from math import ceil, inf
 from typing import Any, Literal, Protocol
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero, check_fraction, check_not_negative
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -41,6 +41,7 @@ from punctual.traces.draw import Draw
 #: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
 
+_WHERE = "a rule of scaling"
 #: A job's numbers of workers are looked at one by one; of workers and servers, each pair.
 N_COUNTS_MAX, N_PARTS_MAX = 10_000, 1_000
 
@@ -86,8 +87,7 @@ class Declared:
     size_sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_amount("startup_s", self.startup_s)
-        _check_amount("size_sigma", self.size_sigma)
+        check_not_negative(_WHERE, startup_s=self.startup_s, size_sigma=self.size_sigma)
         _check(self.devices_per_node >= 1, "`devices_per_node` must be 1 or more", self.devices_per_node)
         Resources(others=self.worker_others)
 
@@ -187,7 +187,7 @@ class Changing(Declared):
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
-        _check_amount("resize_cost_s", self.resize_cost_s)
+        check_not_negative(_WHERE, resize_cost_s=self.resize_cost_s)
         _check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
 
     def elastic(
@@ -398,7 +398,7 @@ class ParameterServers(Changing):
         Changing.__post_init__(self)
         for name in ("n_workers_max", "n_servers_max", "n_samples"):
             _check(1 <= getattr(self, name) <= N_PARTS_MAX, f"`{name}` must be 1 to {N_PARTS_MAX}", getattr(self, name))
-        _check(0 <= self.speed_error_frac < 1, "`speed_error_frac` must be from 0 to below 1", self.speed_error_frac)
+        check_fraction(_WHERE, speed_error_frac=self.speed_error_frac)
         Resources(others=self.server_others)
         object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
         self._shares()
@@ -479,7 +479,7 @@ class CoreShares(Declared):
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
-        _check(0 < self.least_cores < inf, "`least_cores` must be above zero", self.least_cores)
+        check_above_zero(_WHERE, least_cores=self.least_cores)
         _check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
         Cores(step_core_s=1.0, serial_frac=self.serial_frac)
 
@@ -584,10 +584,6 @@ def _silent(trace: TraceJob, about: str) -> InvalidSpec:
     )
 
 
-def _check_amount(name: str, amount: float) -> None:
-    _check(isfinite(amount) and amount >= 0, f"`{name}` must be finite and 0 or more", amount)
-
-
 def _check(holds: bool, must: str, got: object) -> None:
     if not holds:
-        raise InvalidSpec(must, str(got), "a rule of scaling", "Correct it, or leave it out for its default.")
+        raise InvalidSpec(must, str(got), _WHERE, "Correct it, or leave it out for its default.")
