@@ -8,7 +8,7 @@ is one worker with its cores (one, if the trace does not say). The kind of devic
 Where the trace counts no steps, a step is what the job did in one second with what it had.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any, Literal, Protocol
@@ -285,9 +285,7 @@ class MeasuredTables(Changing):
         object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        kinds = self.read.of(trace.model_name, trace.batch_size)
+        kinds = self.read.of(_model_of(trace, self.read.rates), trace.batch_size)
         counts = sorted({count for table in kinds.values() for count in table.counts()})
         n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
         work_steps = trace.work_steps or self._steps(trace, slowest(kinds), n)
@@ -326,9 +324,8 @@ class AdaptiveBatch(Changing):
         object.__setattr__(self, "read", AdaptiveTables(self.tables))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        speed = self.read.speed(trace.model_name, trace.parameters.get("device_batch_max", inf))
+        model = _model_of(trace, self.read.trainings)
+        speed = self.read.speed(model, trace.parameters.get("device_batch_max", inf))
         kinds = speed.average
         most = trace.parameters.get("n_gpus_max", inf)
         counts = sorted({n for table in kinds.values() for n in table.counts() if n <= most})
@@ -431,16 +428,7 @@ class ParameterServers(Changing):
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
     def _law(self, trace: TraceJob) -> Served:
-        if not self.tables:
-            return self._shares()
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        if trace.model_name not in self.laws:
-            raise InvalidSpec(
-                "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
-                f"Known: {', '.join(self.laws)}.",
-            )  # fmt: skip
-        return self.laws[trace.model_name]
+        return self.laws[_model_of(trace, self.laws)] if self.tables else self._shares()
 
     def _shares(self) -> Served:
         return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
@@ -522,6 +510,19 @@ def sim_jobs(
         Registered name of what steers each job; None: nothing looks at it between events.
     """
     return (rule.job(trace, seed, controller) for trace in traces)
+
+
+def _model_of(trace: TraceJob, measured: Collection[str]) -> str:
+    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
+    if trace.model_name is None:
+        raise _silent(trace, "which model it trains")
+    for name in (trace.model_name, trace.model_name.lower()):
+        if name in measured:
+            return name
+    raise InvalidSpec(
+        "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
+        f"Known: {', '.join(sorted(measured))}.",
+    )  # fmt: skip
 
 
 def _n_workers(trace: TraceJob) -> int:
