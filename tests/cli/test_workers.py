@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
 from punctual.cli._lines import Lines
-from punctual.cli._workers import told_of, worker_fields
+from punctual.cli._outcome import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message

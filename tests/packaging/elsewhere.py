@@ -44,5 +44,5 @@ def pretend(platform: str = "darwin") -> None:
             raise FileNotFoundError(path)
         return real_readlink(path, **options)
 
-    os.open, os.readlink = opened, link  # type: ignore[assignment]
+    os.open, os.readlink = opened, link
     os.path.exists = lambda path: not is_hidden(path) and real_exists(path)

@@ -199,7 +199,7 @@ class JobProcess:
         return answer
 
     def _start_keeper(self) -> KeeperLink:
-        prefix = self._context.actuator.keeper_prefix()
+        prefix = self._context.actuator.keeper_prefix
         self._check_steering()
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import ClassVar
 
+from punctual.core.errors import check_share
 from punctual.core.units import HOUR_S
 from punctual.traces.draw import Draw
-from punctual.traces.generators._base import check_swing, daily_arrivals
+from punctual.traces.generators._base import daily_arrivals
 from punctual.traces.generators.poisson import Poisson
 from punctual.traces.named import check
 
@@ -35,7 +36,7 @@ class Diurnal(Poisson):
 
     def __post_init__(self) -> None:
         Poisson.__post_init__(self)
-        check_swing(self.name, self.swing_frac)
+        check_share(self.name, swing_frac=self.swing_frac)
         check(isfinite(self.peak_at_s), "`peak_at_s` must be a time of day", self.peak_at_s, self.name)
 
     def arrivals(self, draw: Draw, gap_s: float) -> Iterator[float]:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
+from punctual.core.errors import check_above_zero
 from punctual.traces.draw import Draw, mean_of
-from punctual.traces.generators._base import Choices, check_choices, check_jobs, check_load, steady_arrivals
+from punctual.traces.generators._base import Choices, check_choices, check_jobs, steady_arrivals
 from punctual.traces.job import TraceJob
-from punctual.traces.named import check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +40,8 @@ class Poisson:
 
     def __post_init__(self) -> None:
         check_jobs(self.name, self.n_jobs)
-        check_load(self.name, self.load, self.n_devices)
+        check_above_zero(self.name, load=self.load, n_devices=self.n_devices, duration_s=self.duration_s)
         check_choices(self.name, "gpus", self.gpus)
-        check(
-            isfinite(self.duration_s) and self.duration_s > 0,
-            "`duration_s` must be above zero",
-            self.duration_s,
-            self.name,
-        )
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""
