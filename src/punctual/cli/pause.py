@@ -7,7 +7,7 @@ import typer
 from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import pause as have_paused
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 
 
 def pause(
@@ -16,5 +16,5 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Have a job hold nothing until `punctual resume`; it keeps its memory, and its deadline goes on counting."""
-    answer = have_paused(find_job(job, open_jobs()), why)
+    answer = have_paused(open_job(job), why)
     show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)

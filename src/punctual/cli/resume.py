@@ -3,7 +3,7 @@
 from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import resume as have_resumed
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 
 
 def resume(
@@ -11,5 +11,5 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Let a job go on that was paused with `punctual pause`."""
-    answer = have_resumed(find_job(job, open_jobs()))
+    answer = have_resumed(open_job(job))
     show_answer(answer, f"{answer['job']}: goes on with what the next plan gives it", as_json=as_json)

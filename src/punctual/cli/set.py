@@ -9,7 +9,7 @@ from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import change
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 from punctual.runtime.spec_change import SpecChange
 
 
@@ -32,7 +32,7 @@ def set(
             "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
         )
     changes = SpecChange.written(weight=weight, cores=cores, workers=workers)
-    answer = change(find_job(job, open_jobs()), changes, when=deadline)
+    answer = change(open_job(job), changes, when=deadline)
     may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
     if answer["workers"] is not None:
         may_have = "{} to {} workers".format(*answer["workers"])

@@ -3,7 +3,7 @@
 from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._shown_answer import show_answer
 from punctual.runtime.control_client import stop as have_ended
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 
 
 def stop(
@@ -11,6 +11,6 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """Ask a job to make a checkpoint, if it can, and end."""
-    target = find_job(job, open_jobs())
+    target = open_job(job)
     done = have_ended(target)
     show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)
