@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -275,8 +276,15 @@ def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine
     assert machine.host_pid() == told["pid"]
     assert [Path(address).name for address in told["addresses"]] == ["control.sock"]
     assert told["token_file"] is None
+    submitted = machine.punctual("submit", "--name", "a", "--", sys.executable, "-c", "print('said by the job')")
+    assert submitted.returncode == 0, submitted.stderr
+    wait_until(lambda: machine.jobs() == [])
     assert machine.punctual("down").returncode == 0
-    assert "the service has ended" in (machine.home / "state" / "service.log").read_text()
+    log = machine.home / "state" / "service.log"
+    assert "the service has ended" in log.read_text()
+    assert "said by the job" not in log.read_text()  # only in its own log, which is removed with it
+    assert log.stat().st_mode & 0o077 == 0
+    assert "said by the job" in machine.run_folder(RUN).log(JobId("a")).read_text()
 
 
 def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:

@@ -44,6 +44,7 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
     log = log_file()
     with refused_if_unwritable(log.parent), log.open("ab") as output:
+        os.fchmod(output.fileno(), 0o600)
         begun_at = output.tell()
         process = subprocess.Popen(
             command,

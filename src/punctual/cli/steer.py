@@ -10,7 +10,7 @@ from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
 from punctual.runtime import control_client
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 from punctual.runtime.spec_change import SpecChange
 
 
@@ -33,7 +33,7 @@ def set(
             "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
         )
     changes = SpecChange.written(weight=weight, cores=cores, workers=workers)
-    answer = control_client.change(find_job(job, open_jobs()), changes, when=deadline)
+    answer = control_client.change(open_job(job), changes, when=deadline)
     may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
     if answer["workers"] is not None:
         may_have = "{} to {} workers".format(*answer["workers"])
@@ -46,19 +46,19 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Have a job hold nothing until `punctual resume`; it keeps its memory, and its deadline goes on counting."""
-    answer = control_client.pause(find_job(job, open_jobs()), why)
+    answer = control_client.pause(open_job(job), why)
     show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
 
 
 def resume(job: OpenJob = None, as_json: AsJson = False) -> None:
     """Let a job go on that was paused with `punctual pause`."""
-    answer = control_client.resume(find_job(job, open_jobs()))
+    answer = control_client.resume(open_job(job))
     show_answer(answer, f"{answer['job']}: goes on with what the next plan gives it", as_json=as_json)
 
 
 def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
     """Ask a job to make a checkpoint, if it can, and end."""
-    target = find_job(job, open_jobs())
+    target = open_job(job)
     done = control_client.stop(target)
     show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)
 

@@ -35,6 +35,8 @@ _LANDING_S = 1.0
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
+#: How often it is reckoned again when a job is due that has another deadline.
+_N_DUE = 2
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
 #: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
@@ -368,8 +370,8 @@ class CorePromises:
         usable_cores = max(known.work.usable_cores, 1e-9)
         alone_s = work_core_s / usable_cores
         # Often it is about the first that the work of all leaves room for, and then all is known by one look.
-        first_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores))) + known.work.slack_s
-        first_s = rounded_up((1.0 + EXACT_FRAC / 2) * first_s)
+        first_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
+        first_s = rounded_up((1.0 + EXACT_FRAC / 2) * self._left_s(view, base, first_s))
         if isfinite(first_s) and fits(first_s):
             return first_s
         room_cores = float(offered.free.min()) + base.cores
@@ -377,6 +379,13 @@ class CorePromises:
             min(room_cores, usable_cores), 1e-9
         )
         return earliest(fits, alone_s, last_s)
+
+    def _left_s(self, view: JobView, base: Resources, due_s: float) -> float:
+        """Seconds to the deadline with which the job's work is due in `due_s`: how much sooner depends on the deadline."""
+        left_s = due_s
+        for _ in range(_N_DUE if isfinite(due_s) else 0):
+            left_s += due_s - SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at).due_s
+        return left_s
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))

@@ -136,7 +136,7 @@ class JoinedHost:
         self._unfollow()
         name = submissions[0].spec.id
         with ExitStack() as hosting:
-            local = hosting.enter_context(local_host(name, options, output_of=_nobody, facts=facts))
+            local = hosting.enter_context(local_host(name, options, output_of=receiver_of_none, facts=facts))
             local.submit_all(submissions, self._streams())
             self._is_at(local, hosting)
         self._follow_output(local.run_folder)
@@ -170,7 +170,7 @@ class JoinedHost:
             As `resumed_host` does.
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
-            local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=take))
+            local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
             self.jobs, self.shown_jobs = tuple(status.id for status in local.jobs() if not status.ended), (shown,)
             self._is_at(local, hosting)
         self._follow_output(run, skip=True)
@@ -303,7 +303,7 @@ class JoinedHost:
             return None
         with ExitStack() as hosting:
             try:
-                local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=run.is_live()))
+                local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=run.is_live()))
             except JournalUnusable:
                 raise
             except InvalidSpec as error:
@@ -377,7 +377,7 @@ class JoinedHost:
         return True
 
 
-def _nobody(_: JobId) -> OnOutput:
+def receiver_of_none(_: JobId) -> OnOutput:
     """What jobs write is followed in their logs, if at all."""
     return ignore_output
 

@@ -98,6 +98,27 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     raise _ambiguous(text, matching, jobs)
 
 
+def open_job(text: str | None) -> KnownJob:
+    """The job that has not ended, found as `find_job` does.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, there is more than one, or it has ended.
+    """
+    jobs = open_jobs()
+    if text is not None and not any(job.title.startswith(text) for job in jobs):
+        for job in known_jobs():
+            if job.title == text:
+                raise InvalidSpec(
+                    "the job must be one that has not ended",
+                    f"'{text}', which has ended",
+                    "the jobs of this user",
+                    f"See how it ended: `punctual show {text}`.",
+                )
+    return find_job(text, jobs)
+
+
 def _steering(run: Run, job: JobId, state: JobState, *, is_live: bool) -> Steering:
     if state in ENDED:
         return "ended"

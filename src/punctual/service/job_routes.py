@@ -24,6 +24,7 @@ from punctual.runtime.job_options import JobOptions
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, json_answer, note_change, told
+from punctual.service.guard import Caller
 from punctual.service.kept_chains import N_LINKS_MAX
 from punctual.service.problems import Refused, answers
 from punctual.service.schema import (
@@ -70,12 +71,11 @@ def submit(
         )
     context.check_takes_changes()
     if idempotency_key is None:
-        job = _submitted(context, asked)
+        job = _submitted(context, asked, caller)
     else:
         said = asked.model_dump_json().encode()
         with context.keys.claimed(caller.name, idempotency_key, said) as claimed:
-            job = _submitted_once(context, asked, claimed)
-    note_change(caller, f"job '{job}' was submitted")
+            job = _submitted_once(context, asked, caller, claimed)
     return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
@@ -194,11 +194,11 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 # Submitting.
 
 
-def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
-    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)))
+def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) -> JobId:
+    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)), caller)
 
 
-def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
+def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
@@ -209,7 +209,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: Clai
     else:
         submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
     try:
-        return _given_to_host(context, submission)
+        return _given_to_host(context, submission, caller)
     except InvalidSpec:
         if claimed.job is None:
             claimed.forget()
@@ -249,8 +249,9 @@ def _named(context: ServiceContext, submission: Submission) -> Submission:
     return named
 
 
-def _given_to_host(context: ServiceContext, submission: Submission) -> JobId:
-    context.host.submit_told([submission])
+def _given_to_host(context: ServiceContext, submission: Submission, caller: Caller) -> JobId:
+    context.host.submit_told([replace(submission, by=str(caller))])
+    note_change(caller, f"job '{submission.spec.id}' was submitted")
     return submission.spec.id
 
 
