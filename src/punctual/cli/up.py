@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -25,7 +25,9 @@ from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.runtime.host_options import SHARING_POLICY, HostOptions
+from punctual.core.units import parse_duration_s
+from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver
@@ -63,6 +65,13 @@ def up(
         str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
     ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
+    address: Annotated[
+        str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)
+    ] = "",
+    node_lost_after: Annotated[
+        str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
+    ] = f"{LOST_AFTER_S:g}s",
     listen: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +103,15 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
     """Train whatever `punctual submit` and `punctual run` bring, and stay when that has ended."""
-    options = HostOptions(actuator=actuator, policy=policy, shared=True)
+    options = HostOptions(
+        actuator=actuator,
+        policy=policy,
+        shared=True,
+        engine=cast(Engine, engine),
+        address=address,
+        lost_after_s=parse_duration_s(node_lost_after),
+    )
+    options.check()
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it

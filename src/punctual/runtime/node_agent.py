@@ -16,7 +16,7 @@ from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
-from punctual.core.resources import NOTHING, Resources
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
@@ -45,8 +45,6 @@ class AgentOptions:
         That of its folder on the node; an agent of this name that is started again goes on with the jobs there.
     node
         The node's name in grants.
-    cores
-        How many it offers at most; None: all that it may use.
     lost_after_s
         As of `punctual.executors.cluster.executor.ClusterExecutor`.
     """
@@ -54,7 +52,6 @@ class AgentOptions:
     name: str
     node: NodeId
     actuator: str = "auto"
-    cores: float | None = None
     lost_after_s: float = LOST_AFTER_S
 
 
@@ -85,7 +82,7 @@ class NodeAgent:
         self._paused: Collection[str] = ()
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
-        self._has_stopped = False
+        self._has_stopped = self._is_over = False
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -94,8 +91,9 @@ class NodeAgent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no job, and no host either any more."""
-        return not self._run.open_jobs() and self._silent_s() > self._options.lost_after_s
+        """Whether nothing runs, and no host asks any more. What one has not heard yet is known to the next agent too."""
+        is_alone = self._is_over or self._silent_s() > self._options.lost_after_s
+        return is_alone and not self._executor.held()
 
     def answer(self, request: Request) -> Answer:
         """What a host is told; see `punctual.executors.cluster.channel`."""
@@ -175,6 +173,7 @@ class NodeAgent:
     # Requests.
 
     def _greet(self, request: Request) -> Answer:
+        self._is_over = False
         if request["reset"]:
             is_empty = self._cleared()
             if is_empty:
@@ -236,13 +235,13 @@ class NodeAgent:
         }
 
     def _end(self, _: Request) -> Answer:
-        is_empty = self._cleared()
+        is_empty = self._is_over = self._cleared()
         with self._changed:
             return {"is_empty": is_empty, "last": self._events[-1][0] if self._events else 0}
 
     def _offer(self) -> Answer:
-        cores = usable_cores() if self._options.cores is None else min(self._options.cores, usable_cores())
-        return {"capacity": _plain(Resources(cores, usable_gpus())), "device": ""}
+        capacity = Resources(usable_cores(), usable_gpus())
+        return {"capacity": _plain(capacity), "device": "", "holds": _plain(total(self._executor.held().values()))}
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
         """What only the executor knows of jobs."""

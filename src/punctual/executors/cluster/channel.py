@@ -10,14 +10,14 @@ another one when the agent was started again.
 ======= ============================================ =============================================================
 verb    the request says beside                       the answer says beside
 ======= ============================================ =============================================================
-greet   `reset`: whether nothing may be left of        `capacity`, `device`, `held` by job; `is_empty`: whether no
-        earlier jobs                                   job is left
+greet   `reset`: whether nothing may be left of        `capacity`, `device`, `held` by job, `holds`: all of that;
+        earlier jobs                                   `is_empty`: whether no job is left
 do      `command`; `incarnation` and `seen`: the       nothing: what became of it is an event
         last event that was known when it was made;
         for a launch `environment` and `argv`
 poll    `after`: number of the last event received;    `events` with higher numbers; the latest `reports` and `facts`
         `stamp`: `sent` of the last answer received;   by job; `capacity`
-        `wait_s`; `paused`: jobs that stay paused
+        `wait_s`; `paused`: jobs that stay paused      and `holds` as above
 end     nothing                                        `is_empty`; `last`: number of the last event not yet
                                                        known to be received. Ends all jobs
 ======= ============================================ =============================================================
@@ -62,7 +62,9 @@ class Members(Protocol):
         """The channel of each node that is there now, always the same one."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, *, for_good: bool) -> None:
+        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        ...
 
 
 class DirectChannel:

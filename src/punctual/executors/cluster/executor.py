@@ -38,6 +38,8 @@ REPORT_S = 0.1
 _LOOK_S = 1.0
 #: How long jobs that are to end at once may take.
 _END_S_MAX = 20.0
+#: How long a thread that waits for an answer is waited for.
+_LEAVE_S_MAX = 2.0
 #: Of how many jobs that have ended it is known when that was told, and what they did not do.
 _N_ENDED_MAX = 1000
 
@@ -210,12 +212,18 @@ class ClusterExecutor:
 
     def release(self) -> None:
         """Leave what runs to the host that comes next; nothing is answered any more."""
+        self._leave(for_good=False)
+
+    def _leave(self, *, for_good: bool) -> None:
         self._ends.set()
         with self._lock:
             links = list(self._links.values())
         for link in links:
             link.close()
-        self._members.close()
+        self._watcher.join(_LEAVE_S_MAX)
+        for link in links:
+            link.join(_LEAVE_S_MAX)
+        self._members.close(for_good=for_good)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it on the nodes that answer."""
@@ -226,7 +234,7 @@ class ClusterExecutor:
             ending.start()
         for ending in endings:
             ending.join()
-        self.release()
+        self._leave(for_good=True)
 
     # Which nodes there are; in a thread of its own.
 

@@ -116,6 +116,11 @@ class NodeLink:
         self._outbox.put(None)
         self._channel.close()
 
+    def join(self, limit_s: float) -> None:
+        """Wait for what is under way after `close`."""
+        for thread in self._threads:
+            thread.join(limit_s)
+
     def _now(self) -> float:
         return self._options.clock.now()
 
