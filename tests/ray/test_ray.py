@@ -59,7 +59,8 @@ def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions)
         until_there_are(host, 2)
         import ray
 
-        other = ray.remote(num_cpus=1)(Other).remote()
+        actor: Any = ray.remote(num_cpus=1)(Other)
+        other = actor.remote()
         assert ray.get(other.is_there.remote())
         until_there_are(host, 1)
         ray.kill(other)

@@ -1,8 +1,10 @@
 """Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -31,6 +33,9 @@ from punctual.wire import WorkerStatus
 
 #: This machine.
 HERE = NodeId("local")
+
+#: At which size a log is begun anew, as those of this machine are.
+_LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]
 
@@ -121,8 +126,20 @@ def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] =
         known=known,
         environment_of=run.inherited,
         argv_of=run.argv,
+        on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
     )
+
+
+def _keep_output(run: Run, job: JobId, output: bytes) -> None:
+    """Add to a job's log what it has written on its node."""
+    log = run.log(job)
+    with suppress(OSError):  # the disk is full, say
+        if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
+            log.replace(log.with_name(f"{log.name}.1"))
+        fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "ab") as file:
+            file.write(output)
 
 
 def cluster_site(executor: ClusterExecutor) -> Site:

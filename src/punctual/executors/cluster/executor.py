@@ -58,6 +58,8 @@ class ClusterExecutor:
         The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
     environment_of, argv_of
         As of `punctual.executors.local.executor.LocalExecutor`.
+    on_output
+        Gets what jobs write, as it comes and from other threads.
     lost_after_s
         After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
     report_s
@@ -76,11 +78,12 @@ class ClusterExecutor:
         known: Collection[NodeId] = (),
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: {},
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
+        on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
-        self._environment_of, self._argv_of = environment_of, argv_of
+        self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
@@ -95,6 +98,8 @@ class ClusterExecutor:
         self._starting: set[JobId] = set()
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
+        #: How much of the log of a job on its node is here.
+        self._logged: dict[JobId, int] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: When the end of a job was told; a command made before that was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
@@ -315,6 +320,17 @@ class ClusterExecutor:
     def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
         self._facts[job] = facts
 
+    def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
+        with self._lock:
+            if self._node_of.get(job) != link.node:
+                return
+            self._logged[job] = end
+        self._on_output(job, output)
+
+    def logged_of(self, node: NodeId) -> dict[JobId, int]:
+        with self._lock:
+            return {job: end for job, end in self._logged.items() if self._node_of.get(job) == node}
+
     def paused_on(self, node: NodeId) -> list[JobId]:
         return [job for job in self._paused if self._node_of.get(job) == node]
 
@@ -335,6 +351,7 @@ class ClusterExecutor:
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._starting.discard(job)
+        self._logged.pop(job, None)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done
 
