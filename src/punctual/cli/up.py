@@ -181,13 +181,16 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
             _steer(host)
             _notify_systemd("STOPPING=1")
             jobs = [status for status in host.local.jobs() if not status.ended]
+            is_local = HostOptions.of(host.run_folder.facts()).engine == "local"
     except JournalTaken:
         write_error(
             "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up\n"
         )
         return EXIT_REPLACED
     why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
-    write_error(f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone))}\n")
+    write_error(
+        f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone), is_local=is_local)}\n"
+    )
     return 0
 
 
@@ -206,10 +209,15 @@ def _steer(host: ServiceHost) -> None:
         os._exit(EXIT_BROKEN)
 
 
-def _left(jobs: Sequence[JobStatus], *, is_alone: bool) -> str:
+def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
     """What becomes of the jobs that have not ended."""
     if not jobs:
         return "No job was left."
+    if is_alone and not is_local:
+        return (
+            f"{len(jobs)} job{'s' * (len(jobs) != 1)} left: they go on for a while on their nodes, and then wait, after "
+            "a checkpoint, for the next `punctual up`."
+        )
     n_paused = sum(status.state == "paused" for status in jobs)
     paused = f" ({n_paused} paused)" if n_paused else ""
     how = (
