@@ -25,7 +25,7 @@ class FixedMembers:
     def channels(self) -> Mapping[NodeId, AgentChannel]:
         return dict(self.nodes)
 
-    def close(self) -> None: ...
+    def close(self, *, for_good: bool) -> None: ...
 
 
 class Wire:

@@ -327,11 +327,13 @@ def test_a_host_runs_jobs_on_the_nodes_of_a_cluster(nodes: dict[NodeId, Wire], t
         until_all(host, lambda: len(list(host._board.nodes())) == 2)
         cores = host.capacity.cores
         for name in ("a", "b"):  # each wants a node for itself
-            host.submit(submission(name, floor_cores=cores))
+            host.submit(submission(name, floor_cores=cores, secret="written"))
         until_all(host, host.all_ended)
         assert {status.state for status in host.jobs()} == {"finished"}
     told_by_host = messages_of(run_named("host"))
     assert {node for event in told_by_host if isinstance(event, JobStarted) for node in event.granted} == {A, B}
+    for name in ("a", "b"):
+        assert run_named("host").log(JobId(name)).read_text() == "written\n", "what a job writes is where its host is"
 
 
 def test_a_host_that_comes_back_goes_on_with_the_jobs_of_its_nodes(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:

@@ -86,6 +86,9 @@ def addresses_of(run: Run) -> list[str]:
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    if options.engine != "local":
+        chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
+        chosen += ["--address", options.address] if options.address else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

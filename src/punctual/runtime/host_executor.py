@@ -1,8 +1,12 @@
 """Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
 
+import os
+import secrets
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
@@ -13,18 +17,25 @@ from punctual.core.resources import Resources
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.local.actuator import Choice
+from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.node_agent import AgentOptions
 from punctual.runtime.run_folder import Run
 from punctual.store.stored import StoredJournal
 from punctual.wire import WorkerStatus
 
 #: This machine.
 HERE = NodeId("local")
+
+#: At which size a log is begun anew, as those of this machine are.
+_LOG_BYTES_MAX = 1 << 26
 
 OutputOf = Callable[[JobId], OnOutput]
 
@@ -104,8 +115,10 @@ def local_site(executor: LocalExecutor) -> Site:
 
 def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
     """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
-    generation = int(run.facts().get("generation", 0)) + 1
-    run.record_facts(generation=generation)
+    facts = run.facts()
+    generation = int(facts.get("generation", 0)) + 1
+    # Agents are those of one run: another of the same name, also of another machine, has others.
+    run.record_facts(generation=generation, agents=facts.get("agents") or f"{run.name}-{secrets.token_hex(4)}")
     return ClusterExecutor(
         members_of(run, options),
         generation=generation,
@@ -113,8 +126,20 @@ def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] =
         known=known,
         environment_of=run.inherited,
         argv_of=run.argv,
+        on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
     )
+
+
+def _keep_output(run: Run, job: JobId, output: bytes) -> None:
+    """Add to a job's log what it has written on its node."""
+    log = run.log(job)
+    with suppress(OSError):  # the disk is full, say
+        if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
+            log.replace(log.with_name(f"{log.name}.1"))
+        fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "ab") as file:
+            file.write(output)
 
 
 def cluster_site(executor: ClusterExecutor) -> Site:
@@ -131,6 +156,20 @@ def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: 
 
 def members_of(run: Run, options: HostOptions) -> Members:
     """The nodes of the cluster; raises `InvalidSpec` if it cannot be reached."""
-    raise InvalidSpec(
-        "the engine must be one that there is", f"'{options.engine}'", f"run '{run.name}'", "Use `--engine local`."
-    )
+    check_extra("ray", "a Ray cluster", "ray")
+    from punctual.executors.ray import RayMembers
+
+    name = run.facts()["agents"]
+
+    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
+        return partial(
+            AgentProcess,
+            AgentOptions(
+                name=f"{name}-{file_name(JobId(node))}",
+                node=node,
+                actuator=options.actuator,
+                lost_after_s=options.lost_after_s,
+            ),
+        )
+
+    return RayMembers(options.address, name, start_of)

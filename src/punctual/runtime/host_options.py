@@ -1,7 +1,8 @@
 """How a host does its work."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.executor import LOST_AFTER_S
@@ -42,6 +43,11 @@ class HostOptions:
     engine: Engine = "local"
     address: str = ""
     lost_after_s: float = LOST_AFTER_S
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """Those of the run of which these are the facts."""
+        return cls(**facts.get("options", {}))
 
     def check(self) -> None:
         """Raise `InvalidSpec` if something cannot be."""

@@ -389,8 +389,10 @@ def ignore_output(_: bytes) -> None:
 def check_options(options: HostOptions, run: Run, or_else: str = "run the job beside the others (`--alone`)") -> None:
     """Raise `InvalidSpec` if `options` ask for another host than that of `run`; `or_else`: what else its user can do."""
     facts = run.facts()
-    begun = {**facts.get("options", {}), "actuator": facts.get("actuator")}
-    for name in ("actuator", "policy"):
+    begun = {"engine": HostOptions().engine, **facts.get("options", {})}
+    if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
+        begun["actuator"] = facts.get("actuator")
+    for name in ("actuator", "policy", "engine", "address"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
             raise InvalidSpec(

@@ -5,8 +5,9 @@ import logging
 import os
 import secrets
 import threading
+from base64 import b64encode
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId, NodeId
-from punctual.core.resources import NOTHING, Resources
+from punctual.core.resources import NOTHING, Resources, total
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
@@ -32,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 #: Between two looks of the agent itself at its jobs, which a host that polls makes superfluous; and between two words to keepers.
 _LOOK_S, _RENEW_S = 0.25, 1.0
 _WAIT_S_MAX = 10.0
+#: What is sent of one log at a time.
+_OUTPUT_BYTES_MAX = 1 << 20
 _PIPED = Streams()
 
 
@@ -45,8 +48,6 @@ class AgentOptions:
         That of its folder on the node; an agent of this name that is started again goes on with the jobs there.
     node
         The node's name in grants.
-    cores
-        How many it offers at most; None: all that it may use.
     lost_after_s
         As of `punctual.executors.cluster.executor.ClusterExecutor`.
     """
@@ -54,7 +55,6 @@ class AgentOptions:
     name: str
     node: NodeId
     actuator: str = "auto"
-    cores: float | None = None
     lost_after_s: float = LOST_AFTER_S
 
 
@@ -83,9 +83,11 @@ class NodeAgent:
         self._last_number = 0
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: Collection[str] = ()
+        #: The jobs that the host is still to hear of, and how much of the log of each it has.
+        self._open: dict[JobId, int] = {}
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
-        self._has_stopped = False
+        self._has_stopped = self._is_over = False
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -94,8 +96,9 @@ class NodeAgent:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no job, and no host either any more."""
-        return not self._run.open_jobs() and self._silent_s() > self._options.lost_after_s
+        """Whether nothing runs, and no host asks any more. What one has not heard yet is known to the next agent too."""
+        is_alone = self._is_over or self._silent_s() > self._options.lost_after_s
+        return is_alone and not self._executor.held()
 
     def answer(self, request: Request) -> Answer:
         """What a host is told; see `punctual.executors.cluster.channel`."""
@@ -126,12 +129,15 @@ class NodeAgent:
             self._changed.notify_all()
         self._beats.join()
         self._executor.release()
+        if not self._open:  # the host has all there was, the logs too
+            self._run.remove()
         os.close(self._folder_lock)
 
     # Beginning: the jobs that an earlier agent has left.
 
     def _adopting(self) -> LocalExecutor:
         run, jobs = self._run, self._run.open_jobs()
+        self._open.update(dict.fromkeys(jobs, 0))
         with ExitStack() as claims:
             kept = claimed(run, jobs, claims)
             executor = LocalExecutor(
@@ -175,17 +181,18 @@ class NodeAgent:
     # Requests.
 
     def _greet(self, request: Request) -> Answer:
+        self._is_over = False
         if request["reset"]:
             is_empty = self._cleared()
             if is_empty:
                 self._forget_all()
         else:
-            is_empty = not self._run.open_jobs()
+            is_empty = not self._open
         held = self._executor.held()
         return {
             **self._offer(),
             "is_empty": is_empty,
-            "held": {job: _plain(held.get(job, NOTHING)) for job in self._run.open_jobs()},
+            "held": {job: _plain(held.get(job, NOTHING)) for job in list(self._open)},
         }
 
     def _do(self, request: Request) -> Answer:
@@ -211,6 +218,7 @@ class NodeAgent:
             environment, argv = request["environment"], request["argv"]
             self._run.keep_submission(launch.job, encode(launch), environment, argv, _PIPED)
             self._run.record_job(launch.job, "queued")
+            self._open.setdefault(launch.job, 0)
         except (InvalidSpec, OSError) as error:
             failed = GrantFailed(at=launch.at, job=launch.job, request=launch.request, granted={}, cause=str(error))
             self._receive(failed)
@@ -222,6 +230,7 @@ class NodeAgent:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
         self._paused = request["paused"]
         self._acknowledge(request["after"])
+        self._open.update({JobId(job): end for job, end in request["logged"].items() if job in self._open})
         with self._changed:
             wait_s = min(request["wait_s"], _WAIT_S_MAX)
             self._changed.wait_for(lambda: self._events or self._ends.is_set(), wait_s)
@@ -231,18 +240,29 @@ class NodeAgent:
         return {
             **self._offer(),
             "events": [[number, told(event)] for number, event in events],
+            "output": list(self._output()),
             "reports": [told(report) for report in reports],
             "facts": self._facts([event for _, event in events], [report.job for report in reports]),
         }
 
     def _end(self, _: Request) -> Answer:
-        is_empty = self._cleared()
+        is_empty = self._is_over = self._cleared()
         with self._changed:
             return {"is_empty": is_empty, "last": self._events[-1][0] if self._events else 0}
 
     def _offer(self) -> Answer:
-        cores = usable_cores() if self._options.cores is None else min(self._options.cores, usable_cores())
-        return {"capacity": _plain(Resources(cores, usable_gpus())), "device": ""}
+        capacity = Resources(usable_cores(), usable_gpus())
+        return {"capacity": _plain(capacity), "device": "", "holds": _plain(total(self._executor.held().values()))}
+
+    def _output(self) -> Iterator[tuple[JobId, int, str]]:
+        """What the host does not have of the logs yet, or the beginning of that."""
+        for job, end in list(self._open.items()):
+            with suppress(OSError), self._run.log(job).open("rb") as log:  # where it is missing nothing was written
+                size = os.fstat(log.fileno()).st_size
+                begin = end if end <= size else 0  # it was begun anew
+                log.seek(begin)
+                if output := log.read(_OUTPUT_BYTES_MAX):
+                    yield job, begin, b64encode(output).decode()
 
     def _facts(self, events: Collection[Event], jobs: Collection[JobId]) -> dict[str, Any]:
         """What only the executor knows of jobs."""
@@ -283,6 +303,7 @@ class NodeAgent:
         ended = [event for event in acknowledged if isinstance(event, JobFinished | JobFailed)]
         for event in ended:
             if event.job not in self._executor.held():
+                self._open.pop(event.job, None)
                 with suppress(OSError):  # a full disk: the end is then told once more after a restart
                     self._run.record_end(event.job, "finished" if isinstance(event, JobFinished) else "failed")
 
@@ -303,8 +324,10 @@ class NodeAgent:
         with self._changed:
             self._events.clear()
             self._latest.clear()
-        for job in self._run.open_jobs():
+        for job in list(self._open):
             self._run.record_end(job, "failed")
+            self._run.log(job).unlink(missing_ok=True)
+        self._open.clear()
 
     # What the agent does by itself.
 

@@ -100,7 +100,7 @@ def resumed_host(
                 f"job '{run.name}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        options = HostOptions(**run.record().get("options", {}))
+        options = HostOptions.of(run.record())
         # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
         run.socket.unlink(missing_ok=True)
         is_local = options.engine == "local"

@@ -4,23 +4,22 @@ A request and its answer are JSON objects. The host asks, also for events: a `po
 a while. So anything that carries a request and an answer will do: a function call, a socket, a remote actor.
 
 Every request says its `generation`: that of the host, and how often it has lost the node. An agent obeys the newest that it
-has heard of, and answers others with ``{"superseded": newest}``. Every other answer has `received` and `sent`, instants of the agent's clock, and `incarnation`, which is
-another one when the agent was started again.
+has heard of, and answers others with ``{"superseded": newest}``. Every other answer has `received` and `sent`, instants of
+the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
 
-======= ============================================ =============================================================
-verb    the request says beside                       the answer says beside
-======= ============================================ =============================================================
-greet   `reset`: whether nothing may be left of        `capacity`, `device`, `held` by job; `is_empty`: whether no
-        earlier jobs                                   job is left
-do      `command`; `incarnation` and `seen`: the       nothing: what became of it is an event
-        last event that was known when it was made;
-        for a launch `environment` and `argv`
-poll    `after`: number of the last event received;    `events` with higher numbers; the latest `reports` and `facts`
-        `stamp`: `sent` of the last answer received;   by job; `capacity`
-        `wait_s`; `paused`: jobs that stay paused
-end     nothing                                        `is_empty`; `last`: number of the last event not yet
-                                                       known to be received. Ends all jobs
-======= ============================================ =============================================================
+greet
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
+    of it `holds` together, and `is_empty`: whether no job is left.
+do
+    `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
+    `environment` and `argv`. What becomes of it is an event.
+poll
+    `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
+    to stay paused; `logged`: how many bytes are here of the logs of jobs. Answer: `capacity`, `device` and `holds`; `events`
+    with higher numbers; `reports`, the latest progress; `facts` by job; `output`: job, place in its log and, in base64, what
+    is there.
+end
+    Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """
 
 from collections.abc import Callable, Mapping
@@ -62,7 +61,9 @@ class Members(Protocol):
         """The channel of each node that is there now, always the same one."""
         ...
 
-    def close(self) -> None: ...
+    def close(self, *, for_good: bool) -> None:
+        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        ...
 
 
 class DirectChannel:

@@ -38,6 +38,8 @@ REPORT_S = 0.1
 _LOOK_S = 1.0
 #: How long jobs that are to end at once may take.
 _END_S_MAX = 20.0
+#: How long a thread that waits for an answer is waited for.
+_LEAVE_S_MAX = 2.0
 #: Of how many jobs that have ended it is known when that was told, and what they did not do.
 _N_ENDED_MAX = 1000
 
@@ -56,6 +58,8 @@ class ClusterExecutor:
         The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
     environment_of, argv_of
         As of `punctual.executors.local.executor.LocalExecutor`.
+    on_output
+        Gets what jobs write, as it comes and from other threads.
     lost_after_s
         After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
     report_s
@@ -74,11 +78,12 @@ class ClusterExecutor:
         known: Collection[NodeId] = (),
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: {},
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
+        on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
-        self._environment_of, self._argv_of = environment_of, argv_of
+        self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
@@ -93,6 +98,8 @@ class ClusterExecutor:
         self._starting: set[JobId] = set()
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
+        #: How much of the log of a job on its node is here.
+        self._logged: dict[JobId, int] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: When the end of a job was told; a command made before that was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
@@ -210,12 +217,18 @@ class ClusterExecutor:
 
     def release(self) -> None:
         """Leave what runs to the host that comes next; nothing is answered any more."""
+        self._leave(for_good=False)
+
+    def _leave(self, *, for_good: bool) -> None:
         self._ends.set()
         with self._lock:
             links = list(self._links.values())
         for link in links:
             link.close()
-        self._members.close()
+        self._watcher.join(_LEAVE_S_MAX)
+        for link in links:
+            link.join(_LEAVE_S_MAX)
+        self._members.close(for_good=for_good)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it on the nodes that answer."""
@@ -226,7 +239,7 @@ class ClusterExecutor:
             ending.start()
         for ending in endings:
             ending.join()
-        self.release()
+        self._leave(for_good=True)
 
     # Which nodes there are; in a thread of its own.
 
@@ -307,6 +320,17 @@ class ClusterExecutor:
     def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
         self._facts[job] = facts
 
+    def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
+        with self._lock:
+            if self._node_of.get(job) != link.node:
+                return
+            self._logged[job] = end
+        self._on_output(job, output)
+
+    def logged_of(self, node: NodeId) -> dict[JobId, int]:
+        with self._lock:
+            return {job: end for job, end in self._logged.items() if self._node_of.get(job) == node}
+
     def paused_on(self, node: NodeId) -> list[JobId]:
         return [job for job in self._paused if self._node_of.get(job) == node]
 
@@ -327,6 +351,7 @@ class ClusterExecutor:
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._starting.discard(job)
+        self._logged.pop(job, None)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done
 

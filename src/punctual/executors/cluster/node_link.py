@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -47,7 +48,11 @@ class LinkListener(Protocol):
 
     def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None: ...
 
+    def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
+
     def paused_on(self, node: NodeId) -> list[JobId]: ...
+
+    def logged_of(self, node: NodeId) -> dict[JobId, int]: ...
 
 
 class NodeLink:
@@ -116,6 +121,11 @@ class NodeLink:
         self._outbox.put(None)
         self._channel.close()
 
+    def join(self, limit_s: float) -> None:
+        """Wait for what is under way after `close`."""
+        for thread in self._threads:
+            thread.join(limit_s)
+
     def _now(self) -> float:
         return self._options.clock.now()
 
@@ -171,6 +181,7 @@ class NodeLink:
                 "stamp": self._stamp,
                 "wait_s": wait_s,
                 "paused": self._listener.paused_on(self.node),
+                "logged": self._listener.logged_of(self.node),
             },
             wait_s,
         )
@@ -181,6 +192,9 @@ class NodeLink:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
             self._listener.reported(self, report)
+        for job, begin, text in answer["output"]:
+            output = b64decode(text)
+            self._listener.wrote(self, JobId(job), begin + len(output), output)
         for job, facts in answer["facts"].items():
             self._listener.told_facts(JobId(job), facts)
         for number, sent in answer["events"]:
