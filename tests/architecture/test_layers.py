@@ -36,7 +36,7 @@ USES = {
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},
-    "": {"client", "service", "sim"},
+    "": {"client", "integrations", "service", "sim"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.
