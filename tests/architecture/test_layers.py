@@ -32,7 +32,8 @@ USES = {
     "store": {"core"},
     "service": {"core", "metrics", "registry", "runtime", "store"},
     "client": {"wire"},
-    "integrations": {"client", "wire"},
+    # One of them asks the job's host how the job stands, as other processes of the user do.
+    "integrations": {"client", "runtime", "wire"},
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},

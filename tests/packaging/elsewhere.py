@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from typing import Any
 
 #: What Python offers on Linux only, of what a program like this one could use.
 _LINUX_ONLY = {
@@ -38,10 +39,10 @@ def pretend(platform: str = "darwin") -> None:
             raise FileNotFoundError(path)
         return real_open(path, *rest, **options)  # type: ignore[arg-type]
 
-    def link(path: object, **options: object) -> str:
+    def link(path: str, **options: Any) -> str:
         if is_hidden(path):
             raise FileNotFoundError(path)
-        return real_readlink(path, **options)  # type: ignore[call-overload,no-any-return]
+        return real_readlink(path, **options)
 
     os.open, os.readlink = opened, link  # type: ignore[assignment]
     os.path.exists = lambda path: not is_hidden(path) and real_exists(path)
