@@ -31,11 +31,12 @@ USES = {
     "store": {"core"},
     "service": {"core", "metrics", "registry", "runtime", "sim", "store"},
     "client": {"wire"},
-    "integrations": {"client", "wire"},
+    # One of them asks the job's host how the job stands, as other processes of the user do.
+    "integrations": {"client", "runtime", "wire"},
     # An application imports what its user would: `punctual` itself.
     "apps": {"client", ""},
     "testing": {"core", "sim", "runtime"},
-    "": {"client", "service", "sim"},
+    "": {"client", "integrations", "service", "sim"},
     "__main__": {"cli"},
 }
 #: The command line puts everything together.

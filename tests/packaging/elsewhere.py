@@ -34,15 +34,15 @@ def pretend(platform: str = "darwin") -> None:
     def is_hidden(path: object) -> bool:
         return isinstance(path, str | os.PathLike) and os.fspath(path).startswith("/proc")
 
-    def opened(path: Any, *rest: Any, **options: Any) -> int:
+    def opened(path: object, *rest: object, **options: object) -> int:
         if is_hidden(path):
             raise FileNotFoundError(path)
-        return real_open(path, *rest, **options)
+        return real_open(path, *rest, **options)  # type: ignore[arg-type]
 
-    def link(path: Any, **options: Any) -> Any:
+    def link(path: str, **options: Any) -> str:
         if is_hidden(path):
             raise FileNotFoundError(path)
         return real_readlink(path, **options)
 
-    os.open, os.readlink = opened, link
+    os.open, os.readlink = opened, link  # type: ignore[assignment]
     os.path.exists = lambda path: not is_hidden(path) and real_exists(path)

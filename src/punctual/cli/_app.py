@@ -90,11 +90,13 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
 def _check_system(argv: list[str]) -> None:
     name = argv[0]
     if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and "--help" not in argv:
+        here = ", ".join(sorted(_FOR_ALL_SYSTEMS))
         raise InvalidSpec(
-            "jobs must be run on Linux", sys.platform, f"`punctual {name}`",
-            "Run it on a Linux machine, or in a container. Here there are "
-            f"{', '.join(sorted(_FOR_ALL_SYSTEMS))}, and training scripts run as if Punctual were not there.",
-        )  # fmt: skip
+            "jobs must be run on Linux",
+            sys.platform,
+            f"`punctual {name}`",
+            f"Run it on a Linux machine, or in a container. Here there are {here}; training scripts run, and are not steered.",
+        )
 
 
 def _unreadable(argv: list[str], got: str) -> InvalidSpec:
