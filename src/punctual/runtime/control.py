@@ -31,7 +31,7 @@ class ControlHandler:
     `stop`       `job`, `cause`      `job`
     `pause`      `job`, `cause`      `job`
     `resume`     `job`               `job`
-    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them only `policy`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
                  `parameters`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `quote`      `job` or            see `punctual.runtime.quotes.told`
@@ -87,7 +87,7 @@ class ControlHandler:
                 self._settle()
                 return {"policy": name, "parameters": parameters, "before": before}
             case {"verb": "policy"}:
-                return {"policy": self._host.policy}
+                return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}

@@ -288,8 +288,11 @@ class Run:
 
     def kill_steering(self) -> None:
         """Kill the process that steers the run, if it is there and another one than this; returns once it is gone."""
+        pid = self.record().get("pid")
+        if pid is None:  # it has left
+            return
         with suppress(ProcessLookupError):
-            process = os.pidfd_open(self.record().get("pid") or 0)
+            process = os.pidfd_open(pid)
             try:
                 if self.is_live() and not self.is_steered_here():  # asked once nobody else can get its number
                     signal.pidfd_send_signal(process, signal.SIGKILL)

@@ -188,7 +188,6 @@ def _quick_threads() -> Iterator[None]:
     """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
-    gc.collect()
     gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
     try:
         yield
