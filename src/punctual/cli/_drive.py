@@ -23,7 +23,6 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.local_host import OutputOf
 from punctual.runtime.runs import messages_of
-from punctual.service.server import check_installed, serve_run
 from punctual.wire import WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
@@ -53,6 +52,8 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
         check_can_plot(options.report, n_jobs=len(jobs))
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
     if options.page:
+        from punctual.service.server import check_installed  # most commands have no use for what it needs
+
         check_installed()
     outcomes = carry_out(open_host, jobs, screen, page=options.page)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
@@ -137,12 +138,15 @@ def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
     if host.local is None:
         screen.say(
             "punctual: no page: the host of another command runs this job. "
-            "Give jobs to a service (`punctual up`), or run it beside the others (`--alone`)."
+            "Give jobs to a service (`punctual up`), or run it beside the others (`--alone`).",
+            always=True,
         )
         yield
         return
+    from punctual.service.server import serve_run
+
     with serve_run(host.local) as address:
-        screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}")
+        screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}", always=True)
         yield
 
 

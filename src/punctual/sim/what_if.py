@@ -29,6 +29,7 @@ from punctual.core.protocols import Policy
 from punctual.core.quoting import refusing_guarantees
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
+from punctual.core.timer import Timer
 from punctual.core.verdict import Verdict, verdict
 from punctual.runtime.local_host import HostState
 from punctual.runtime.policy_worker import end_with
@@ -44,6 +45,8 @@ from punctual.sim.truth import Truth
 _START_S_MAX = 20.0
 #: No further ahead.
 _HORIZON_S = 366 * 86_400.0
+#: Ticks to the deadline, if all were as far apart as the first.
+_N_TICKS = 200
 _UNKNOWN = "nothing says how much it has left"
 _NOT_REACHED = "it had not ended where the simulation ended"
 
@@ -204,6 +207,7 @@ def played(
         ],
         listeners=(listen,),
         end_at=at + _HORIZON_S,
+        fires_at=_Ticks(at, {job: status.deadline_at for job, status in statuses.items()}),
         make_policy=_as_live,
     )
     for node in board.nodes():
@@ -214,6 +218,26 @@ def played(
     give_up_at = time.monotonic() + limit_s
     simulation.run(lambda: not awaited or time.monotonic() > give_up_at)
     return {job: _outcome(board.job(job), unknown.get(job, "")) for job in statuses}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticks:
+    """When controllers look at their jobs: not as often as live, where noise is to be heard, but for an end that is near.
+
+    A job that lasts for hours would have tens of thousands of ticks; so it has some hundreds for each tenfold of the time
+    that is left to its deadline or, without one and after it, that is simulated.
+    """
+
+    begun_at: float
+    deadlines_at: Mapping[JobId, float | None]
+
+    def __call__(self, timer: Timer, fire_at: float, now: float) -> float:
+        if timer.kind != "tick":
+            return fire_at
+        deadline_at = self.deadlines_at.get(timer.job)
+        is_ahead = deadline_at is not None and deadline_at > now
+        span_s = deadline_at - now if is_ahead and deadline_at is not None else now - self.begun_at
+        return max(fire_at, now + span_s / _N_TICKS)
 
 
 def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]") -> dict[JobId, str]:
