@@ -1,11 +1,12 @@
 """From a host to an exit status: displays, signals, the jobs themselves, and what is said at the end."""
 
 import os
+import sqlite3
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -134,19 +135,19 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, pag
 
 @contextmanager
 def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
-    """The page of the jobs that this process runs, until this is left."""
-    if host.local is None:
-        screen.say(
-            "punctual: no page: the host of another command runs this job. "
-            "Give jobs to a service (`punctual up`), or run it beside the others (`--alone`).",
-            always=True,
-        )
-        yield
-        return
-    from punctual.service.server import serve_run
+    """The page of the jobs that this process runs, until this is left; where there can be none that is told, and they run."""
+    with ExitStack() as serving:
+        if host.local is None:
+            why = "the host of another command runs this job. Give jobs to a service (`punctual up`), or use `--alone`"
+            screen.say(f"punctual: no page: {why}.", always=True)
+        else:
+            from punctual.service.server import serve_run
 
-    with serve_run(host.local) as address:
-        screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}", always=True)
+            try:
+                address = serving.enter_context(serve_run(host.local))
+                screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}", always=True)
+            except (InvalidSpec, OSError, sqlite3.Error) as error:
+                screen.say(f"punctual: no page: {error}", always=True)
         yield
 
 
