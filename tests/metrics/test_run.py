@@ -263,7 +263,7 @@ def resize(at: float, request: int, cores: float) -> ResizeJob:
 
 
 def test_what_a_change_of_the_grant_took_is_told_at_the_change() -> None:
-    changes = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
+    changes: list[Message] = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
     told = series([submitted(), started(101.0, 1.0), *changes], JOB)
     assert told.resizes == ((4.5, 1.5),), "neither an unknown command nor one that changes nothing took any time"
 
@@ -277,7 +277,7 @@ def phases(at: float, **wall_s: float) -> PhaseReported:
 
 
 def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> None:
-    parts = [
+    parts: list[Message] = [
         phases(110.0, evaluate=2.0, save=0.0),
         phases(112.0, evaluate=4.0, save=0.0),
         phases(113.0, evaluate=4.0, save=1.0),
