@@ -277,7 +277,7 @@ def phases(at: float, **wall_s: float) -> PhaseReported:
 
 
 def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> None:
-    parts = [
+    parts: list[Message] = [
         phases(110.0, evaluate=2.0, save=0.0),
         phases(112.0, evaluate=4.0, save=0.0),
         phases(113.0, evaluate=4.0, save=1.0),

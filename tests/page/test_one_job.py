@@ -11,6 +11,8 @@ from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact
 from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
+from punctual.core.ids import JobId
+
 
 def submitted(service: LiveService, name: str, command: list[str], **more: object) -> None:
     reply = service.caller.post("/jobs", {"program": command, "name": name, **more})
@@ -146,6 +148,18 @@ def test_phases_and_what_changes_took_are_drawn_and_another_run_of_the_program_i
     page.get_by_label("Compare with").select_option("")
     expect(page.locator("#compared")).to_be_hidden()
     (tmp_path / "go").touch()
+
+
+def test_a_job_that_has_ended_is_not_asked_for_again(service: LiveService, reader: Reader) -> None:
+    submitted(service, "ended", program())
+    wait_until(lambda: service.host.has_ended(JobId("ended")))
+    page = reader.open(service, place="#/jobs/ended")
+    expect(page.locator("#one-reasons li").first).to_contain_text("the job finished")
+    page.wait_for_timeout(1000)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(5000)
+    assert not [url for url in asked if "/jobs/ended" in url]
 
 
 def test_program_and_environment_are_told_without_secrets(service: LiveService, reader: Reader, tmp_path: Path) -> None:

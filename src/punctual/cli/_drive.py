@@ -1,11 +1,12 @@
 """From a host to an exit status: displays, signals, the jobs themselves, and what is said at the end."""
 
 import os
+import sqlite3
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +25,6 @@ from punctual.metrics.run import RunSummary, summarize
 from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
 from punctual.runtime.runs import messages_of
-from punctual.service.server import check_installed, serve_run
 from punctual.wire import WorkerStatus
 
 #: Gives the host of the jobs that are shown, given who gets what jobs write.
@@ -54,6 +54,8 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
         check_can_plot(options.report, n_jobs=len(jobs))
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
     if options.page:
+        from punctual.service.server import check_installed  # most commands have no use for what it needs
+
         check_installed()
     outcomes = carry_out(open_host, jobs, screen, page=options.page)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
@@ -134,16 +136,19 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, pag
 
 @contextmanager
 def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
-    """The page of the jobs that this process runs, until this is left."""
-    if host.local is None:
-        screen.say(
-            "punctual: no page: the host of another command runs this job. "
-            "Give jobs to a service (`punctual up`), or run it beside the others (`--alone`)."
-        )
-        yield
-        return
-    with serve_run(host.local) as address:
-        screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}")
+    """The page of the jobs that this process runs, until this is left; where there can be none that is told, and they run."""
+    with ExitStack() as serving:
+        if host.local is None:
+            why = "the host of another command runs this job. Give jobs to a service (`punctual up`), or use `--alone`"
+            screen.say(f"punctual: no page: {why}.", always=True)
+        else:
+            from punctual.service.server import serve_run
+
+            try:
+                address = serving.enter_context(serve_run(host.local))
+                screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}", always=True)
+            except (InvalidSpec, OSError, sqlite3.Error) as error:
+                screen.say(f"punctual: no page: {error}", always=True)
         yield
 
 

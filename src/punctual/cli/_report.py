@@ -15,7 +15,6 @@ from punctual.core.protocols import Message
 from punctual.metrics.run import Point, RunSummary, series, summarize
 from punctual.metrics.shortfall import Shortfall
 from punctual.runtime.run_folder import Run
-from punctual.service.frozen import frozen_page
 
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
@@ -105,6 +104,8 @@ def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> Non
         if path.suffix == ".png":
             _plot.save(path, _drawn(messages, summaries[0]), f"{jobs[0]}: {_title(summaries[0])}")
         else:
+            from punctual.service.frozen import frozen_page  # most commands have no use for what it needs
+
             said = {summary.job: f"{paragraph(summary)} {_told_about(run, summary)}" for summary in summaries}
             path.write_text(frozen_page(run, messages, said), encoding="utf-8")
     except OSError as error:

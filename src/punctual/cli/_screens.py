@@ -37,8 +37,8 @@ class Screen(Protocol):
         """Stop showing it; the terminal is as it was."""
         ...
 
-    def say(self, line: str) -> None:
-        """Tell people something that is not about the job itself."""
+    def say(self, line: str, *, always: bool = False) -> None:
+        """Tell people something that is not about the job itself; `always`: also where only machines read, or little is said."""
         ...
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
@@ -70,8 +70,8 @@ class PlainScreen:
     def close(self) -> None:
         """There is nothing to put back."""
 
-    def say(self, line: str) -> None:
-        if not self._quiet:
+    def say(self, line: str, *, always: bool = False) -> None:
+        if always or not self._quiet:
             _to_stderr(line)
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
@@ -92,8 +92,10 @@ class JsonScreen:
     def close(self) -> None:
         """There is nothing to put back."""
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, *, always: bool = False) -> None:
         """Machines are told of the job alone."""
+        if always:
+            _to_stderr(line)
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         _json_lines.write("report", {**report, "text": text})
@@ -131,7 +133,7 @@ class LiveScreen:
         if newline:
             self._console.print(rest, highlight=False, markup=False)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, *, always: bool = False) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
 
     def _note_stop(self, message: Message) -> None:

@@ -55,7 +55,7 @@ def frozen_page(run: Run, messages: Sequence[Message], said: Mapping[JobId, str]
     said
         The jobs, and what each came to in a sentence or two.
     """
-    now, board = _now_of(run), StatusBoard()
+    now, board = _now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
     for message in messages:
         board.fold(message)
     statuses = [board.job(job) for job in said]

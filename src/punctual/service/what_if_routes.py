@@ -14,8 +14,8 @@ from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, asked
 
 router = APIRouter(tags=["cluster"])
 
-#: How long the simulation under each policy may take.
-_LIMIT_S = 10.0
+#: CPU time that the simulation under each policy may take.
+_LIMIT_S = 5.0
 
 
 @router.post("/what-if", responses=answers(415))

@@ -15,7 +15,7 @@ from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.virtual_time import VirtualTime
+from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
 
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
@@ -90,6 +90,8 @@ class Simulation:
     scheduler
         One with a history that goes on here: `world` has to be told of its nodes and jobs, and the first of `events` has
         to be `SteeringResumed`. What else a scheduler is made with is not looked at then. None: a new one.
+    fires_at
+        See `VirtualTime`.
     make_policy
         What makes a policy that takes the place of `policy`.
 
@@ -116,6 +118,7 @@ class Simulation:
         n_retries: int = 3,
         end_at: float = inf,
         scheduler: Scheduler | None = None,
+        fires_at: FiresAt | None = None,
         make_policy: MakePolicy = registered,
     ) -> None:
         physics = physics or Physics()
@@ -131,7 +134,7 @@ class Simulation:
         self._queue = EventQueue()
         self._world = World(self._queue, physics, seed)
         happenings = {FACT: self._world.due, ARRIVAL: self._arrive, PLAN: _proposed}
-        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at)
+        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at, fires_at)
         planner = SimulatedPlanner(policy, self._queue, physics, make_policy)
         self._engine = Engine(self._scheduler, self._world, planner, self._time, listeners=listeners)
 

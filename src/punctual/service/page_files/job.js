@@ -14,8 +14,8 @@ const N_LOOKS = 3;
 const REFRESH_MS = 2000, N_REASONS = 50;
 
 let name = "", saidReasons = "", isLooking = false;
-/** What the course was last shown for, how many looks ago; and whether nothing will change any more. */
-let shownFor = "", nLooks = 0, isOver = false;
+/** What the course was last shown for, beside which other run and how many looks ago; and whether nothing will change any more. */
+let shownFor = "", shownOther = chosenOther(), nLooks = 0, isOver = false;
 
 /** @param {number | null} least @param {number | null} most */
 const bounds = (least, most) => (least === null ? "–" : `${amount(least)} to ${most === null ? "–" : amount(most)}`);
@@ -82,15 +82,15 @@ function showReasons(entries) {
 }
 
 /** What of a job says that its course has more to show. @param {any} job */
-const standing = (job) => JSON.stringify([job.state, job.reason, job.grantedCores, job.deadline, job.weight, chosenOther()?.job.name]);
+const standing = (job) => JSON.stringify([job.state, job.reason, job.grantedCores, job.deadline, job.weight]);
 
 async function look() {
-  if (at("one-job").hidden || document.hidden || isLooking || (isOver && shownFor.endsWith(String(chosenOther()?.job.name)))) return;
-  const asked = name;
+  if (at("one-job").hidden || document.hidden || isLooking || (isOver && chosenOther() === shownOther)) return;
+  const asked = name, other = chosenOther();
   isLooking = true;
   try {
     const job = await oneJob(asked);
-    const isCourseDue = standing(job) !== shownFor || (nLooks += 1) >= N_LOOKS || at("one-found").hidden;
+    const isCourseDue = standing(job) !== shownFor || other !== shownOther || (nLooks += 1) >= N_LOOKS || at("one-found").hidden;
     const course = isCourseDue ? await Promise.all([reasons(asked, N_REASONS), jobHistory(asked)]) : null;
     if (asked !== name) return; // another job is shown meanwhile
     at("one-problem").textContent = "";
@@ -98,11 +98,11 @@ async function look() {
     showFacts(job);
     steerable(job);
     if (course) {
-      [shownFor, nLooks] = [standing(job), 0];
+      [shownFor, shownOther, nLooks] = [standing(job), other, 0];
       showReasons(course[0]);
-      showHistory(course[1], job, chosenOther());
+      showHistory(course[1], job, other);
     }
-    isOver = Boolean(job.ended);
+    isOver = Boolean(job.ended && course);
   } catch (error) {
     if (asked !== name) return;
     const isMissing = error instanceof Refused && error.status === 404;

@@ -125,8 +125,8 @@ function drawProgress(told, job, span, other) {
   if (!job.ended) drawing.upright(span.now, "now");
   drawing.frame(100);
   if (job.deadline && deadline <= span.to) {
-    const handle = drawing.upright(deadline, "deadline", "handle", true);
-    if (!at("steer").hidden) movable(handle, drawing, span, deadline);
+    const mayMove = !at("steer").hidden, handle = drawing.upright(deadline, "deadline", mayMove ? "handle" : "mark", true);
+    if (mayMove) movable(handle, drawing, span, deadline);
     if (hasFocus) handle.focus();
   }
   const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "";
