@@ -165,9 +165,12 @@ class RayMembers:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             ray.init(
-                address=address or "auto", namespace=NAMESPACE, log_to_driver=False, configure_logging=False,
+                address=address or "auto",
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                configure_logging=False,
                 ignore_reinit_error=True,
-            )  # fmt: skip
+            )
         except Exception as error:
             raise InvalidSpec(
                 "the Ray cluster must be reachable",
