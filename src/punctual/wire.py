@@ -37,6 +37,9 @@ from math import isfinite
 #: Environment variable that names the page's file to the training process.
 PAGE_VARIABLE = "PUNCTUAL_PAGE"
 
+#: Environment variable that tells a job its own name.
+JOB_VARIABLE = "PUNCTUAL_JOB"
+
 #: Environment variable that names the folder of checkpoints to a training that says none itself.
 CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 

@@ -116,6 +116,15 @@ def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) 
     assert page.phases()[0].n_units_done == 3 * N_VALIDATION
 
 
+def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(page: Page, tmp_path: Path) -> None:
+    planned: list[float] = []
+    model = Model(lambda n: planned.append(page.phases()[0].units_planned))
+    fit(tmp_path, model, max_epochs=4, check_val_every_n_epoch=2, num_sanity_val_steps=0)
+    assert planned[0] == 2  # occurrences: how many batches each has is not known yet
+    assert page.phases()[0].n_units_done == 2 * N_VALIDATION
+    assert page.declaration().state == State.LANDED
+
+
 def test_without_punctual_nothing_changes(tmp_path: Path) -> None:
     model = Model()
     assert fit(tmp_path, model).global_step == model.n_batches == 12

@@ -55,6 +55,7 @@ class FrameworkLoop:
         plan = {name: (known, course.n_occurrences_left(known)) for name, known in (phases or {}).items()}
         self._session = current()
         self._session.begin_loop(course, plan)
+        self._save = save
         if save is not None:
             stop.on_stop(save)
         #: Whether anybody looks at the losses of single steps; on a GPU it costs time to ask for one.
@@ -102,6 +103,8 @@ class FrameworkLoop:
         """The library's loop has ended: steps and phases that are left need not be done."""
         self._session.finished = True
         self._session.end_early(n_phases_more=0)
+        if self._save is not None:
+            stop.forget(self._save)
 
 
 class OpenPhase:

@@ -69,7 +69,7 @@ class AcceleratedLoop:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        first_epoch, n_skipped = divmod(self._n_steps, len(self._loader))
+        first_epoch, n_skipped = divmod(self._n_steps, max(1, len(self._loader)))
         for epoch in range(first_epoch, self._epochs):
             self.epoch = epoch
             for batch in self._batches(n_skipped):

@@ -89,7 +89,7 @@ class LightningCallback(Callback):
             total_steps,
             start_step=trainer.fit_loop.epoch_loop.batch_progress.total.processed,
             n_steps_per_epoch=int(n_batches) if isfinite(n_batches) else 0,
-            phases={"evaluate": Phase(_n_evaluations(trainer, total_steps), _n_evaluation_batches(trainer) or None)},
+            phases={"evaluate": Phase(_n_evaluations(trainer, total_steps), _n_units(trainer.num_val_batches))},
             save=lambda: self._save(trainer),
         )
 
@@ -172,13 +172,10 @@ def _n_units(n_batches: Any) -> int | None:
     return int(total) if total and isfinite(total) else None
 
 
-def _n_evaluation_batches(trainer: Trainer) -> int | None:
-    return _n_units(trainer.num_val_batches)
-
-
 def _n_evaluations(trainer: Trainer, total_steps: float) -> int | None:
     """How often the whole training is evaluated; None: after each epoch, if it has epochs."""
-    if not trainer.enable_validation or not sum(trainer.num_val_batches):
+    n_each = trainer.num_val_batches  # empty: the loader is made with the first evaluation
+    if not trainer.enable_validation or (n_each and not sum(n_each)):
         return 0
     n_batches, n_between, n_epochs_between = (
         trainer.num_training_batches,

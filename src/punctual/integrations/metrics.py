@@ -10,11 +10,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from punctual.wire import JOB_VARIABLE
+
 #: Takes numbers by their names, and the step that they belong to.
 Write = Callable[[dict[str, float], int], object]
-
-#: What `punctual run` calls the job, to the job.
-_JOB_VARIABLE = "PUNCTUAL_JOB"
 
 
 class MetricsReporter:
@@ -41,7 +40,7 @@ class MetricsReporter:
         self._period_s = period_s
         self._closed = Event()
         self._thread: Thread | None = None
-        if job := os.environ.get(_JOB_VARIABLE):
+        if job := os.environ.get(JOB_VARIABLE):
             self._thread = Thread(target=self._report, args=(job,), name="punctual-metrics", daemon=True)
             self._thread.start()
 
