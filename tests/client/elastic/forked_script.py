@@ -10,6 +10,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -63,5 +64,7 @@ def _be_forkserver(control_fd: int, pass_fds: Sequence[int], environment: Mappin
         os.environ.update(environment)
         forkserver.main(control_fd)
         code = 0
+    except BaseException:  # noqa: BLE001 -- as Python shows it at the end of a process
+        traceback.print_exc()
     finally:
         os._exit(code)
