@@ -127,11 +127,11 @@ class OpenPhase:
         if self._span is not None:
             self._span.advance(1, of=of)
 
-    def end(self) -> None:
-        """The phase has ended, if there is one."""
+    def end(self, error: BaseException | None = None) -> None:
+        """The phase has ended, if there is one; by `error`, with the units that it had by then."""
         span, self._span = self._span, None
         if span is not None:
-            span.__exit__(None)
+            span.__exit__(None if error is None else type(error))
 
 
 def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:

@@ -74,7 +74,10 @@ class LightningCallback(Callback):
 
     @property
     def resume_from(self) -> str | None:
-        """The checkpoint of a training that was asked to stop, for ``trainer.fit(ckpt_path=)``; None: there is none, or no folder was given."""
+        """The checkpoint of a training that was asked to stop, for ``trainer.fit(ckpt_path=)``.
+
+        None: there is none, or no folder was given.
+        """
         path = None if self._folder is None else self._folder / "stopped.ckpt"
         return str(path) if path is not None and path.exists() else None
 
@@ -131,7 +134,7 @@ class LightningCallback(Callback):
             self._loop.report_loss(loss)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._phase.end()
+        self._phase.end(exception)
 
     def _end_if_asked(self, trainer: Trainer) -> None:
         assert self._loop is not None

@@ -38,9 +38,9 @@ def optimize_until(study: Study, objective: Objective, *, end_at: float) -> int:
 
     A trial begins if the median of the trials completed in this call takes no longer than the time that is left. One that
     reports intermediate values, and asks `trial.should_prune`, is pruned as soon as it would be late: it has reported up to
-    step k after t seconds, and the longest completed trial reported up to step K, so it takes t (K + 1)/(k + 1). The pruner of the study
-    is asked as well. The first trial always begins, and is pruned at its first report after `end_at`. A trial that reports
-    nothing is not interrupted.
+    step k after t seconds, and the longest completed trial reported up to step K, so it takes t (K + 1)/(k + 1). The pruner
+    of the study is asked as well. The first trial always begins, and is pruned at its first report after `end_at`. A trial
+    that reports nothing is not interrupted.
 
     Parameters
     ----------
