@@ -81,8 +81,8 @@ function showReasons(entries) {
   }));
 }
 
-/** What of a job says that its course has more to show. @param {any} job */
-const standing = (job) => JSON.stringify([job.state, job.reason, job.grantedCores, job.deadline, job.weight]);
+/** What of a job says that its course has to be shown at once; a grant may change every second. @param {any} job */
+const standing = (job) => JSON.stringify([job.state, job.attempts, job.deadline && Math.round(Date.parse(job.deadline) / 2000)]);
 
 async function look() {
   if (at("one-job").hidden || document.hidden || isLooking || (isOver && chosenOther() === shownOther)) return;
