@@ -13,7 +13,7 @@ import pytest
 from tests.executors.conftest import is_alive
 from tests.plants.cluster import FixedMembers, ShiftedClock, Wire, direct, joined_executor, new_agent
 from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.errors import InvalidSpec
@@ -34,6 +34,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
+from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import AgentChannel, told
 from punctual.executors.cluster.clock_offset import ClockOffset
 from punctual.executors.cluster.executor import ClusterExecutor
@@ -154,7 +155,7 @@ def test_a_job_that_is_given_another_node_goes_on_there_from_its_checkpoint(clos
     grant = {B: Resources(0.5)}
     executor.perform(ResizeJob(at=time.monotonic(), job=JOB, request=2, grant=grant, reason=WHY), events.append)
     (failed,) = wait_until(lambda: of_kind(events, JobFailed))
-    assert failed.retryable
+    assert (failed.retryable, failed.is_lost) == (True, True)
     assert "moved to node 'node-b'" in failed.cause
     executor.perform(launch(B, folder, request=3), events.append)
     wait_until(lambda: steps_of(executor) > 3)
@@ -296,6 +297,23 @@ def test_a_job_outlives_its_agent_and_the_one_that_comes_back_adopts_it(closing:
     wait_until(lambda: any(getattr(event, "granted", None) == {A: Resources(0.25)} for event in events))
 
 
+def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_keeper(closing: ExitStack, folder: Path) -> None:
+    process = AgentProcess(AgentOptions(name="gone", node=A, actuator="pacing", lost_after_s=6.0))
+    closing.callback(lambda: end(process))
+    wire = Wire(process)
+    executor, events = cluster(closing, {A: wire})
+    executor.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(executor) > 0)
+    wire.cut()
+    pid = process.pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pids_of(folder)[0]))
+    wire.mend()
+    (failed,) = wait_until(lambda: of_kind(events, JobFailed))
+    assert failed.is_lost
+
+
 def end(process: AgentProcess) -> None:
     pid = process.pid()
     if pid is not None:
@@ -318,7 +336,7 @@ CLUSTER = replace(PACED, engine="ray", policy="fifo", lost_after_s=6.0)
 
 
 def until_all(host: LocalHost, holds: Callable[[], bool]) -> None:
-    host.run_for(100.0, holds)
+    host.run_for(PATIENCE_S, holds)
     assert holds()
 
 
@@ -369,6 +387,45 @@ def test_what_ends_while_there_is_no_host_is_told_to_the_next_one(nodes: dict[No
     told_by_host = messages_of(run_named("host"))
     assert len([event for event in told_by_host if isinstance(event, JobFinished)]) == 1
     assert len([event for event in told_by_host if isinstance(event, LaunchJob)]) == 1
+
+
+def test_jobs_that_nobody_steers_for_long_end_and_are_started_again_by_the_next_host(
+    nodes: dict[NodeId, Wire], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with local_host("host", CLUSTER) as host:
+        until_all(host, lambda: len(list(host._board.nodes())) == 2)
+        host.submit(submission("a", awaited=go))
+        until_all(host, lambda: pid_of_waiting(go) > 0)
+        host.hand_over()
+    pid = pid_of_waiting(go)
+    wait_until(lambda: not is_alive(pid))
+    with resumed_host(run_named("host")) as host:
+        until_all(host, lambda: pid_of_waiting(go) != pid)
+        go.touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("a")).state == "finished"
+
+
+def test_a_partition_that_ends_just_after_the_jobs_were_ended_loses_none(closing: ExitStack, folder: Path) -> None:
+    wire = Wire(direct(agent_of(closing, A, lost_after_s=6.0)))
+    executor, events = cluster(closing, {A: wire}, lost_after_s=600.0)  # this host would wait for longer
+    executor.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(executor) > 0)
+    wire.cut()
+    wait_until(lambda: not is_alive(pids_of(folder)[0]))
+    wire.mend()
+    (failed,) = wait_until(lambda: of_kind(events, JobFailed))
+    assert (failed.retryable, failed.is_lost) == (True, True)
+    executor.perform(launch(A, folder, request=2), events.append)
+    wait_until(lambda: len(of_kind(events, JobStarted)) == 2)
+
+
+def test_a_host_without_nodes_refuses_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers({}))
+    monkeypatch.setattr(cluster_executor, "_FIRST_S_MAX", 0.1)
+    with local_host("host", CLUSTER) as host, pytest.raises(InvalidSpec, match="none of whose nodes has answered"):
+        host.submit(submission("a"))
 
 
 def test_the_jobs_of_a_lost_node_are_started_again_on_another(nodes: dict[NodeId, Wire], tmp_path: Path) -> None:

@@ -295,6 +295,9 @@ class Scheduler:
         if not event.retryable:
             self._end(job, "failed", event.at)
             return
+        if event.is_lost:
+            self._lose_process(job, event.at, event.at)
+            return
         fault = fault_of_retry(job, event)
         if fault is not None:
             self._give_up(job, event.at, fault)

@@ -8,6 +8,7 @@ applications do not count on it; and it offers no more than they leave.
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import ceil
@@ -31,6 +32,8 @@ NAMESPACE = "punctual"
 _LOOK_S, _LEASE_S_MAX = 0.5, 2.0
 #: How long Ray may take beyond what the agent may.
 _ANSWER_S = 1.0
+#: Between two tries to have a relay where none can be had.
+_AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name.
@@ -106,13 +109,14 @@ class RayChannel:
         self._node, self._ray_node, self._start, self._name = node, ray_node, start, name
         self._lock = threading.Lock()
         self._relay: Any = None
+        self._again_at = 0.0
 
     def call(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         try:
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
         except (RayError, ConnectionError, ValueError) as error:
-            self._relay = None
+            self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
             raise ChannelLost(str(error)) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
@@ -129,6 +133,8 @@ class RayChannel:
     def _actor(self) -> Any:
         with self._lock:
             if self._relay is None:
+                if time.monotonic() < self._again_at:
+                    raise ChannelLost("it has just not answered")
                 options: dict[str, Any] = {
                     "name": self._name,
                     "namespace": NAMESPACE,

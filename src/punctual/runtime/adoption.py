@@ -25,6 +25,9 @@ from punctual.wire import Page, PageError
 
 T = TypeVar("T")
 
+#: Why an agent, or in its absence a keeper, ends a job by itself.
+FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
+
 _LOOK_S = 0.1
 #: How long a keeper that has begun to clear up may take to end.
 _CLEARING_S_MAX = 5.0
@@ -152,6 +155,8 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
     at = max(at_least, ended_at)
     if code == 0:
         return JobFinished(at=at, job=job, landed_at=ended_at)
+    if record.get("fenced"):
+        return JobFailed(at=at, job=job, cause=FENCED, retryable=True, is_lost=True)
     return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
 
 

@@ -13,8 +13,8 @@ INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
 #: Where jobs run: on this machine, or on the nodes of a Ray cluster.
 Engine = Literal["local", "ray"]
 ENGINES: tuple[Engine, ...] = ("local", "ray")
-#: Shorter, and a node would count as lost where its agent is only slow to answer.
-_LOST_AFTER_S_MIN = 5.0
+#: Shorter, and there would be no time to end the jobs of a node before it counts as lost, see `channel.KEEPER_FRAC`.
+_LOST_AFTER_S_MIN = 45.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,5 +70,5 @@ class HostOptions:
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
                 f"{self.lost_after_s:g} s",
                 "`punctual up`",
-                "A node that answers slowly must not count as lost.",
+                "What runs there must have ended before it may be started elsewhere.",
             )

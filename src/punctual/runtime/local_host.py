@@ -171,6 +171,7 @@ class LocalHost(Host):
         streams
             Where each writes; None: as suits where this process writes.
         """
+        _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order(submissions, self._known)
         with ExitStack() as undoing:
             for submission in ordered:

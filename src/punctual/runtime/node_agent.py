@@ -23,7 +23,7 @@ from punctual.executors.cluster.executor import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams
-from punctual.runtime.adoption import actuator_of, adopted, claimed, recorded_end
+from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import Run, agent_run
@@ -87,7 +87,9 @@ class NodeAgent:
         self._open: dict[JobId, int] = {}
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
-        self._has_stopped = self._is_over = False
+        #: The jobs that this agent ends by itself: they may be started again.
+        self._fenced: set[JobId] = set()
+        self._is_over = False
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -172,7 +174,7 @@ class NodeAgent:
         now, record = self._clock.now(), self._run.end_record(job)
         if record is None:
             cause = "its agent and its keeper were killed, and the job with them"
-            self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True))
+            self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True, is_lost=True))
             return
         for event in recorded_end(job, record, at_least=now):
             if event is not None:
@@ -287,6 +289,10 @@ class NodeAgent:
                 last = self._latest.pop(event.job, None)
                 if last is not None:
                     self._add(last)
+                if event.job in self._fenced:
+                    self._fenced.discard(event.job)
+                    if isinstance(event, JobFailed):
+                        event = replace(event, cause=FENCED, exit_code=None, retryable=True, is_lost=True)
             self._add(event)
             self._changed.notify_all()
 
@@ -355,14 +361,13 @@ class NodeAgent:
         """End the jobs when the host may soon take this node for lost, and start them elsewhere."""
         silent_s, lost_after_s = self._silent_s(), self._options.lost_after_s
         if silent_s < STOP_FRAC * lost_after_s:
-            self._has_stopped = False
-        elif silent_s >= KILL_FRAC * lost_after_s:
+            return
+        new = self._executor.held().keys() - self._fenced
+        self._fenced |= new
+        for job in new:
+            self._executor.perform(StopJob(at=self._clock.now(), job=job, cause=FENCED), self._receive)
+        if silent_s >= KILL_FRAC * lost_after_s:
             self._cleared()
-        elif not self._has_stopped:
-            self._has_stopped = True
-            cause = f"its host has not been heard of for {silent_s:.0f} s, and may start it elsewhere"
-            for job in self._executor.held():
-                self._executor.perform(StopJob(at=self._clock.now(), job=job, cause=cause), self._receive)
 
     def _silent_s(self) -> float:
         return self._clock.now() - self._heard_at

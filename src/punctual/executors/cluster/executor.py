@@ -36,6 +36,8 @@ LOST_AFTER_S = 60.0
 #: How old the progress of a job may be when it is looked at, in seconds.
 REPORT_S = 0.1
 _LOOK_S = 1.0
+#: How long the first node may take to answer before jobs are accepted: its agent is to be started.
+_FIRST_S_MAX = 20.0
 #: How long jobs that are to end at once may take.
 _END_S_MAX = 20.0
 #: How long a thread that waits for an answer is waited for.
@@ -48,7 +50,7 @@ class ClusterExecutor:
     """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
 
     A job lies on one node. Of a grant on several it gets the largest part, and says so. One that is to hold something on another
-    node than its own is ended there, after a checkpoint if it can make one, and has failed in a way that may be retried.
+    node than its own is ended there, after a checkpoint if it can make one, and its process counts as lost.
 
     Parameters
     ----------
@@ -128,7 +130,10 @@ class ClusterExecutor:
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
-        """Tell what happens from now on, and what has happened already."""
+        """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        give_up_at = self._clock.now() + _FIRST_S_MAX
+        while not self._node_is_there() and self._clock.now() < give_up_at:
+            self._ends.wait(_LOOK_S / 20)
         with self._lock:
             early, self._sink = list(self._early), sink
             self._early.clear()
@@ -263,6 +268,10 @@ class ClusterExecutor:
                         self._links.pop(node).close()
             self._ends.wait(_LOOK_S)
 
+    def _node_is_there(self) -> bool:
+        with self._lock:
+            return any(link.is_joined for link in self._links.values())
+
     def _silent(self) -> list[NodeId]:
         """The nodes that were known and have not answered."""
         with self._lock:
@@ -344,7 +353,13 @@ class ClusterExecutor:
             self._was_at.pop(job, None)
         if move is None or isinstance(event, JobFinished):
             return event
-        return replace(event, cause=f"it was moved to node '{next(iter(move.grant))}'", exit_code=None, retryable=True)
+        return replace(
+            event,
+            cause=f"it was moved to node '{next(iter(move.grant))}'",
+            exit_code=None,
+            retryable=True,
+            is_lost=True,
+        )
 
     def _forget(self, job: JobId) -> None:
         """The job lies nowhere any more."""

@@ -77,7 +77,7 @@ class NodeLink:
         self.node = node
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
-        self.is_joined = self.has_answered = False
+        self.is_joined = self.has_answered = self._is_told = False
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
@@ -139,7 +139,10 @@ class NodeLink:
                 if is_greeted:
                     self._poll()
                     continue
-            except ChannelLost:
+            except ChannelLost as error:
+                if not (is_greeted or self._is_told):
+                    self._is_told = True
+                    _LOG.warning("node '%s' does not answer: %s", self.node, error)
                 is_greeted = False
             except Exception:  # noqa: BLE001 -- what came is no answer of an agent: it counts as silent
                 _LOG.exception("node '%s' has answered something else", self.node)

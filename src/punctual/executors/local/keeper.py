@@ -149,7 +149,7 @@ class Keeper:
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
         self._is_steered = self._has_children = True
-        self._stays_paused = False
+        self._stays_paused = self._is_fenced = False
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = self._started_at_ns = 0
@@ -203,6 +203,7 @@ class Keeper:
             if not self._stays_paused:
                 self._lift()
         if self._fence_left_s() == 0.0:
+            self._is_fenced = True
             self._terminate()
 
     def _lease_left_s(self) -> float:
@@ -331,6 +332,7 @@ class Keeper:
             "at_ns": at_ns,
             "usage": kept_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
+            **({"fenced": True} if self._is_fenced else {}),
         }
         left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
         self._keep_end(json.dumps({**last, **left}))
