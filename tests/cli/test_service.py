@@ -21,7 +21,7 @@ from punctual.cli.up import unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 
 RUN = "service"
 
@@ -52,8 +52,7 @@ def machine(tmp_path: Path) -> Iterator[Service]:
     yield made
     made.let("a", "b", "c")
     made.close()
-    # What nobody steered any more is removed by the command that looks after it has ended.
-    wait_until(lambda: made.jobs() == [] and made.left_behind() == [])
+    wait_until(made.has_cleared_up)
 
 
 def left(service: "subprocess.Popen[str]") -> str:

@@ -237,7 +237,7 @@ def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedM
     assert "punctual attach b" in finished(a)[1]
     assert machine.jobs() == [{"job": "b", "state": "unsteered"}]
     machine.let("b")
-    wait_until(lambda: machine.jobs() == [])
+    wait_until(machine.has_cleared_up)
 
 
 def replace_stopped_host(machine: SharedMachine, a: "subprocess.Popen[str]", b: "subprocess.Popen[str]") -> None:

@@ -14,6 +14,7 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import __version__
+from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     JobFailed,
@@ -27,17 +28,17 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
+from punctual.runtime.adoption import _claim
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
-from punctual.runtime.local_host import HERE, capacity_here
-from punctual.runtime.restore import _claim, resumed_host
+from punctual.runtime.host_executor import HERE, capacity_here
+from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
 from punctual.store import sqlite
 from punctual.store.boot import ClockRecord
-from punctual.store.codec import encode
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import JournalBusy, JournalUnusable
 
@@ -49,7 +50,8 @@ import pathlib, sys
 from functools import partial
 from tests.runtime.live_jobs import PACED, submission
 from punctual.runtime import local_host as composed
-from punctual.runtime.local_host import capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.local_host import local_host
 from punctual.store.upkeep import Upkeep, UpkeepLimits
 composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
@@ -111,7 +113,9 @@ HOST_WITH_PAUSED_JOB = """
 import os, pathlib, sys, time
 from tests.runtime.live_jobs import submission
 from tests.runtime.test_restore import A, B, LEAVING
-from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import local_host
 from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 from punctual.executors.local import job_run
 job_run.frees_more_by_ending = lambda held: True  # as that of a job with GPUs does, which this machine may not have

@@ -10,7 +10,7 @@ from pathlib import Path
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_answering
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import service_run
@@ -95,6 +95,9 @@ def _told_by_service(run: Run, name: str) -> list[str]:
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    if options.engine != "local":
+        chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
+        chosen += ["--address", options.address] if options.address else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

@@ -7,8 +7,8 @@ import typer
 
 from punctual.cli._completion import open_job_names
 from punctual.cli._options import AsJson
-from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import clock, short
+from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import change
 from punctual.runtime.runs import open_job

@@ -7,7 +7,7 @@ import typer
 
 from punctual.cli._completion import policy_names
 from punctual.cli._options import AsJson
-from punctual.cli._shown_answer import show_answer
+from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import policy as ask_policy
 from punctual.runtime.run_folder import Run

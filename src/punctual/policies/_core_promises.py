@@ -39,6 +39,9 @@ _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 _N_DUE = 2
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
+#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
+#: done before others are measured: what it costs them is little, and it is late by little.
+_OVERDUE_FRAC = 0.25
 #: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
 #: deadline is told to it.
 _NAMED_FRAC = 0.1
@@ -141,6 +144,11 @@ class SharingJob:
             return job  # nothing was estimated yet
         hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
+
+    def is_nearly_done(self) -> bool:
+        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
+        most_cores = self.base.cores + self.most_cores
+        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 
     def latest_s(self) -> float:
         """How much later than it is due it may be done before a promise is given up."""
@@ -251,15 +259,14 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
+        dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
+        lost = [member for member in dated if member.id in self.lost]
+        free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
         free = self._measure_in_turn(free, spare_cores + lent_cores)
-        for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
-            free -= _raise([member], _weight, free)
+        free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free = max(0.0, free - lent_cores)
-        dated = [member for member in others if member.due_s < inf]
-        for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
-            if member.id in self.lost:  # so that it is late by little
-                free -= _raise([member], _weight, free)
+        free = _raise_in_turn(lost, free)  # so that they are late by little
         free -= _raise(dated, self._urgency, free)
         _raise(background, _weight, free)
 
@@ -284,7 +291,7 @@ class CorePromises:
         if len(self.members) == 1 or not self.kept or free <= 0:
             return free  # what a job does not need that is alone is for programs without Punctual
         plan = self._planned if self._planned is not None else self._plan(self._background_cores())
-        for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
+        for member in sorted(self.kept, key=_due_first):
             alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
             if self._is_crowded(plan, member.due_s) or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
@@ -554,6 +561,10 @@ def _landing_first(member: SharingJob) -> tuple[float, str]:
     return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
+def _due_first(member: SharingJob) -> tuple[float, str]:
+    return member.due_s, member.id
+
+
 def _deadline_at(member: SharingJob) -> float:
     return inf if member.view.deadline_at is None else member.view.deadline_at
 
@@ -568,6 +579,13 @@ def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float],
     for member, amount in zip(wanting, amounts, strict=True):
         member.cores += amount
     return sum(amounts)
+
+
+def _raise_in_turn(members: Iterable[SharingJob], cores: float) -> float:
+    """Give each member in turn what it wants of so many cores; what is left."""
+    for member in members:
+        cores -= _raise([member], _weight, cores)
+    return cores
 
 
 def _chosen(members: Sequence[SharingJob], solution: Solution) -> list[SharingJob]:

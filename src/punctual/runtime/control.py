@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from punctual.core.codec import decode, encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
@@ -16,7 +17,6 @@ from punctual.runtime.quotes import told
 from punctual.runtime.spec_change import NO_DEADLINE, SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import Now
-from punctual.store.codec import decode, encode
 
 
 class ControlHandler:

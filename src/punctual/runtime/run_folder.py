@@ -19,8 +19,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
-from punctual.executors.local.output import Streams
-from punctual.runtime.paths import refused_if_unwritable, remove_tree, runtime_root, state_root
+from punctual.executors.local.output import Streams, logs_of
+from punctual.runtime.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
 from punctual.store.place import StorePlace
 
@@ -178,6 +178,10 @@ class Run:
     def log(self, job: JobId) -> Path:
         """The file with what the job has written, and beside it, with ``.1``, what came before; it stays."""
         return self.state_dir / f"{job}.log"
+
+    def log_of(self, job: JobId, *, of_errors: bool = False) -> Path:
+        """The same, or the file with what the job has written to its standard error alone, which only some jobs have."""
+        return logs_of(self.log(job), Streams(is_split=True))[of_errors]
 
     # What a job needs to be started, and must not be in the journal.
 
@@ -369,6 +373,16 @@ class Run:
 def run_named(name: str) -> Run:
     """The places of a run of this name, whether they are there or not."""
     return Run(name, runtime_root() / name, state_root() / name)
+
+
+def agent_run(name: str) -> Run:
+    """The places of a node's agent and its jobs, made if they are missing; it has no journal."""
+    live, state = agent_roots()
+    run = Run(name, live / name, state / name)
+    with refused_if_unwritable(live):
+        for folder in (run.runtime_dir, run.state_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    return run
 
 
 def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:

@@ -11,9 +11,10 @@ from punctual.core.ids import JobId
 from punctual.executors.local.output import Streams
 from punctual.runtime.control_client import is_silent, submit
 from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.job_names import names_in
 from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output, receiver_of_none
-from punctual.runtime.local_host import HostOptions, LocalHost, local_host
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import SERVICE, Run, run_named
 from punctual.runtime.run_journal import check_store

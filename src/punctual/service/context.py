@@ -21,7 +21,7 @@ from punctual.service.kept_budget import KeptBudget
 from punctual.service.kept_chains import KeptChains
 from punctual.service.kept_folds import KeptFolds
 from punctual.service.kept_texts import KeptTexts
-from punctual.service.limits import Limits, OpenStreams, RequestRate
+from punctual.service.limits import Limits, OpenStreams, RequestRate, Turns
 from punctual.service.message_signal import MessageSignal
 from punctual.service.metrics_text import JobMetrics, job_metrics
 from punctual.service.problems import Refused
@@ -41,6 +41,8 @@ class ServiceContext:
     ----------
     signal
         Notified of each message of the host.
+    takes_jobs
+        Whether jobs can be submitted: not where the host ends with those that it has.
     is_closing
         Set once streams must end.
     standings, metrics
@@ -51,6 +53,8 @@ class ServiceContext:
         How jobs went on.
     budget
         Which job held how many cores when.
+    what_ifs
+        Whose turn it is to have other policies simulated.
     """
 
     host: LocalHost
@@ -58,6 +62,7 @@ class ServiceContext:
     limits: Limits
     streams: OpenStreams
     rate: RequestRate
+    takes_jobs: bool = True
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
     standings: KeptTexts[bytes] = field(init=False)
@@ -65,6 +70,7 @@ class ServiceContext:
     chains: KeptChains = field(init=False)
     courses: KeptFolds[RunCourse] = field(init=False)
     budget: KeptBudget = field(init=False)
+    what_ifs: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.standings = KeptTexts(self.host, partial(standing_json, self.host))

@@ -26,7 +26,7 @@ from punctual.runtime.submission import Submission
 from punctual.service.context import Context, ServiceContext, Submitter, json_answer, note_change, told
 from punctual.service.guard import Caller
 from punctual.service.kept_chains import N_LINKS_MAX
-from punctual.service.problems import answers
+from punctual.service.problems import Refused, answers
 from punctual.service.schema import (
     ChangeRequest,
     JobPage,
@@ -35,11 +35,10 @@ from punctual.service.schema import (
     StopRequest,
     SubmitRequest,
     WhyAnswer,
-    WhyEntry,
-    finite,
 )
 from punctual.service.standing import standing_json
 from punctual.service.submission_keys import ClaimedKey
+from punctual.service.told_course import why_answer
 
 router = APIRouter(tags=["jobs"])
 
@@ -66,6 +65,10 @@ def submit(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Have a job run; answers once the journal has it."""
+    if not context.takes_jobs:
+        raise Refused(
+            403, "this is the page of a run, which ends with its own jobs: use `punctual run` or `punctual up`"
+        )
     context.check_takes_changes()
     if idempotency_key is None:
         job = _submitted(context, asked, caller)
@@ -118,18 +121,7 @@ def why(
 ) -> Response:
     """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
-    links = context.chains.links(status.id, last, every=every)
-    entries = [
-        WhyEntry(
-            elapsed_seconds=link.elapsed_s,
-            time=now.wall_of(status.submitted_at + link.elapsed_s),
-            kind=link.kind,
-            text=link.text,
-            facts=finite(link.facts),
-        )
-        for link in links
-    ]
-    return told(WhyAnswer(job=status.id, entries=entries))
+    return told(why_answer(status, context.chains.links(status.id, last, every=every), now))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))

@@ -5,11 +5,13 @@ import os
 import socket
 import ssl
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_socket import listener_pid, make_room, short_enough
@@ -21,6 +23,9 @@ from punctual.service.database import ServiceDatabase
 from punctual.service.limits import Limits, OpenStreams, RequestRate
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Tokens, owner_file
+
+if TYPE_CHECKING:
+    from punctual.service.connections import Endpoint
 
 DEFAULT_ADDRESS = "127.0.0.1:4747"
 #: Names of this machine for itself.
@@ -110,10 +115,8 @@ def serve(
         The libraries are not installed, the certificate cannot be read, or it cannot listen there.
     """
     check_installed()
-    from punctual.service.connections import Endpoint, endpoints_served
-    from punctual.service.context import ServiceContext
+    from punctual.service.connections import Endpoint
 
-    limits = limits or Limits()
     with ExitStack() as ending:
         context = _tls_context(tls)
         listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
@@ -121,25 +124,63 @@ def serve(
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
         is_first_start = tokens.make_first()
-        service = ServiceContext(
-            host=host,
-            keys=SubmissionKeys(database),
-            limits=limits,
-            streams=OpenStreams(limits),
-            rate=RequestRate(limits),
-        )
         endpoints = [Endpoint(listening=own, tokens=None, host_names=None)]
         if listening is not None and address is not None:
             names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
-        host.subscribe(service.signal.notify)
-        with _quick_threads(), endpoints_served(service, endpoints):
-            yield ServedAddress(
-                url=None if listening is None else _url(listening, tls),
-                socket=service_socket(),
-                token_file=owner_file(database.folder),
-                is_first_start=is_first_start,
-            )
+        ending.enter_context(_answered(host, database, endpoints, limits or Limits()))
+        yield ServedAddress(
+            url=None if listening is None else _url(listening, tls),
+            socket=service_socket(),
+            token_file=owner_file(database.folder),
+            is_first_start=is_first_start,
+        )
+
+
+@contextmanager
+def serve_run(host: LocalHost) -> Iterator[str]:
+    """Serve the host of a command on the loopback interface until this is left; the address of its page, with a token.
+
+    The token is for this alone, and nothing can be submitted. Raises `InvalidSpec` as `serve` does.
+    """
+    check_installed()
+    from punctual.service.connections import Endpoint
+
+    with ExitStack() as ending:
+        listening = ending.enter_context(_tcp_socket("127.0.0.1:0", None, allow_plain=False))
+        folder = Path(ending.enter_context(TemporaryDirectory(prefix="page-", dir=host.run_folder.runtime_dir)))
+        database = ending.enter_context(closing(ServiceDatabase(folder)))
+        tokens = Tokens(database)
+        token = tokens.create("run", "operator")
+        endpoints = [Endpoint(listening=listening, tokens=tokens, host_names=LOOPBACK_NAMES)]
+        ending.enter_context(_answered(host, database, endpoints, Limits(), takes_jobs=False))
+        yield f"{_url(listening, None)}/#token={token}"
+
+
+@contextmanager
+def _answered(
+    host: LocalHost,
+    database: ServiceDatabase,
+    endpoints: "Sequence[Endpoint]",
+    limits: Limits,
+    *,
+    takes_jobs: bool = True,
+) -> Iterator[None]:
+    """Requests at `endpoints` are answered until this is left."""
+    from punctual.service.connections import endpoints_served
+    from punctual.service.context import ServiceContext
+
+    service = ServiceContext(
+        host=host,
+        keys=SubmissionKeys(database),
+        limits=limits,
+        streams=OpenStreams(limits),
+        rate=RequestRate(limits),
+        takes_jobs=takes_jobs,
+    )
+    host.subscribe(service.signal.notify)
+    with _quick_threads(), endpoints_served(service, endpoints):
+        yield
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from punctual.core.codec import decode, encode, kind_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.store.boot import ClockRecord, clock_now, shift_between
-from punctual.store.codec import decode, encode, kind_of
 from punctual.store.owner import Owner, this_process
 from punctual.store.thinning import Row
 
