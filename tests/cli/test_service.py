@@ -165,7 +165,7 @@ def test_a_service_takes_the_place_of_one_that_is_stopped_and_its_http_socket(ma
     finally:
         stopped.send_signal(signal.SIGCONT)
     stopped.communicate(timeout=PATIENCE_S)
-    assert stopped.returncode == 1
+    assert stopped.returncode in (1, -signal.SIGKILL)  # killed if it was just writing its journal
     assert machine.host_pid() == again.pid
     wait_until(lambda: machine.states() == {"a": "running"})
     assert (machine.home / "runtime" / "service" / "api.sock").exists()
@@ -285,6 +285,18 @@ def test_a_service_in_the_background_outlives_the_command_that_starts_it(machine
     assert "said by the job" not in log.read_text()  # only in its own log, which is removed with it
     assert log.stat().st_mode & 0o077 == 0
     assert "said by the job" in machine.run_folder(RUN).log(JobId("a")).read_text()
+
+
+def test_a_service_in_the_background_tells_which_jobs_it_took_over(machine: Service) -> None:
+    options = ("up", "--detach", "--actuator", "pacing", "--listen", "none", "--json")
+    assert json.loads(machine.punctual(*options).stdout)["taken_over"] == []
+    assert machine.punctual("submit", "--name", "a", "--", *machine.script(NAMED, "a.py"), "a").returncode == 0
+    wait_until(lambda: machine.states() == {"a": "running"})
+    assert machine.punctual("down").returncode == 0
+    assert json.loads(machine.punctual(*options).stdout)["taken_over"] == ["a"]
+    machine.let("a")
+    wait_until(lambda: machine.jobs() == [])
+    assert machine.punctual("down").returncode == 0
 
 
 def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:

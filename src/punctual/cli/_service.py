@@ -72,15 +72,24 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     )
 
 
-def record_addresses(run: Run, addresses: Sequence[str]) -> None:
-    """Write down where the service of this process can be reached."""
-    run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses)})
+def record_service(run: Run, addresses: Sequence[str], taken_over: Sequence[str]) -> None:
+    """Write down where the service of this process can be reached, and which jobs it found."""
+    run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses), "taken_over": list(taken_over)})
 
 
 def addresses_of(run: Run) -> list[str]:
     """Where the service that steers `run` can be reached; empty: it has not said so yet."""
+    return _told_by_service(run, "addresses")
+
+
+def taken_over_by(run: Run) -> list[str]:
+    """The jobs that the service which steers `run` found."""
+    return _told_by_service(run, "taken_over")
+
+
+def _told_by_service(run: Run, name: str) -> list[str]:
     service = run.facts().get("service", {})
-    return list(service["addresses"]) if service.get("pid") == run.record().get("pid") else []
+    return list(service.get(name, [])) if service.get("pid") == run.record().get("pid") else []
 
 
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:

@@ -20,7 +20,14 @@ from punctual.cli._completion import policy_names
 from punctual.cli._http import HttpOptions
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
-from punctual.cli._service import addresses_of, log_file, record_addresses, started_service, up_command
+from punctual.cli._service import (
+    addresses_of,
+    log_file,
+    record_service,
+    started_service,
+    taken_over_by,
+    up_command,
+)
 from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
@@ -125,7 +132,7 @@ def up(
     if detach:
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
-        _tell(run.record()["pid"], addresses_of(run), [], as_json=as_json)
+        _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
         typer.echo(f"punctual: what it says is in {log_file()}", err=True)
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
@@ -173,7 +180,7 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
     try:
         with caught(leaving), service_host(options, facts, http.listen(), store=store) as (host, addresses):
             told = [str(host.run_folder.socket), *addresses]
-            record_addresses(host.run_folder, told)
+            record_service(host.run_folder, told, host.taken_over)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)
             _tell_of_others(host)
             _notify_systemd("READY=1")

@@ -222,7 +222,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
                 "without TLS the service must listen on the loopback interface",
                 f"'{address}'",
                 "the service",
-                "Give a certificate (`--tls-cert`, `--tls-key`); or say that tokens and jobs may be read on the network.",
+                "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
             )
         # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
         with socket.socket(family, kind, protocol) as listening:
