@@ -354,38 +354,32 @@ class CorePromises:
             return None
         jobs = self._with_margins(others, {view.id})
 
+        def due_in(left_s: float) -> SharingJob:
+            return SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+
         def fits(left_s: float) -> bool:
-            member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+            member = due_in(left_s)
             if member.due_s == inf or member.due_s <= 0 or member.unmeasured:
                 return False
-            members = [*others, member]
-            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered(members))
+            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
         known = self._due_in(view, 1.0)
         left_core_s = known.core_s_left(self.at)
         if known.work is None or left_core_s is None:
             return None
         work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
-        offered = self._offered(others)
-        usable_cores = max(known.work.usable_cores, 1e-9)
+        offered, usable_cores = self._offered(others), max(known.work.usable_cores, 1e-9)
         alone_s = work_core_s / usable_cores
         # Often it is about the first that the work of all leaves room for, and then all is known by one look.
-        first_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
-        first_s = rounded_up((1.0 + EXACT_FRAC / 2) * self._left_s(view, base, first_s))
-        if isfinite(first_s) and fits(first_s):
-            return first_s
-        room_cores = float(offered.free.min()) + base.cores
-        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
-            min(room_cores, usable_cores), 1e-9
-        )
+        first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
+        for _ in range(_N_DUE if isfinite(first_s) else 0):  # how much sooner work is due depends on the deadline
+            left_s += first_s - due_in(left_s).due_s
+        left_s = rounded_up((1.0 + EXACT_FRAC / 2) * left_s)
+        if isfinite(left_s) and fits(left_s):
+            return left_s
+        room_cores = max(min(float(offered.free.min()) + base.cores, usable_cores), 1e-9)
+        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / room_cores
         return earliest(fits, alone_s, last_s)
-
-    def _left_s(self, view: JobView, base: Resources, due_s: float) -> float:
-        """Seconds to the deadline with which the job's work is due in `due_s`: how much sooner depends on the deadline."""
-        left_s = due_s
-        for _ in range(_N_DUE if isfinite(due_s) else 0):
-            left_s += due_s - SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at).due_s
-        return left_s
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))
