@@ -130,7 +130,8 @@ function drawProgress(told, job, span, other) {
     if (hasFocus) handle.focus();
   }
   const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "";
-  const expected = span.expected ? ` It is expected to be done at ${clock(span.expected[1])}, between ${clock(span.expected[0])} and ${clock(span.expected[2])}.` : "";
+  const [low, middle, high] = (span.expected || []).map(clock), between = low === high ? "" : `, between ${low} and ${high}`;
+  const expected = span.expected ? ` It is expected to be done at ${middle}${between}.` : "";
   at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
 }
 
