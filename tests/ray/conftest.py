@@ -12,8 +12,6 @@ import pytest
 
 from punctual.runtime.host_options import HostOptions
 
-LOST_AFTER_S = 6.0
-
 
 @pytest.fixture(scope="session")
 def ray_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -53,9 +51,7 @@ def ray_cluster(
 @pytest.fixture
 def options(ray_cluster: Any) -> HostOptions:
     """Of a host on the cluster."""
-    return HostOptions(
-        actuator="pacing", policy="fifo", engine="ray", address=ray_cluster.address, lost_after_s=LOST_AFTER_S
-    )
+    return HostOptions(actuator="pacing", policy="fifo", engine="ray", address=ray_cluster.address)
 
 
 @pytest.fixture(autouse=True)

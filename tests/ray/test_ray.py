@@ -70,7 +70,6 @@ def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions)
 
 def test_a_job_outlives_its_agent_and_its_host(options: HostOptions, tmp_path: Path, ray_home: Path) -> None:
     go = tmp_path / "go"
-    options = replace(options, lost_after_s=60.0)  # a keeper waits for a part of it for another agent
     with local_host("host", options) as host:
         until_there_are(host, 2)
         host.submit(submission("a", awaited=go))
@@ -99,6 +98,7 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
     options: HostOptions, ray_cluster: Any, tmp_path: Path, ray_home: Path
 ) -> None:
     go = tmp_path / "go"
+    options = replace(options, lost_after_s=6.0)
     third = ray_cluster.add_node(num_cpus=2)  # the policy takes the node with most room
     with local_host("host", options) as host:
         until_there_are(host, 3)

@@ -100,8 +100,8 @@ class ClusterExecutor:
         self._starting: set[JobId] = set()
         self._latest: dict[JobId, ProgressReported] = {}
         self._paused: frozenset[JobId] = frozenset()
-        #: How much of the log of a job on its node is here.
-        self._logged: dict[JobId, int] = {}
+        #: By node, how much of the logs of its jobs is here.
+        self._logged: dict[NodeId, dict[JobId, int]] = {}
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: When the end of a job was told; a command made before that was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
@@ -333,12 +333,12 @@ class ClusterExecutor:
         with self._lock:
             if self._node_of.get(job) != link.node:
                 return
-            self._logged[job] = end
+            self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
 
     def logged_of(self, node: NodeId) -> dict[JobId, int]:
         with self._lock:
-            return {job: end for job, end in self._logged.items() if self._node_of.get(job) == node}
+            return dict(self._logged.get(node, {}))
 
     def paused_on(self, node: NodeId) -> list[JobId]:
         return [job for job in self._paused if self._node_of.get(job) == node]
@@ -366,7 +366,7 @@ class ClusterExecutor:
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
         self._starting.discard(job)
-        self._logged.pop(job, None)
+        self._logged.get(node, {}).pop(job, None)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done
 
