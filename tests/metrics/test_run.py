@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from punctual.core.commands import ResizeJob, WarnUser
+from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
@@ -14,6 +15,7 @@ from punctual.core.events import (
     JobStarted,
     JobSubmitted,
     NodeLost,
+    PhaseReported,
     ProgressReported,
     SpecChanged,
     SteeringResumed,
@@ -23,7 +25,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.metrics.run import DeadlineSet, RunSummary, Warned, series, summarize
+from punctual.metrics.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -254,3 +256,35 @@ def test_the_course() -> None:
 def test_readings_of_one_instant_and_of_a_new_process_give_no_usage() -> None:
     readings = [progress(102.0, 1, 1.0), progress(102.0, 2, 1.5), progress(103.0, 1, 0.25), progress(104.0, 2, 1.25)]
     assert series([submitted(), *readings], JOB).usage == ((4.0, 1.0),)
+
+
+def resize(at: float, request: int, cores: float) -> ResizeJob:
+    return ResizeJob(at=at, job=JOB, request=request, grant=on(cores), pacing=None, reason=Reason("test", "a test"))
+
+
+def test_what_a_change_of_the_grant_took_is_told_at_the_change() -> None:
+    changes: list[Message] = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
+    told = series([submitted(), started(101.0, 1.0), *changes], JOB)
+    assert told.resizes == ((4.5, 1.5),), "neither an unknown command nor one that changes nothing took any time"
+
+
+def phases(at: float, **wall_s: float) -> PhaseReported:
+    known = tuple(
+        PhaseProgress(name=name, units_planned=4, units_done=1, units_measured=1, wall_s=took_s)
+        for name, took_s in wall_s.items()
+    )
+    return PhaseReported(at=at, job=JOB, phases=known)
+
+
+def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> None:
+    parts: list[Message] = [
+        phases(110.0, evaluate=2.0, save=0.0),
+        phases(112.0, evaluate=4.0, save=0.0),
+        phases(113.0, evaluate=4.0, save=1.0),
+    ]
+    told = series([submitted(), *parts, phases(130.0, evaluate=5.0, save=1.0)], JOB)
+    assert told.phases == (
+        PhaseCourse(name="evaluate", from_s=8.0, until_s=12.0),
+        PhaseCourse(name="save", from_s=12.0, until_s=13.0),
+        PhaseCourse(name="evaluate", from_s=29.0, until_s=30.0),
+    )

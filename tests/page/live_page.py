@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 from tests.service.live_service import LiveService
 from tests.waiting import PATIENCE_S
 
@@ -83,20 +83,34 @@ class Reader:
         **options: Any,
     ) -> Page:
         """A new tab without memory of others that shows `place`, such as ``#/submit``; None: with the owner's token."""
-        context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
-        context.set_default_timeout(1000 * PATIENCE_S)
-        page = context.new_page()
-        page.on("pageerror", lambda error: self.faults.append(str(error)))
-        page.on("console", self._note)
+        page = self.tab(self.context(size=size, **options))
         page.goto(f"{service.served.url}/#token={service.caller.token if token is None else token}")
         if place:
             page.goto(f"{service.served.url}/{place}")
+        return page
+
+    def context(self, *, size: tuple[int, int] = WIDE, **options: Any) -> BrowserContext:
+        """What tabs share, and those of others do not."""
+        context = self.browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
+        context.set_default_timeout(1000 * PATIENCE_S)
+        return context
+
+    def tab(self, context: BrowserContext) -> Page:
+        """A new tab whose faults are noted."""
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        page.on("console", self._note)
         return page
 
     def _note(self, message: Any) -> None:
         # That a request was refused or came to nothing is told there too, and is what some tests are about.
         if message.type == "error" and "Failed to load resource" not in message.text:
             self.faults.append(message.text)
+
+
+def fact(page: Page, term: str) -> Locator:
+    """What the view of a job says of `term`."""
+    return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
 
 
 def barriers(page: Page) -> list[str]:

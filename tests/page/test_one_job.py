@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
-from tests.page.live_page import PHONE, WIDE, Reader, barriers
+from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact
 from tests.service.live_service import LiveService, program
+from tests.waiting import wait_until
+
+from punctual.core.ids import JobId
 
 
 def submitted(service: LiveService, name: str, command: list[str], **more: object) -> None:
     reply = service.caller.post("/jobs", {"program": command, "name": name, **more})
     assert reply.status == 201, reply.body
-
-
-def fact(page: Page, term: str) -> Locator:
-    return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
 
 
 def talker(awaited: Path) -> list[str]:
@@ -105,6 +104,73 @@ def test_the_course_of_a_job_is_drawn_and_told(service: LiveService, reader: Rea
     page.get_by_text("Changes of the grant").click()
     assert page.locator("#grants tr").count() >= 1
     expect(page.locator("#loss-figure")).to_be_hidden()
+    (tmp_path / "go").touch()
+
+
+EPOCHS = """
+import time, punctual
+run = punctual.track(range(int(__import__("sys").argv[1])))
+for i in run:
+    run.report_loss(1 / (1 + i))
+    time.sleep(0.01)
+    if i % 20 == 19:
+        with punctual.phase("evaluate"):
+            time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_phases_and_what_changes_took_are_drawn_and_another_run_of_the_program_is_compared(
+    service: LiveService, reader: Reader, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    (tmp_path / "train.py").write_text(EPOCHS)
+    for name, n_steps in (("short", 60), ("long", 100)):
+        submitted(service, name, [sys.executable, str(tmp_path / "train.py"), str(n_steps)], deadline="1h")
+    submitted(service, "unlike", program(tmp_path / "go"))
+    for name in ("short", "long"):
+        wait_until(lambda name=name: service.caller.get(f"/jobs/{name}").json()["ended"])  # type: ignore[misc]
+    page = reader.open(service, place="#/jobs/long", size=size)
+    expect(page.locator("#progress-caption")).to_contain_text("Bands are phases: evaluate")
+    assert page.locator("#progress-chart .phase").count() >= 1
+    assert page.locator("#cores-chart .resize").count() >= 1
+    expect(page.locator("#cores-caption")).to_contain_text("the start included")
+    assert page.get_by_label("Compare with").locator("option").all_inner_texts() == ["none", "short"]
+    page.get_by_label("Compare with").select_option("short")
+    for chart, name in (
+        ("progress-chart", "progress of short"),
+        ("cores-chart", "granted to short"),
+        ("loss-chart", "loss of short"),
+    ):
+        expect(curve(page, chart, name)).to_have_attribute("d", re.compile("^M.+"))
+    expect(page.locator("#compared-rows tr").filter(has_text="Steps")).to_have_text("Steps10060")
+    assert barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    page.get_by_label("Compare with").select_option("")
+    expect(page.locator("#compared")).to_be_hidden()
+    (tmp_path / "go").touch()
+
+
+def test_a_job_that_has_ended_is_not_asked_for_again(service: LiveService, reader: Reader) -> None:
+    submitted(service, "ended", program())
+    wait_until(lambda: service.host.has_ended(JobId("ended")))
+    page = reader.open(service, place="#/jobs/ended")
+    expect(page.locator("#one-reasons li").first).to_contain_text("the job finished")
+    page.wait_for_timeout(1000)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(5000)
+    assert not [url for url in asked if "/jobs/ended" in url]
+
+
+def test_program_and_environment_are_told_without_secrets(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    program_of = [*program(tmp_path / "go"), "--token=t0p"]
+    submitted(service, "told", program_of, env={"WHAT": "hidden-value"})
+    page = reader.open(service, place="#/jobs/told")
+    page.get_by_text("Program and environment").click()
+    expect(page.locator("#one-program")).to_contain_text("--token=***")
+    expect(page.locator("#one-program")).to_contain_text("WHAT")
+    assert "hidden-value" not in page.content()
+    expect(page.locator("#compare-none")).to_be_visible()
     (tmp_path / "go").touch()
 
 

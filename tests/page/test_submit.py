@@ -125,7 +125,7 @@ def test_a_form_sent_again_after_a_lost_answer_is_the_same_job(service: LiveServ
 
 def test_a_viewer_is_told_that_it_takes_another_token(service: LiveService, reader: Reader) -> None:
     page = reader.open(service, place=FORM, token=service.with_role("viewer").token)
-    expect(page.get_by_text("This token may only read")).to_be_visible()
+    expect(page.get_by_text("This token may only read. To submit")).to_be_visible()
     expect(page.locator("#job")).to_be_hidden()
 
 

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from tests.waiting import wait_until
 
-from punctual.runtime.local_host import HostOptions, LocalHost, local_host
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
 from punctual.service.server import ServedAddress, serve
@@ -38,14 +39,14 @@ def program(awaited: Path | None = None) -> list[str]:
 
 
 @contextmanager
-def steered_host() -> Iterator[LocalHost]:
+def steered_host(options: HostOptions = OPTIONS) -> Iterator[LocalHost]:
     """A host whose jobs are steered until this is left, which ends them."""
     hosts: list[LocalHost] = []
     is_over, has_ended = Event(), Event()
 
     def steer() -> None:
         try:
-            with local_host("service", OPTIONS, output_of=lambda _: lambda _: None) as host:
+            with local_host("service", options, output_of=lambda _: lambda _: None) as host:
                 hosts.append(host)
                 while not is_over.is_set():
                     host.run_for(0.05)
@@ -122,9 +123,9 @@ class LiveService:
 
 
 @contextmanager
-def live_service(**options: Any) -> Iterator[LiveService]:
+def live_service(host_options: HostOptions = OPTIONS, **options: Any) -> Iterator[LiveService]:
     """A service at a free port of the loopback interface."""
     with ExitStack() as ending:
-        host = ending.enter_context(steered_host())
+        host = ending.enter_context(steered_host(host_options))
         served = ending.enter_context(serve(host, "127.0.0.1:0", **options))
         yield LiveService(host, served, Caller(served, served.token_file.read_text().strip()))

@@ -10,7 +10,7 @@ from tests.waiting import wait_until
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunCourse, series
 from punctual.runtime.runs import messages_of
-from punctual.service.history_routes import _curve
+from punctual.service.told_course import _curve
 
 COUNTS = """
 import time, punctual
@@ -63,3 +63,15 @@ def test_a_long_course_is_thinned_evenly_and_keeps_its_ends() -> None:
     assert course.forecasts[-1] == (4999.0, 9998.0)
     steps = [after[0] - before[0] for before, after in zip(course.forecasts[:-2], course.forecasts[1:-1], strict=True)]
     assert max(steps) == min(steps)
+
+
+def test_of_a_program_s_variables_that_a_caller_gives_only_names_are_told(service: LiveService, tmp_path: Path) -> None:
+    job = {"program": [*program(tmp_path / "go"), "--token=t0p"], "name": "a", "env": {"WHAT": "hidden-value"}}
+    service.caller.post("/jobs", job)
+    told = service.caller.get("/jobs/a/program")
+    assert told.json()["arguments"][-1] == "--token=***"
+    assert "WHAT" in told.json()["handedOn"]
+    assert b"hidden-value" not in told.body
+    assert b"t0p" not in told.body
+    assert service.caller.get("/jobs/none/program").status == 404
+    (tmp_path / "go").touch()

@@ -9,7 +9,7 @@ from tests.architecture.source import ROOT
 from tests.service.live_service import LiveService
 
 PAGE_FOLDER = ROOT / "src/punctual/service/page_files"
-FILES = ["/", *(f"/page/{path.name}" for path in PAGE_FOLDER.iterdir() if path.suffix in {".js", ".css"})]
+FILES = ["/", *(f"/page/{path.name}" for path in PAGE_FOLDER.iterdir() if path.suffix in {".js", ".css", ".svg"})]
 
 
 def answer(service: LiveService, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], str]:

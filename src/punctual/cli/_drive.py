@@ -1,11 +1,12 @@
 """From a host to an exit status: displays, signals, the jobs themselves, and what is said at the end."""
 
 import os
+import sqlite3
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,8 +22,8 @@ from punctual.cli._shown_job import ShownJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
-from punctual.runtime.local_host import OutputOf
 from punctual.runtime.runs import messages_of
 from punctual.wire import WorkerStatus
 
@@ -38,6 +39,7 @@ class OutputOptions:
     strict: bool = False
     report: Path | None = None
     quiet: bool = False
+    page: bool = False
 
 
 def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) -> int:
@@ -51,7 +53,11 @@ def drive(open_host: OpenHost, jobs: Sequence[JobId], options: OutputOptions) ->
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))
     screen = screen_for(as_json=options.as_json, quiet=options.quiet)
-    outcomes = carry_out(open_host, jobs, screen)
+    if options.page:
+        from punctual.service.server import check_installed  # most commands have no use for what it needs
+
+        check_installed()
+    outcomes = carry_out(open_host, jobs, screen, page=options.page)
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
     exit_code = next((code for code in exit_codes if code), 0)
     drawn = _drawn(outcomes, options.report)
@@ -84,8 +90,8 @@ def _drawn(outcomes: Sequence[Outcome], path: Path | None) -> Path | None:
     return path
 
 
-def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> list[Outcome]:
-    """Run jobs to their ends; when this returns, nothing of them is left but the journal."""
+def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, page: bool = False) -> list[Outcome]:
+    """Run jobs to their ends; when this returns, nothing of them is left but the journal. `page`: serve them meanwhile."""
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
@@ -99,7 +105,8 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
         begun_s = time.process_time()
         try:
             interrupts.pass_on_to(host)
-            host.run()
+            with _served(host, screen) if page else nullcontext():
+                host.run()
         except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end the training
             screen.close()
             _leave_it_to_the_keeper(jobs[0], error)
@@ -125,6 +132,24 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen) -> lis
         )
         for job, facts_of_job in zip(jobs, facts, strict=True)
     ]
+
+
+@contextmanager
+def _served(host: JoinedHost, screen: Screen) -> Iterator[None]:
+    """The page of the jobs that this process runs, until this is left; where there can be none that is told, and they run."""
+    with ExitStack() as serving:
+        if host.local is None:
+            why = "the host of another command runs this job. Give jobs to a service (`punctual up`), or use `--alone`"
+            screen.say(f"punctual: no page: {why}.", always=True)
+        else:
+            from punctual.service.server import serve_run
+
+            try:
+                address = serving.enter_context(serve_run(host.local))
+                screen.say(f"punctual: page: {address}&job={host.shown_jobs[0]}", always=True)
+            except (InvalidSpec, OSError, sqlite3.Error) as error:
+                screen.say(f"punctual: no page: {error}", always=True)
+        yield
 
 
 def _outcome(

@@ -1,26 +1,24 @@
-"""What is said of a run at its end: a paragraph for people, an object for machines, and the plot."""
+"""What is said of a run at its end: a paragraph for people, an object for machines, and a file to look at."""
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from punctual.cli import _plot
-from punctual.cli._words import cores, short, steps
+from punctual.cli._words import short, steps
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.metrics.run import Point, RunSummary, series, summarize
 from punctual.metrics.shortfall import Shortfall
-from punctual.runtime.chain import chain
 from punctual.runtime.run_folder import Run
 
 #: Usage is drawn over windows of at least this share of the run: over single ticks it shows steps, not usage.
 _WINDOW_FRAC = 0.01
 _WINDOW_S = 0.5
-#: How many of the latest decisions a page tells.
-_N_DECISIONS = 20
 #: How the cause of a job's end begins if it was asked to end.
 _STOPPED = "stopped: "
 
@@ -94,19 +92,42 @@ def as_fields(summary: RunSummary) -> dict[str, Any]:
 
 
 def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> None:
-    """Write the report of `jobs`, which are of `run`, to `path`."""
+    """Write the report of `jobs`, which are of `run`, to `path`: the page of these jobs, frozen, or a picture of the first.
+
+    Raises
+    ------
+    InvalidSpec
+        When `path` cannot be written.
+    """
     summaries = [summarize(messages, job) for job in jobs]
-    sections = [
-        _plot.Section(
-            curves=curves(messages, summary),
-            title=f"{summary.job}: {_title(summary)}",
-            paragraph=paragraph(summary),
-            table={**about(run, summary), **table(summary)},
-            decisions=[link.sentence() for link in chain(messages, summary.job)[-_N_DECISIONS:]],
-        )
-        for summary in summaries
-    ]
-    _plot.save(path, *sections)
+    try:
+        if path.suffix == ".png":
+            _plot.save(path, _drawn(messages, summaries[0]), f"{jobs[0]}: {_title(summaries[0])}")
+        else:
+            from punctual.service.frozen import frozen_page  # most commands have no use for what it needs
+
+            said = {summary.job: f"{paragraph(summary)} {_told_about(run, summary)}" for summary in summaries}
+            path.write_text(frozen_page(run, messages, said), encoding="utf-8")
+    except OSError as error:
+        raise InvalidSpec(
+            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
+            "Draw it again elsewhere: `punctual report JOB --out FILE`.",
+        ) from error  # fmt: skip
+
+
+def _told_about(run: Run, summary: RunSummary) -> str:
+    """What the page of a job does not say by itself."""
+    rows = {name: text for name, text in about(run, summary).items() if name not in ("command", "controller")}
+    return "".join(f"{name.capitalize()}: {text}. " for name, text in rows.items()).strip()
+
+
+def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
+    course, since = series(messages, summary.job), summary.submitted_at
+    last_at = max([since, *(message.at for message in messages)])
+    ended_s = (summary.ended_at or last_at) - since
+    usage = _smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s))
+    landed_s = None if summary.landed_at is None else summary.landed_at - since
+    return _plot.DrawnRun(replace(course, usage=tuple(usage)), landed_s, ended_s)
 
 
 def about(run: Run, summary: RunSummary) -> dict[str, str]:
@@ -124,24 +145,6 @@ def about(run: Run, summary: RunSummary) -> dict[str, str]:
     return {name: text for name, text in rows.items() if text}
 
 
-def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
-    """What the plot shows."""
-    course = series(messages, summary.job)
-    last_at = max([summary.submitted_at, *(message.at for message in messages)])
-    ended_s = (summary.ended_at or last_at) - summary.submitted_at
-    ceiling_cores = max((amount for _, amount in course.grant), default=1.0)
-    return _plot.Curves(
-        progress=course.progress,
-        grant=[point for point in course.grant if point[1] > 0],
-        workers=course.workers,
-        usage=_smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s)),
-        deadlines=course.deadlines,
-        landed_s=None if summary.landed_at is None else summary.landed_at - summary.submitted_at,
-        ended_s=ended_s,
-        ceiling_cores=ceiling_cores,
-    )
-
-
 def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:
     """Means over at least `window_s`; a point's value holds since the point before it."""
     smooth: list[Point] = []
@@ -154,24 +157,6 @@ def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:
             smooth.append((at_s, core_s / (at_s - from_s)))
             from_s, core_s = at_s, 0.0
     return smooth
-
-
-def table(summary: RunSummary) -> dict[str, str]:
-    """The run in numbers, for the page."""
-    rows = {
-        "deadline": "none" if summary.deadline_s is None else f"{summary.deadline_s:.1f} s after the start",
-        "landed": "no" if summary.landed_at is None else f"{summary.landed_at - summary.submitted_at:.2f} s",
-        "deviation": "-" if summary.deviation_s is None else f"{summary.deviation_s:+.3f} s",
-        "steps": steps(summary.steps_done, summary.steps_total).removeprefix("step "),
-        "used": f"{summary.used_core_s:.2f} core-seconds",
-        "granted": f"{summary.granted_core_s:.2f} core-seconds",
-        "resizes": str(summary.n_resizes),
-        "exit": "-" if summary.exit_code is None else str(summary.exit_code),
-    }
-    if summary.landed_at is not None and summary.landed_at > summary.submitted_at:
-        mean = summary.used_core_s / (summary.landed_at - summary.submitted_at)
-        rows["mean usage"] = cores(mean)
-    return rows
 
 
 def _title(summary: RunSummary) -> str:

@@ -37,8 +37,8 @@ class Screen(Protocol):
         """Stop showing it; the terminal is as it was."""
         ...
 
-    def say(self, line: str) -> None:
-        """Tell people something that is not about the job itself."""
+    def say(self, line: str, *, always: bool = False) -> None:
+        """Tell people something that is not about the job itself; `always`: also where only machines read, or little is said."""
         ...
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
@@ -65,23 +65,13 @@ class PlainScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            title = job.id if len(jobs) > 1 else None
-            lines = Lines(
-                job.status,
-                job.steered_by,
-                _to_stderr,
-                quiet=self._quiet,
-                clocks=job.clocks,
-                title=title,
-                caveat=job.caveat,
-            )
-            job.subscribe(lines.tell)
+            job.subscribe(Lines(job, _to_stderr, quiet=self._quiet, named=len(jobs) > 1).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
 
-    def say(self, line: str) -> None:
-        if not self._quiet:
+    def say(self, line: str, *, always: bool = False) -> None:
+        if always or not self._quiet:
             _to_stderr(line)
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
@@ -97,13 +87,15 @@ class JsonScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            job.subscribe(_json_lines.JsonLines(job.status, job.facts).tell)
+            job.subscribe(_json_lines.JsonLines(job).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, *, always: bool = False) -> None:
         """Machines are told of the job alone."""
+        if always:
+            _to_stderr(line)
 
     def conclude(self, text: str, report: dict[str, Any], *, bad: bool) -> None:
         _json_lines.write("report", {**report, "text": text})
@@ -127,11 +119,7 @@ class LiveScreen:
     def open(self, *jobs: ShownJob) -> None:
         self._jobs = jobs
         for job in jobs:
-            title = job.id if len(jobs) > 1 else None
-            lines = Lines(
-                job.status, job.steered_by, self.say, grants=False, clocks=job.clocks, title=title, caveat=job.caveat
-            )
-            job.subscribe(lines.tell)
+            job.subscribe(Lines(job, self.say, grants=False, named=len(jobs) > 1).tell)
             job.subscribe(self._note_stop)
         self._view.start()
 
@@ -145,7 +133,7 @@ class LiveScreen:
         if newline:
             self._console.print(rest, highlight=False, markup=False)
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, *, always: bool = False) -> None:
         self._console.print(line, style="dim", highlight=False, markup=False)
 
     def _note_stop(self, message: Message) -> None:

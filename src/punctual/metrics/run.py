@@ -20,6 +20,7 @@ from punctual.core.events import (
     JobSubmitted,
     LossReported,
     NodeLost,
+    PhaseReported,
     ProgressReported,
     SpecChanged,
     SteeringResumed,
@@ -121,6 +122,15 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseCourse:
+    """When a phase was under way, in seconds since submission; parts of one that were told of one by one are one span."""
+
+    name: str
+    from_s: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSeries:
     """The course of one run; instants in seconds since submission.
 
@@ -140,6 +150,11 @@ class RunSeries:
         Workers held from that instant on; empty for a job that is not made of workers.
     losses
         Training losses, at the instants at which they were reported.
+    resizes
+        Seconds from the command to the answer, at each change of what is held that was asked for: what a start, or a
+        change of the number of workers, took.
+    phases
+        What was not a step.
     """
 
     progress: tuple[Point, ...]
@@ -149,6 +164,8 @@ class RunSeries:
     forecasts: tuple[Point, ...]
     workers: tuple[Point, ...] = ()
     losses: tuple[Point, ...] = ()
+    resizes: tuple[Point, ...] = ()
+    phases: tuple[PhaseCourse, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -201,6 +218,12 @@ class RunCourse:
     forecasts: list[Point] = field(default_factory=list)
     warnings: dict[str, Warned] = field(default_factory=dict)
     unsteered_s: float = 0.0
+    #: When each command without an answer was given; and, at each change of what is held, how long that took.
+    asked_at: dict[int, float] = field(default_factory=dict)
+    resizes: list[Point] = field(default_factory=list)
+    #: Wall time of each phase as last reported, and what that tells of when they were under way.
+    phase_wall_s: dict[str, float] = field(default_factory=dict)
+    phases: list[PhaseCourse] = field(default_factory=list)
 
     def take(self, message: Message) -> None:
         """Take in the next message; one about another job changes nothing."""
@@ -222,16 +245,18 @@ class RunCourse:
 
     def _take_own(self, message: Message) -> None:
         match message:
-            case JobStarted():
-                self.started_at = message.at if self.started_at is None else self.started_at
-                self._hold(message.at, message.granted)
-            case GrantApplied() | GrantFailed():
-                self._hold(message.at, message.granted)
+            case JobStarted() | GrantApplied() | GrantFailed():
+                if isinstance(message, JobStarted) and self.started_at is None:
+                    self.started_at = message.at
+                self._hold(message.at, message.granted, self.asked_at.pop(message.request, None))
+            case PhaseReported():
+                self._phase(message)
             case ProgressReported():
                 self._progress(message)
             case LaunchJob() | ResizeJob():
                 self._forecast(message.at, message.reason.facts)
                 self._pace(message.at, isinstance(message, ResizeJob) and message.pacing is not None)
+                self.asked_at = {message.request: message.at}  # an answer to an earlier one says nothing any more
             case LossReported(at=at, losses=losses):
                 self.losses += [(at, loss) for loss in losses]
             case JobFailed(retryable=True):
@@ -271,12 +296,26 @@ class RunCourse:
         else:
             self._lose_process(event.lost_at)
 
-    def _hold(self, at: float, granted: Allocation) -> None:
+    def _phase(self, event: PhaseReported) -> None:
+        for phase in event.phases:
+            took_s = phase.wall_s - self.phase_wall_s.get(phase.name, 0.0)
+            self.phase_wall_s[phase.name] = phase.wall_s
+            if took_s <= 0:  # nothing new, or another process
+                continue
+            until_s = event.at - self.submitted_at
+            last = self.phases[-1] if self.phases else None
+            goes_on = last is not None and last.name == phase.name and until_s - took_s - last.until_s < took_s
+            from_s = last.from_s if last is not None and goes_on else max(0.0, until_s - took_s)
+            self.phases[len(self.phases) - goes_on :] = [PhaseCourse(name=phase.name, from_s=from_s, until_s=until_s)]
+
+    def _hold(self, at: float, granted: Allocation, asked_at: float | None = None) -> None:
         self.granted = granted
         cores = total(granted.values()).cores
         before = self.grants[-1][1] if self.grants else 0.0
         if abs(cores - before) > TOLERANCE:
             self.grants.append((at, cores))
+            if asked_at is not None:
+                self.resizes.append((at, max(0.0, at - asked_at)))
             if self.spec is not None and self.spec.worker is not None:
                 self.workers.append((at, n_workers_of(self.spec, granted)))
 
@@ -314,14 +353,16 @@ class RunCourse:
             forecasts=tuple((at - since, finish_s) for at, finish_s in self.forecasts),
             workers=tuple((at - since, float(count)) for at, count in self.workers),
             losses=tuple((at - since, seen.loss) for at, seen in self.losses),
+            resizes=tuple((at - since, took_s) for at, took_s in self.resizes),
+            phases=tuple(self.phases),
         )
 
     def thin(self, n_points: int) -> None:
-        """Forget readings, forecasts and losses in between, evenly: at most twice `n_points` of each are left.
+        """Forget readings, forecasts, losses and phases in between, evenly: at most twice `n_points` of each are left.
 
         They come as long as the job runs, so a long run would take ever more memory. Usage is then the mean of longer times.
         """
-        for points in (self.readings, self.forecasts, self.losses):
+        for points in (self.readings, self.forecasts, self.losses, self.phases):
             while len(points) > 2 * n_points:
                 del points[1:-1:2]
 

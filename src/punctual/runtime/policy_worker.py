@@ -17,11 +17,11 @@ from dataclasses import asdict
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
+from punctual.core.codec import encode
 from punctual.core.events import PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.quoting import QuoteRequest, refusing_guarantees
-from punctual.store.codec import encode
 
 _PR_SET_PDEATHSIG = 1
 _N_LENGTH_BYTES = 8
@@ -80,10 +80,15 @@ class Channel:
         self._connection.close()
 
 
+def end_with(parent: int) -> bool:
+    """Have this process end when the one of number `parent` does, which has started it; False: that is gone already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == parent
+
+
 def main(descriptor: str, parent: str, policy: str, parameters: str) -> None:
     """Answer requests until the other side closes the channel."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(parent):
+    if not end_with(int(parent)):
         return
     channel = Channel(socket.socket(fileno=int(descriptor)))
     try:

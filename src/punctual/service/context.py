@@ -1,14 +1,14 @@
 """What routes have in common: the host, who asks, and what is kept."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -21,10 +21,11 @@ from punctual.service.kept_budget import KeptBudget
 from punctual.service.kept_chains import KeptChains
 from punctual.service.kept_folds import KeptFolds
 from punctual.service.kept_texts import KeptTexts
-from punctual.service.limits import Limits, OpenStreams, RequestRate
+from punctual.service.limits import Limits, OpenStreams, RequestRate, Turns
 from punctual.service.message_signal import MessageSignal
 from punctual.service.metrics_text import JobMetrics, job_metrics
 from punctual.service.problems import Refused
+from punctual.service.schema import AnswerBody
 from punctual.service.standing import standing_json
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Role
@@ -40,6 +41,8 @@ class ServiceContext:
     ----------
     signal
         Notified of each message of the host.
+    takes_jobs
+        Whether jobs can be submitted: not where the host ends with those that it has.
     is_closing
         Set once streams must end.
     standings, metrics
@@ -50,6 +53,8 @@ class ServiceContext:
         How jobs went on.
     budget
         Which job held how many cores when.
+    what_ifs
+        Whose turn it is to have other policies simulated.
     """
 
     host: LocalHost
@@ -57,6 +62,7 @@ class ServiceContext:
     limits: Limits
     streams: OpenStreams
     rate: RequestRate
+    takes_jobs: bool = True
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
     standings: KeptTexts[bytes] = field(init=False)
@@ -64,6 +70,7 @@ class ServiceContext:
     chains: KeptChains = field(init=False)
     courses: KeptFolds[RunCourse] = field(init=False)
     budget: KeptBudget = field(init=False)
+    what_ifs: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.standings = KeptTexts(self.host, partial(standing_json, self.host))
@@ -88,6 +95,16 @@ class ServiceContext:
 def note_change(caller: Caller, what: str) -> None:
     """Write down who has changed something."""
     _LOG.info("%s, by %s", what, caller)
+
+
+def json_answer(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that is written as its model would be: the framework checks no answer once more."""
+    return Response(body, code, headers=headers, media_type="application/json")
+
+
+def told(answer: AnswerBody) -> Response:
+    """An answer, by its model."""
+    return json_answer(answer.model_dump_json(by_alias=True).encode())
 
 
 async def _context(request: Request) -> ServiceContext:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
+from contextlib import suppress
 from time import monotonic
 from typing import Annotated, Any, get_args
 
@@ -17,7 +18,7 @@ from punctual.runtime.when import Now
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.service.problems import answers
 from punctual.service.schema import finite
-from punctual.store.stored import StoreUnreachable
+from punctual.store.stored import About, Row, StoreUnreachable
 
 router = APIRouter(tags=["events"])
 
@@ -65,7 +66,8 @@ async def events(
     begin_after = last_event_id if last_event_id is not None else after
     if begin_after is None:
         begin_after = context.host.n_written
-    pieces = _told(context, begin_after, job, frozenset(kind))
+    kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
+    pieces = _told(context, begin_after, job, kinds)
     return CountedStream(pieces, context, caller, MEDIA_TYPE)
 
 
@@ -73,20 +75,26 @@ async def _told(
     context: ServiceContext, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
     journal = await run_in_threadpool(reader, context.host.run_folder)
+    wanted = About(kinds=tuple(kinds))
+
+    def read(begin: int) -> tuple[list[Row], int]:
+        """The next rows, and the number of the last message that was looked at."""
+        n_written = journal.last_sequence
+        rows = journal.rows_from(begin, _N_ROWS, wanted)
+        return rows, rows[-1][0] if rows else max(begin - 1, n_written)
+
     try:
-        with context.signal.waiter() as waiter:
+        with context.signal.waiter(kinds) as waiter:
             yield f"retry: {_RETRY_MS}\n\n".encode()
             told_at = monotonic()
             while not context.is_closing.is_set():
                 waiter.look()
-                try:
-                    rows = await run_in_threadpool(journal.rows_from, sequence + 1, _N_ROWS)
-                except StoreUnreachable:  # what comes meanwhile is told once it is back
-                    rows = []
+                rows: list[Row] = []
+                with suppress(StoreUnreachable):  # what comes meanwhile is told once it is back
+                    rows, sequence = await run_in_threadpool(read, sequence + 1)
                 now = context.host.clocks()
-                for sequence, kind, body in rows:  # noqa: PLR1704 -- the next rows are those behind the last
-                    is_wanted = kind in kinds or (not kinds and kind not in UNASKED_KINDS)
-                    if is_wanted and (told := _event(sequence, kind, json.loads(body), job, now)):
+                for number, kind, body in rows:
+                    if told := _event(number, kind, json.loads(body), job, now):
                         yield told
                         told_at = monotonic()
                 if not rows and await waiter.wait(max(0.0, told_at + _SILENCE_S - monotonic())):

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
+from threading import Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +75,28 @@ class OpenStreams:
             self._n_of[caller] -= 1
             if not self._n_of[caller]:
                 del self._n_of[caller]
+
+
+class Turns:
+    """Lets one caller at a time do something, and after it nobody for as long as it took: it has half a core at most."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = Lock()
+        #: From when on it may be done; None: somebody does it.
+        self._free_at: float | None = -float("inf")
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """0: it is the caller's turn until this is left; above: how many seconds it should wait."""
+        begun_at = self._now()
+        with self._lock:
+            wait_s = 1 if self._free_at is None else ceil(max(0.0, self._free_at - begun_at))
+            if not wait_s:
+                self._free_at = None
+        try:
+            yield wait_s
+        finally:
+            if not wait_s:
+                with self._lock:
+                    self._free_at = 2 * self._now() - begun_at

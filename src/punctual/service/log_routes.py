@@ -1,11 +1,9 @@
 """What a job has written: all that is kept, a range of it, or as it comes."""
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from queue import Empty, Full, Queue
 from threading import Event
 from typing import Annotated, Any, Literal
@@ -17,12 +15,12 @@ from starlette.responses import Response, StreamingResponse
 from punctual.core.ids import JobId
 from punctual.runtime.submission import check_name
 from punctual.service.context import Context, CountedStream, ServiceContext, Viewer
+from punctual.service.kept_log import PIECE_BYTES, KeptLog
 from punctual.service.problems import Refused, answers
 
 router = APIRouter(tags=["jobs"])
 
 MEDIA_TYPE = "text/plain"
-_PIECE_BYTES = 65_536
 #: Between two looks whether there is more, and at whether the job has ended.
 _LOOK_S = 0.1
 #: How long a reader may take for the last output once the job has ended.
@@ -65,58 +63,9 @@ async def logs(
     if is_part:
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{kept.n_bytes}"
     status_code = 206 if is_part else 200
-    if end - begin <= _PIECE_BYTES:
+    if end - begin <= PIECE_BYTES:
         return Response(b"".join(kept.pieces(begin, end)), status_code, headers, MEDIA_TYPE)
     return StreamingResponse(kept.pieces(begin, end), status_code, headers, MEDIA_TYPE)
-
-
-class KeptLog:
-    """What is kept of a job's output: an earlier file and the present one, as they are when this is made.
-
-    Parameters
-    ----------
-    log
-        The present file; may be missing.
-    """
-
-    def __init__(self, log: Path) -> None:
-        self._files = ExitStack()
-        self._fds = _opened(log, self._files)
-        self._sizes = [os.fstat(fd).st_size for fd in self._fds]
-        self.n_bytes = sum(self._sizes)
-
-    def pieces(self, begin: int, end: int) -> Iterator[bytes]:
-        """The bytes from `begin` to before `end`."""
-        with self._files:
-            for fd, size in zip(self._fds, self._sizes, strict=True):
-                at, until = min(begin, size), min(end, size)
-                while at < until and (piece := os.pread(fd, min(_PIECE_BYTES, until - at), at)):
-                    at += len(piece)
-                    yield piece
-                begin, end = max(0, begin - size), max(0, end - size)
-
-    def close(self) -> None:
-        self._files.close()
-
-
-def _opened(log: Path, files: ExitStack) -> list[int]:
-    """The earlier file and the present one, as far as they are there; opened again if one was renamed meanwhile."""
-    while True:
-        with ExitStack() as opening:
-            fds = [fd for path in (log, log.with_name(f"{log.name}.1")) if (fd := _open(path, opening)) is not None]
-            identities = {(os.fstat(fd).st_dev, os.fstat(fd).st_ino) for fd in fds}
-            if len(identities) == len(fds):
-                files.push(opening.pop_all())
-                return fds[::-1]
-
-
-def _open(path: Path, files: ExitStack) -> int | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    files.callback(os.close, fd)
-    return fd
 
 
 _RANGE = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?(?<!=-)")

@@ -1,7 +1,7 @@
 """Waiting, in an event loop, for the messages of a host, which come in another thread."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 
 
@@ -11,15 +11,17 @@ class MessageSignal:
     def __init__(self) -> None:
         self._waiters: frozenset[Waiter] = frozenset()
 
-    def notify(self, _: object = None) -> None:
-        """Wake all who wait."""
+    def notify(self, message: object = None) -> None:
+        """Wake all who wait for a message of this kind; None: all who wait."""
+        kind = None if message is None else type(message).__name__
         for waiter in self._waiters:
-            waiter.notify()
+            if kind is None or kind in waiter.kinds:
+                waiter.notify()
 
     @contextmanager
-    def waiter(self) -> Iterator["Waiter"]:
-        """Somebody who is woken; to be used in one event loop."""
-        waiter = Waiter()
+    def waiter(self, kinds: Collection[str]) -> Iterator["Waiter"]:
+        """Somebody who is woken for messages of these kinds; to be used in one event loop."""
+        waiter = Waiter(kinds)
         self._waiters |= {waiter}
         try:
             yield waiter
@@ -28,9 +30,10 @@ class MessageSignal:
 
 
 class Waiter:
-    """Waits in the event loop that runs now."""
+    """Waits in the event loop that runs now, for messages of some kinds."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Collection[str]) -> None:
+        self.kinds = kinds
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._is_notified = False

@@ -357,6 +357,14 @@ class CourseCurve(AnswerBody):
     values: list[Number]
 
 
+class PhaseTimes(AnswerBody):
+    """When an evaluation, a checkpoint or another phase was under way, in seconds since the job's submission."""
+
+    name: str
+    since_seconds: float
+    until_seconds: float
+
+
 class JobHistory(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are then means of longer times."""
 
@@ -370,6 +378,19 @@ class JobHistory(AnswerBody):
     deadlines: CourseCurve = Field(description="The deadline from each time on, in seconds since submission.")
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")
     losses: CourseCurve
+    resizes: CourseCurve = Field(description="Seconds that each start and change of the grant took until it was there.")
+    phases: list[PhaseTimes] = Field(description="As far as the job tells of them; the last, if there are many.")
+
+
+class JobProgram(AnswerBody):
+    """What a job runs. Secrets are left out as far as they can be told."""
+
+    arguments: list[str] = Field(description="The command line, without what looks like a secret.")
+    folder: str | None = Field(description="Where it runs; null: where its host does.")
+    variables: dict[str, str] = Field(description="What its host sets for it.")
+    handed_on: list[str] = Field(
+        description="Names of the other variables that it gets, until it has ended: any of them may hold a secret."
+    )
 
 
 class PolicyEntry(AnswerBody):
@@ -395,6 +416,40 @@ class PolicyStanding(AnswerBody):
     before: str | None = Field(None, description="The one that it takes the place of, where it was changed just now.")
 
 
+class WhatIfRequest(RequestBody):
+    """Another policy for the jobs that there are."""
+
+    policy: PolicyRequest
+
+
+class WhatIfOutcome(AnswerBody):
+    """What becomes of a job in the simulation."""
+
+    state: JobState
+    verdict: Verdict | None
+    landed: datetime | None
+    cause: str = Field(description="Why it would end without having landed; empty: it would not.")
+    unknown: str = Field(description="Why nothing is said of its end; empty: it has ended.")
+
+
+class WhatIfJob(AnswerBody):
+    """A job that has not ended, under both policies."""
+
+    job: str
+    deadline: datetime | None
+    today: WhatIfOutcome = Field(description="Under the policy that there is.")
+    other: WhatIfOutcome
+
+
+class WhatIfAnswer(AnswerBody):
+    """What would become of all jobs that have not ended, if no other came; asking has changed nothing."""
+
+    since: datetime = Field(description="From when on it was simulated.")
+    policy: str = Field(description="The policy that there is.")
+    other: str
+    jobs: list[WhatIfJob] = Field(description="In order of submission.")
+
+
 class Health(AnswerBody):
     """That the service answers."""
 
@@ -403,6 +458,7 @@ class Health(AnswerBody):
     host: str = Field(description="Name of the run that holds the jobs.")
     caller: str = Field(description="Name of the token; empty: the service's own user.")
     role: str
+    takes_jobs: bool = Field(description="Whether jobs can be submitted: not to the page of a single run.")
 
 
 class FaultText(AnswerBody):

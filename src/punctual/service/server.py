@@ -1,13 +1,17 @@
 """The server: the API at an address, with tokens, and at a socket for the service's own user."""
 
+import gc
 import os
 import socket
 import ssl
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_socket import listener_pid, make_room, short_enough
@@ -20,11 +24,17 @@ from punctual.service.limits import Limits, OpenStreams, RequestRate
 from punctual.service.submission_keys import SubmissionKeys
 from punctual.service.tokens import Tokens, owner_file
 
+if TYPE_CHECKING:
+    from punctual.service.connections import Endpoint
+
 DEFAULT_ADDRESS = "127.0.0.1:4747"
 #: Names of this machine for itself.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _BACKLOG = 128
+#: How long a thread that computes may keep the others from going on, in seconds. An answer waits for it up to once for
+#: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +115,8 @@ def serve(
         The libraries are not installed, the certificate cannot be read, or it cannot listen there.
     """
     check_installed()
-    from punctual.service.connections import Endpoint, endpoints_served
-    from punctual.service.context import ServiceContext
+    from punctual.service.connections import Endpoint
 
-    limits = limits or Limits()
     with ExitStack() as ending:
         context = _tls_context(tls)
         listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
@@ -116,25 +124,76 @@ def serve(
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
         is_first_start = tokens.make_first()
-        service = ServiceContext(
-            host=host,
-            keys=SubmissionKeys(database),
-            limits=limits,
-            streams=OpenStreams(limits),
-            rate=RequestRate(limits),
-        )
         endpoints = [Endpoint(listening=own, tokens=None, host_names=None)]
         if listening is not None and address is not None:
             names = {*LOOPBACK_NAMES, _parsed(address)[0], *host_names}
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=names, tls=context))
-        host.subscribe(service.signal.notify)
-        with endpoints_served(service, endpoints):
-            yield ServedAddress(
-                url=None if listening is None else _url(listening, tls),
-                socket=service_socket(),
-                token_file=owner_file(database.folder),
-                is_first_start=is_first_start,
-            )
+        ending.enter_context(_answered(host, database, endpoints, limits or Limits()))
+        yield ServedAddress(
+            url=None if listening is None else _url(listening, tls),
+            socket=service_socket(),
+            token_file=owner_file(database.folder),
+            is_first_start=is_first_start,
+        )
+
+
+@contextmanager
+def serve_run(host: LocalHost) -> Iterator[str]:
+    """Serve the host of a command on the loopback interface until this is left; the address of its page, with a token.
+
+    The token is for this alone, and nothing can be submitted. Raises `InvalidSpec` as `serve` does.
+    """
+    check_installed()
+    from punctual.service.connections import Endpoint
+
+    with ExitStack() as ending:
+        listening = ending.enter_context(_tcp_socket("127.0.0.1:0", None, allow_plain=False))
+        folder = Path(ending.enter_context(TemporaryDirectory(prefix="page-", dir=host.run_folder.runtime_dir)))
+        database = ending.enter_context(closing(ServiceDatabase(folder)))
+        tokens = Tokens(database)
+        token = tokens.create("run", "operator")
+        endpoints = [Endpoint(listening=listening, tokens=tokens, host_names=LOOPBACK_NAMES)]
+        ending.enter_context(_answered(host, database, endpoints, Limits(), takes_jobs=False))
+        yield f"{_url(listening, None)}/#token={token}"
+
+
+@contextmanager
+def _answered(
+    host: LocalHost,
+    database: ServiceDatabase,
+    endpoints: "Sequence[Endpoint]",
+    limits: Limits,
+    *,
+    takes_jobs: bool = True,
+) -> Iterator[None]:
+    """Requests at `endpoints` are answered until this is left."""
+    from punctual.service.connections import endpoints_served
+    from punctual.service.context import ServiceContext
+
+    service = ServiceContext(
+        host=host,
+        keys=SubmissionKeys(database),
+        limits=limits,
+        streams=OpenStreams(limits),
+        rate=RequestRate(limits),
+        takes_jobs=takes_jobs,
+    )
+    host.subscribe(service.signal.notify)
+    with _quick_threads(), endpoints_served(service, endpoints):
+        yield
+
+
+@contextmanager
+def _quick_threads() -> Iterator[None]:
+    """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(usual_s)
 
 
 # Addresses.
@@ -163,7 +222,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
                 "without TLS the service must listen on the loopback interface",
                 f"'{address}'",
                 "the service",
-                "Give a certificate (`--tls-cert`, `--tls-key`); or say that tokens and jobs may be read on the network.",
+                "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
             )
         # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
         with socket.socket(family, kind, protocol) as listening:

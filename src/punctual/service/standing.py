@@ -2,7 +2,9 @@
 
 from collections import Counter
 from datetime import datetime
+from typing import Protocol
 
+from punctual.core.ids import JobId
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
@@ -11,7 +13,15 @@ from punctual.runtime.when import Now
 from punctual.service.schema import Amounts, ClusterStanding, JobStanding, NodeStanding, PromiseEntry, ReasonText
 
 
-def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
+class KnowsPlans(Protocol):
+    """What is known of a job beside its status: its promise, and what its controller wants; a host knows them."""
+
+    def promised_until_at(self, job: JobId) -> float | None: ...
+
+    def demand_cores(self, job: JobId) -> float | None: ...
+
+
+def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
     """One job as it stands `now`."""
     remaining = remaining_time(status, now.at)
     done_frac, reason = status.done_frac, status.reason
@@ -56,7 +66,7 @@ def job_standing(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     )
 
 
-def standing_json(host: LocalHost, status: JobStatus, now: Now) -> bytes:
+def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
     """`job_standing` as JSON."""
     return job_standing(host, status, now).model_dump_json(by_alias=True).encode()
 

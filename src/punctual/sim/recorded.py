@@ -45,7 +45,7 @@ from punctual.sim.job import SimJob
 #: Kinds of messages that say nothing of this.
 UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
-_HELD_BACK_FRAC = 0.85
+HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.
 _N_STRETCHES_MAX = 500
 
@@ -198,7 +198,7 @@ class _Course:
             return
         usage_cores = (event.used_core_s - self.last.used_core_s) / (event.at - self.last.at)
         self.most_cores = max(self.most_cores, usage_cores)
-        self.is_held_back = self.is_held_back or usage_cores >= _HELD_BACK_FRAC * self.cores
+        self.is_held_back = self.is_held_back or usage_cores >= HELD_BACK_FRAC * self.cores
 
 
 def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> None:

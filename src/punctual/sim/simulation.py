@@ -1,6 +1,6 @@
 """The engine on virtual time, with the simulated world as its executor."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -15,11 +15,20 @@ from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.virtual_time import VirtualTime
+from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
 
 #: Where answers may be lost: longer than most start-ups, because a launch is repeated after it.
 _ANSWER_S = 600.0
+
+#: Makes a policy of its registered name and parameters.
+MakePolicy = Callable[[str, Mapping[str, Any]], Policy]
+
+
+def registered(name: str, parameters: Mapping[str, Any]) -> Policy:
+    """The policy as it is installed."""
+    policy: Policy = registry.load("policies", name)(**parameters)
+    return policy
 
 
 class SimulatedPlanner:
@@ -28,13 +37,16 @@ class SimulatedPlanner:
     What the policy raises ends the simulation.
     """
 
-    def __init__(self, policy: Policy, queue: EventQueue, physics: Physics) -> None:
+    def __init__(
+        self, policy: Policy, queue: EventQueue, physics: Physics, make_policy: MakePolicy = registered
+    ) -> None:
         self._policy = policy
         self._queue = queue
         self._physics = physics
+        self._make_policy = make_policy
 
     def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
-        self._policy = registry.load("policies", policy)(**parameters)
+        self._policy = self._make_policy(policy, parameters)
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         plan = self._policy.allocate(snapshot)
@@ -75,6 +87,13 @@ class Simulation:
         How often the scheduler launches a failed job again.
     end_at
         Stop before the first entry after this instant.
+    scheduler
+        One with a history that goes on here: `world` has to be told of its nodes and jobs, and the first of `events` has
+        to be `SteeringResumed`. What else a scheduler is made with is not looked at then. None: a new one.
+    fires_at
+        See `VirtualTime`.
+    make_policy
+        What makes a policy that takes the place of `policy`.
 
     Raises
     ------
@@ -98,6 +117,9 @@ class Simulation:
         strict: bool = True,
         n_retries: int = 3,
         end_at: float = inf,
+        scheduler: Scheduler | None = None,
+        fires_at: FiresAt | None = None,
+        make_policy: MakePolicy = registered,
     ) -> None:
         physics = physics or Physics()
         self._jobs = iter(jobs)
@@ -105,15 +127,15 @@ class Simulation:
         self._outside = sorted(events, key=lambda event: event.at)
         #: Submissions and facts from outside that are in the queue.
         self._n_coming = 0
-        self._scheduler = Scheduler(
+        self._scheduler = scheduler or Scheduler(
             controllers or {}, models=models, strict=strict, seed=seed,
             periods=_periods(periods, physics), n_retries=n_retries,
         )  # fmt: skip
         self._queue = EventQueue()
         self._world = World(self._queue, physics, seed)
         happenings = {FACT: self._world.due, ARRIVAL: self._arrive, PLAN: _proposed}
-        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at)
-        planner = SimulatedPlanner(policy, self._queue, physics)
+        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at, fires_at)
+        planner = SimulatedPlanner(policy, self._queue, physics, make_policy)
         self._engine = Engine(self._scheduler, self._world, planner, self._time, listeners=listeners)
 
     @property
@@ -126,8 +148,8 @@ class Simulation:
         """What is really the case: for listeners that check it."""
         return self._world
 
-    def run(self) -> None:
-        """Play; a second call does nothing.
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Play, and no further once `until` holds, which is asked before each event; a second call does nothing.
 
         Raises
         ------
@@ -138,7 +160,7 @@ class Simulation:
         """
         with rare_collections():
             self._open()
-            self._engine.run()
+            self._engine.run(until)
 
     def _goes_on(self) -> bool:
         return self._n_coming > 0 or self._scheduler.n_active > 0

@@ -12,6 +12,7 @@ from punctual.sim.event_queue import TIMER, EventQueue
 
 #: Makes an entry of the queue happen, given its instant, subject and version; what the scheduler hears of it.
 Happening = Callable[[float, Any, int], Iterable[Event]]
+FiresAt = Callable[[Timer, float, float], float]
 
 
 class VirtualTime:
@@ -27,6 +28,8 @@ class VirtualTime:
         Asked before each entry; the simulation ends when it does not hold.
     end_at
         The simulation ends before the first entry after this instant.
+    fires_at
+        When a timer really fires, given the timer, the instant that it is set for and the present; None: then.
     """
 
     def __init__(
@@ -35,11 +38,13 @@ class VirtualTime:
         happenings: Mapping[int, Happening],
         goes_on: Callable[[], bool],
         end_at: float = inf,
+        fires_at: FiresAt | None = None,
     ) -> None:
         self._queue = queue
         self._happenings = happenings
         self._goes_on = goes_on
         self._end_at = end_at
+        self._fires_at = fires_at
         self._now = -inf
         #: What the last entry led to.
         self._events: deque[Event] = deque()
@@ -49,7 +54,8 @@ class VirtualTime:
         return self._now
 
     def set_timer(self, timer: Timer, fire_at: float) -> None:
-        self._queue.timers.set(timer, fire_at)
+        at = fire_at if self._fires_at is None else self._fires_at(timer, fire_at, self._now)
+        self._queue.timers.set(timer, at)
 
     def next(self) -> Event | Due | None:
         events = self._events

@@ -76,6 +76,20 @@ class World:
         """Know a job, so that it can be launched."""
         self._lives[job.spec.id] = Life(job, self._physics.checkpoint_s)
 
+    def adopt(self, job: SimJob, at: float, steps: float, used_core_s: float, grant: Allocation | None) -> None:
+        """Know a job that has done so many steps until now; `grant`: what its process holds, None: it has none.
+
+        The nodes must have joined.
+        """
+        life = Life(job, self._physics.checkpoint_s)
+        self._lives[life.id] = life
+        life.steps = life.checkpoint_steps = steps
+        life.used_core_s, life.since_at = used_core_s, at
+        if grant is not None:
+            life.told_dead, life.grant = False, grant
+            self._stall(life, at, 0.0)
+            self._enter(life)
+
     def perform(self, command: JobCommand, sink: Sink) -> None:
         """Have an effect later; the answers come from `due`."""
         life = self._lives.get(command.job)

@@ -3,8 +3,8 @@ import { amount, drawn } from "./texts.js";
 
 /** Pixels above and below the scale, and from its foot to what is written there. */
 const ABOVE = 20, BELOW = 24, TO_TEXT = 18;
-/** What is written below an upright line stays so far, in pixels, from what is written at both ends. */
-const END_LABEL = 110;
+/** What is written at an upright line stays so far, in pixels, from what is written at both ends: below it, and above. */
+const END_LABEL = 110, TOP_LABEL = 85;
 
 /** A value over time: milliseconds of the wall clock, and the values then. @typedef {{times: number[], values: number[]}} Curve */
 
@@ -30,15 +30,18 @@ export function chart(svg, { from, to, most, height, unit, left, right }) {
   };
   /** @param {number | string} across @param {number | string} down @param {string} anchor @param {string} text */
   const label = (across, down, anchor, text) => svg.append(drawn("text", { x: across, y: down, "text-anchor": anchor }, text));
-  /** An upright line at a time. @param {number} time @param {string} text what stands below it @param {string} [className] */
-  const upright = (time, text, className = "mark") => {
-    const made = path(className, `M${x(time)} ${ABOVE}V${foot}`);
-    label(Math.min(width - END_LABEL, Math.max(END_LABEL, Number(x(time)))), foot + TO_TEXT, "middle", text);
+  /** An upright line at a time. @param {number} time @param {string} text what stands below it @param {string} [className] @param {boolean} [isAbove] the text stands above it */
+  const upright = (time, text, className = "mark", isAbove = false) => {
+    const made = path(className, `M${x(time)} ${ABOVE}V${foot}`), room = isAbove ? TOP_LABEL : END_LABEL;
+    label(Math.max(room, Math.min(width - (isAbove ? TOP_LABEL / 2 : room), Number(x(time)))), isAbove ? ABOVE - 5 : foot + TO_TEXT, "middle", text);
     return made;
   };
+  /** A band between two times. @param {number} since @param {number} until @param {string} className @param {string} name */
+  const band = (since, until, className, name) =>
+    path(className, `M${x(since)} ${ABOVE}H${Math.max(Number(x(until)), Number(x(since)) + 1)}V${foot}H${x(since)}Z`, name);
 
   return {
-    x, y, path, label, upright,
+    x, y, path, label, upright, band,
     /** The time at so many pixels from the left. @param {number} pixels */
     timeAt: (pixels) => from + ((to - from) * pixels) / width,
     /** @param {Curve} curve @param {string} className @param {string} name */
@@ -48,7 +51,7 @@ export function chart(svg, { from, to, most, height, unit, left, right }) {
     steps: ({ times, values }, end, className, name) =>
       path(`curve ${className}`, times.map((time, i) => `${i ? "H" : "M"}${x(time)}${i ? "V" : " "}${y(values[i])}`).join("") + (times.length ? `H${x(end)}` : ""), name),
     /** The lines below and at a value, with what stands there. To be called last, so that they lie on top. @param {number} value @param {string} [text] */
-    frame: (value, text = `${amount(value)} ${unit}`) => {
+    frame: (value, text = `${amount(value)} ${value === 1 ? unit.replace(/s$/, "") : unit}`) => {
       path("mark", `M0 ${y(value)}H${width}M0 ${foot}H${width}`);
       label(0, Number(y(value)) - 5, "start", text);
       label(0, foot + TO_TEXT, "start", left);

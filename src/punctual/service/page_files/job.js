@@ -1,15 +1,21 @@
 // One job: how it stands, why, and what it writes.
+import { chosenOther, offerOthers } from "./compared.js";
 import { showHistory } from "./job_history.js";
 import { readLog, stopReading } from "./job_log.js";
-import { Refused, jobHistory, oneJob, reasons } from "./service.js";
+import { frozen, Refused, jobHistory, jobProgram, oneJob, reasons } from "./service.js";
 import { steer, steerable } from "./steer.js";
+import { typed } from "./command_line.js";
 import { amount, at, clock, element, expected, VERDICTS } from "./texts.js";
 import { onView, place } from "./views.js";
 
-/** Between two looks at the job, and how many of the latest reasons are shown. */
+/** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
+const N_LOOKS = 3;
+/** Between two looks at the job, and how many of the latest reasons are shown; a report has as many. */
 const REFRESH_MS = 2000, N_REASONS = 50;
 
 let name = "", saidReasons = "", isLooking = false;
+/** What the course was last shown for, beside which other run and how many looks ago; and whether nothing will change any more. */
+let shownFor = "", shownOther = chosenOther(), nLooks = 0, isOver = false;
 
 /** @param {number | null} least @param {number | null} most */
 const bounds = (least, most) => (least === null ? "–" : `${amount(least)} to ${most === null ? "–" : amount(most)}`);
@@ -42,7 +48,6 @@ const facts = (job, nowMs) => [
   ["Submitted", clock(job.submitted)],
   ["Started", clock(job.started)],
   ["Ended", clock(job.ended)],
-  ["Program", job.program.join(" ")],
   ...Object.values(job.warnings).map((text) => /** @type {[string, string]} */ (["Warning", String(text)])),
 ];
 
@@ -76,19 +81,28 @@ function showReasons(entries) {
   }));
 }
 
+/** What of a job says that its course has to be shown at once; a grant may change every second. @param {any} job */
+const standing = (job) => JSON.stringify([job.state, job.attempts, job.deadline && Math.round(Date.parse(job.deadline) / 2000)]);
+
 async function look() {
-  if (at("one-job").hidden || document.hidden || isLooking) return;
-  const asked = name;
+  if (at("one-job").hidden || document.hidden || isLooking || (isOver && chosenOther() === shownOther)) return;
+  const asked = name, other = chosenOther();
   isLooking = true;
   try {
-    const [job, entries, history] = await Promise.all([oneJob(asked), reasons(asked, N_REASONS), jobHistory(asked)]);
+    const job = await oneJob(asked);
+    const isCourseDue = standing(job) !== shownFor || other !== shownOther || (nLooks += 1) >= N_LOOKS || at("one-found").hidden;
+    const course = isCourseDue ? await Promise.all([reasons(asked, N_REASONS), jobHistory(asked)]) : null;
     if (asked !== name) return; // another job is shown meanwhile
     at("one-problem").textContent = "";
     at("one-found").hidden = false;
     showFacts(job);
     steerable(job);
-    showHistory(history, job);
-    showReasons(entries);
+    if (course) {
+      [shownFor, shownOther, nLooks] = [standing(job), other, 0];
+      showReasons(course[0]);
+      showHistory(course[1], job, other);
+    }
+    isOver = Boolean(job.ended && course);
   } catch (error) {
     if (asked !== name) return;
     const isMissing = error instanceof Refused && error.status === 404;
@@ -100,11 +114,26 @@ async function look() {
   }
 }
 
+/** @param {string} asked */
+async function showProgram(asked) {
+  const { arguments: words, folder, variables, handedOn } = await jobProgram(asked);
+  if (asked !== name) return;
+  const told = [
+    ["Command", words.map(typed).join(" ")], ["Folder", folder || "that of its host"],
+    ...Object.entries(variables).map(([variable, value]) => [variable, value]),
+    ["Other variables", handedOn.length ? `${handedOn.join(", ")} (values are not told: any may be a secret)` : "None are kept: they are forgotten when a job has ended."],
+  ];
+  at("one-program").replaceChildren(...told.flatMap(([term, text]) => [element("dt", term), element("dd", text)]));
+}
+
 function enter() {
   name = place()[1] || "";
-  saidReasons = "";
+  saidReasons = shownFor = "";
+  isOver = false;
+  at("one-program").replaceChildren();
   at("one-title").textContent = name ? `Job ${name}` : "No job is named";
   at("one-found").hidden = true;
+  at("one-said").textContent = frozen?.said[name] || "";
   at("one-facts").replaceChildren();
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
@@ -112,8 +141,10 @@ function enter() {
   readLog(name);
   isLooking = false;
   steer(name).then(look);
+  showProgram(name).catch(() => {}); // that there is no such job is told elsewhere
+  offerOthers(name, look);
 }
 
 onView("jobs", enter);
 addEventListener("hashchange", () => { if (place()[0] !== "jobs") stopReading(); });
-setInterval(() => { if (name) look(); }, REFRESH_MS);
+if (!frozen) setInterval(() => { if (name) look(); }, REFRESH_MS);

@@ -1,6 +1,6 @@
 // The course of one job in charts: progress against its deadline, which can be moved there; cores; loss.
 import { chart } from "./chart.js";
-import { amount, at, clock, element } from "./texts.js";
+import { amount, at, clock, element, VERDICTS } from "./texts.js";
 
 const HEIGHT = 170;
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
@@ -10,9 +10,11 @@ const BEYOND_FRAC = 0.2;
 
 /** @typedef {import("./chart.js").Curve} Curve */
 
-/** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @returns {Curve} */
-function curveOf(told, { seconds, values }) {
-  const since = Date.parse(told.submitted), known = values.flatMap((value, i) => (value === null ? [] : [i]));
+/** @typedef {{job: any, told: any} | null} Other another run, to be drawn beside it */
+
+/** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @param {any} [origin] whose submission is the beginning; else its own @returns {Curve} */
+function curveOf(told, { seconds, values }, origin = told) {
+  const since = Date.parse(origin.submitted), known = values.flatMap((value, i) => (value === null ? [] : [i]));
   return { times: known.map((i) => since + 1000 * seconds[i]), values: known.map((i) => Number(values[i])) };
 }
 
@@ -22,12 +24,16 @@ function finishes(job, now) {
   return job.ended || job.landed || middle === null ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
 }
 
-/** What the chart of progress shows of time, and what the others do, which end now. @param {any} told @param {any} job */
-function times(told, job) {
+/** How long its course is so far, in milliseconds. @param {any} told */
+const lasted = (told) => Date.parse(told.until) - Date.parse(told.submitted);
+
+/** What the chart of progress shows of time, and what the others do, which end now. @param {any} told @param {any} job @param {Other} other */
+function times(told, job, other) {
   const from = Date.parse(told.submitted), now = Date.parse(told.until), expected = finishes(job, now);
-  const last = Math.max(now, from + 1000, ...(job.deadline && !job.ended ? [Date.parse(job.deadline)] : []), ...(expected || []));
-  const to = last + BEYOND_FRAC * (last - from);
-  const past = { from, to: Math.max(now, from + 1000), left: clock(from), right: clock(now) };
+  const beside = other ? from + lasted(other.told) : from;
+  const last = Math.max(now, from + 1000, beside, ...(job.deadline && !job.ended ? [Date.parse(job.deadline)] : []), ...(expected || []));
+  const to = last + (job.ended ? 0 : BEYOND_FRAC * (last - from)), end = Math.max(now, from + 1000, beside);
+  const past = { from, to: end, left: clock(from), right: clock(end) };
   return { from, now, to, expected, left: clock(from), right: clock(to), past };
 }
 
@@ -83,14 +89,32 @@ function movable(handle, drawing, span, deadline) {
   show();
 }
 
-/** @param {any} told @param {any} job @param {any} span as `times` has it */
-function drawProgress(told, job, span) {
+/** What is no step, as bands with a name. @param {any} drawing @param {any} told */
+function drawPhases(drawing, told) {
+  const since = Date.parse(told.submitted);
+  for (const { name, sinceSeconds, untilSeconds } of told.phases)
+    drawing.band(since + 1000 * sinceSeconds, since + 1000 * untilSeconds, "phase", `${name}, ${amount(untilSeconds - sinceSeconds)} s`);
+}
+
+/** How often each phase came and what it took, in words. @param {any} told */
+function phases(told) {
+  /** @type {Map<string, number[]>} */
+  const spans = new Map();
+  for (const { name, sinceSeconds, untilSeconds } of told.phases) spans.set(name, [...(spans.get(name) || []), untilSeconds - sinceSeconds]);
+  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length === 1 ? "once" : `${seconds.length} times`}, ${amount(seconds.reduce((a, b) => a + b, 0) / seconds.length)} s${seconds.length === 1 ? "" : " each"})`);
+  return parts.length ? ` Bands are phases: ${parts.join(", ")}.` : "";
+}
+
+/** @param {any} told @param {any} job @param {any} span as `times` has it @param {Other} other */
+function drawProgress(told, job, span, other) {
   if (isHeld) return;
   if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
   const hasFocus = at("progress-chart").contains(document.activeElement);
   const progress = curveOf(told, told.progress), deadline = Date.parse(job.deadline);
   const drawing = chart(at("progress-chart"), { ...span, most: 100, height: HEIGHT, unit: "%" });
   const done = progress.values.at(-1) ?? 0;
+  drawPhases(drawing, told);
+  if (other) drawing.line(curveOf(other.told, other.told.progress, told), "other", `progress of ${other.job.name}`);
   if (span.expected) {
     const [low, middle, high] = span.expected.map(drawing.x), here = `M${drawing.x(span.now)} ${drawing.y(done)}`;
     drawing.path("interval", `${here}L${low} ${drawing.y(100)}H${high}Z`, "interval of the forecast");
@@ -101,56 +125,90 @@ function drawProgress(told, job, span) {
   if (!job.ended) drawing.upright(span.now, "now");
   drawing.frame(100);
   if (job.deadline && deadline <= span.to) {
-    const handle = drawing.upright(deadline, "deadline", "handle");
-    if (!at("steer").hidden) movable(handle, drawing, span, deadline);
+    const mayMove = !at("steer").hidden, handle = drawing.upright(deadline, "deadline", mayMove ? "handle" : "mark", true);
+    if (mayMove) movable(handle, drawing, span, deadline);
     if (hasFocus) handle.focus();
   }
   const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "";
-  const expected = span.expected ? ` It is expected to be done at ${clock(span.expected[1])}, between ${clock(span.expected[0])} and ${clock(span.expected[2])}.` : "";
-  at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}` : `No progress is known yet.${against}`;
+  const [low, middle, high] = (span.expected || []).map(clock), between = low === high ? "" : `, between ${low} and ${high}`;
+  const expected = span.expected ? ` It is expected to be done at ${middle}${between}.` : "";
+  at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
 }
 
-/** @param {any} told @param {any} job @param {any} past what the chart shows of time @param {Curve} granted */
-function drawCores(told, job, past, granted) {
-  const used = curveOf(told, told.used);
-  const most = Math.max(0.1, ...granted.values, ...used.values);
+/** @param {any} told @param {any} job @param {any} past what the chart shows of time @param {Curve} granted @param {Other} other */
+function drawCores(told, job, past, granted, other) {
+  const used = curveOf(told, told.used), beside = other && curveOf(other.told, other.told.granted, told);
+  const most = Math.max(0.1, ...granted.values, ...used.values, ...(beside?.values || []));
   const drawing = chart(at("cores-chart"), { ...past, most, height: HEIGHT, unit: "cores" });
-  drawing.steps(granted, past.to, "granted", "granted");
+  const since = Date.parse(told.submitted), now = Date.parse(told.until);
+  told.resizes.seconds.forEach((/** @type {number} */ second, /** @type {number} */ i) =>
+    drawing.band(since + 1000 * (second - told.resizes.values[i]), since + 1000 * second, "resize", `a change that took ${amount(told.resizes.values[i])} s`));
+  if (other && beside) drawing.steps(beside, since + lasted(other.told), "other", `granted to ${other.job.name}`);
+  drawing.steps(granted, now, "granted", "granted");
   drawing.line(used, "used", "used");
-  curveOf(told, told.workers).times.forEach((time, i) => drawing.label(drawing.x(time), drawing.y(0) - 4, "start", `${told.workers.values[i]}w`));
+  curveOf(told, told.workers).times.forEach((time, i) => drawing.label(drawing.x(time), Number(drawing.y(0)) - 4, "start", `${told.workers.values[i]}w`));
   drawing.frame(most);
   const n = granted.values.filter((_, i) => i > 0).length, mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
-  const workers = told.workers.values.length ? ` Numbers with w are its workers from then on.` : "";
+  const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
+  const workers = ` They took ${amount(took)} s in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
   at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
 }
 
-/** @param {any} told @param {any} past what the chart shows of time */
-function drawLosses(told, past) {
-  const losses = curveOf(told, told.losses);
+/** @param {any} told @param {any} past what the chart shows of time @param {Other} other */
+function drawLosses(told, past, other) {
+  const losses = curveOf(told, told.losses), beside = other && curveOf(other.told, other.told.losses, told);
   at("loss-figure").hidden = !losses.times.length;
   if (!losses.times.length) return;
-  const most = Math.max(...losses.values.map(Math.abs)) || 1;
+  const most = Math.max(...[...losses.values, ...(beside?.values || [])].map(Math.abs)) || 1;
   const drawing = chart(at("loss-chart"), { ...past, most, height: HEIGHT, unit: "" });
+  if (other && beside?.times.length) drawing.line(beside, "other", `loss of ${other.job.name}`);
   drawing.line(losses, "progress", "loss");
   drawing.frame(most);
   at("loss-caption").textContent = `Loss: from ${amount(losses.values[0])} to ${amount(losses.values.at(-1) ?? null)}, the least ${amount(Math.min(...losses.values))}.`;
 }
 
-/** The changes of the grant in a table, the latest first. @param {Curve} granted */
-function listGrants(granted) {
-  at("grants").replaceChildren(...granted.times.map((time, i) => {
-    const row = element("tr"), head = element("th", clock(time));
-    /** @type {HTMLTableCellElement} */ (head).scope = "row";
-    row.append(head, element("td", amount(granted.values[i])));
-    return row;
-  }).reverse());
+/** A row of a table. @param {string} head @param {string[]} cells */
+function row(head, cells) {
+  const made = element("tr"), title = element("th", head);
+  /** @type {HTMLTableCellElement} */ (title).scope = "row";
+  made.append(title, ...cells.map((text) => element("td", text)));
+  return made;
 }
 
-/** Shows how the job came to stand as it does. @param {any} told its history @param {any} job */
-export function showHistory(told, job) {
-  const span = times(told, job), granted = curveOf(told, told.granted);
-  drawProgress(told, job, span);
-  drawCores(told, job, span.past, granted);
-  drawLosses(told, span.past);
-  listGrants(granted);
+/** The changes of the grant in a table, the latest first. @param {any} told @param {Curve} granted */
+function listGrants(told, granted) {
+  const since = Date.parse(told.submitted);
+  const took = new Map(told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => [since + 1000 * second, told.resizes.values[i]]));
+  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? `${amount(took.get(time))} s` : "–"])).reverse());
+}
+
+/** What of a run is compared in numbers. @type {[string, (job: any, told: any) => string][]} */
+const COMPARED = [
+  ["Took", (job, told) => (job.landed ? `${amount((Date.parse(job.landed) - Date.parse(told.submitted)) / 1000)} s` : `${amount(lasted(told) / 1000)} s so far`)],
+  ["Deadline after", (job, told) => (job.deadline ? `${amount((Date.parse(job.deadline) - Date.parse(told.submitted)) / 1000)} s` : "–")],
+  ["Verdict", (job) => VERDICTS[job.verdict] || "–"],
+  ["Steps", (job) => (job.stepsDone === null ? "–" : amount(job.stepsDone))],
+  ["Core time used", (job) => (job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`)],
+  ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
+  ["Last loss", (_, told) => amount(told.losses.values.at(-1) ?? null)],
+  ["Arguments", (job) => job.program.slice(1).join(" ") || "–"],
+];
+
+/** @param {any} told @param {any} job @param {Other} other */
+function compare(told, job, other) {
+  at("compared").hidden = !other;
+  if (!other) return;
+  at("compared-own").textContent = job.name;
+  at("compared-other").textContent = other.job.name;
+  at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => row(term, [of(job, told), of(other.job, other.told)])));
+}
+
+/** Shows how the job came to stand as it does. @param {any} told its history @param {any} job @param {Other} other */
+export function showHistory(told, job, other) {
+  const span = times(told, job, other), granted = curveOf(told, told.granted);
+  drawProgress(told, job, span, other);
+  drawCores(told, job, span.past, granted, other);
+  drawLosses(told, span.past, other);
+  listGrants(told, granted);
+  compare(told, job, other);
 }

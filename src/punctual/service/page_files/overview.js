@@ -1,10 +1,11 @@
 // All jobs against their deadlines. A row is changed only where what it says has changed.
-import { allJobs, cluster, follow, forgetToken, hasToken, keepToken, Refused, takeToken } from "./service.js";
+import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused, takeToken } from "./service.js";
 import { amount, at, clock, drawn, element, expected, VERDICTS } from "./texts.js";
-import { openViews } from "./views.js";
+import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
 import "./submit.js";
+import "./what_if.js";
 
 /** Least time between two looks at all jobs, and the longest without one; usage changes without an event. */
 const PAUSE_MS = 1000, LONGEST_MS = 5000;
@@ -91,9 +92,15 @@ function show() {
 }
 
 async function look() {
-  const [listed, held] = await Promise.all([allJobs(), cluster()]);
+  // The list is long: where it is not seen it is not asked for, but to find out whether the service lets the reader in.
+  const isNeeded = !rows.size || !at("overview").hidden;
+  const [listed, held] = await Promise.all([isNeeded ? allJobs() : jobs, frozen ? null : cluster()]);
   jobs = listed;
-  at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
+  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free`;
+  if (at("submit-link").dataset.isKnown !== "true") {
+    at("submit-link").hidden = !(await health()).takesJobs;
+    at("submit-link").dataset.isKnown = "true";
+  }
   openViews(true);
   at("problem").hidden = true;
   show();
@@ -112,13 +119,14 @@ function tell(error) {
 }
 
 function hear() {
-  const text = `Last heard ${clock(Date.now())}`;
+  const text = frozen ? `As it stood ${clock(frozen.at)}` : `Last heard ${clock(Date.now())}`;
   if (at("heard").textContent !== text) at("heard").textContent = text;
 }
 
 let looksAt = 0, isDue = true;
 async function pulse() {
   const since = Date.now() - looksAt;
+  if (frozen && looksAt) return; // it stays as it is
   if (!hasToken() || isLooking || document.hidden || since < PAUSE_MS || !(isDue || since > LONGEST_MS)) return;
   [isLooking, isDue, looksAt] = [true, false, Date.now()];
   await look().then(hear, tell);
@@ -147,9 +155,15 @@ at("entry").addEventListener("submit", (/** @type {Event} */ event) => {
   at("entry").hidden = true;
   isDue = true;
 });
+onView("", () => { isDue = true; });
 for (const id of ["search", "verdict", "state", "sort"]) at(id).addEventListener("input", show);
+if (frozen) {
+  document.documentElement.className = "frozen";
+  const [only, ...others] = Object.keys(frozen.said);
+  if (!location.hash && !others.length) history.replaceState(null, "", `#/jobs/${encodeURIComponent(only)}`);
+}
 takeToken();
 at("entry").hidden = hasToken();
 setInterval(pulse, 500);
 pulse();
-listen();
+if (!frozen) listen();

@@ -1,6 +1,13 @@
 // What the page asks its service. The token stays in this tab (sessionStorage); it is in no address and no cookie.
 const KEY = "punctual-token";
 
+const told = document.getElementById("frozen")?.textContent;
+/**
+ * What a frozen page has in place of a service: when it was made, what is said of each job, and answers by path. null: it is live.
+ * @type {{at: string, said: Record<string, string>, answers: Record<string, string>} | null}
+ */
+export const frozen = told ? JSON.parse(told) : null;
+
 /** What the service refused, in its words. */
 export class Refused extends Error {
   /** @param {number} status @param {string} detail @param {any} [problem] */
@@ -15,19 +22,19 @@ export class Refused extends Error {
 /** What is wrong, as one text. @param {{must: string, got: string, where: string, remedy: string}} fault */
 export const inOneText = ({ must, got, where, remedy }) => `${must}: got ${got} (${where}). ${remedy}`;
 
-/** Takes the token out of the address (`/#token=…`), so that it is neither seen nor kept in the history. */
+/** Takes the token out of the address (`/#token=…`, and `&job=…` if a job is to be shown), so that it is neither seen nor kept in the history. */
 export function takeToken() {
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  const named = new URLSearchParams(location.hash.slice(1)), token = named.get("token"), job = named.get("job");
   if (token) {
     keepToken(token);
-    history.replaceState(null, "", location.pathname);
+    history.replaceState(null, "", job ? `#/jobs/${encodeURIComponent(job)}` : location.pathname);
   }
 }
 
 /** @param {string} token */
 export const keepToken = (token) => sessionStorage.setItem(KEY, token.trim());
 export const forgetToken = () => sessionStorage.removeItem(KEY);
-export const hasToken = () => Boolean(sessionStorage.getItem(KEY));
+export const hasToken = () => Boolean(frozen || sessionStorage.getItem(KEY));
 
 /**
  * @param {string} path below /v1
@@ -35,6 +42,10 @@ export const hasToken = () => Boolean(sessionStorage.getItem(KEY));
  * @returns {Promise<Response>} raises Refused
  */
 async function ask(path, options = {}) {
+  if (frozen) {
+    if (!(path in frozen.answers)) throw new Refused(404, "a report holds its own jobs only");
+    return new Response(frozen.answers[path]);
+  }
   const headers = { ...options.headers, Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
   const answer = await fetch(`/v1${path}`, { ...options, headers });
   if (!answer.ok) {
@@ -46,7 +57,7 @@ async function ask(path, options = {}) {
 
 /** Hands on the text of an answer as it comes, until it ends. @param {Response} answer @param {(text: string) => void} onText */
 async function readText(answer, onText) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(/** @type {any} */ (new TextDecoderStream())).getReader();
   for (;;) {
     const { done, value } = await reader.read();
     if (done) return;
@@ -72,6 +83,8 @@ export const jobPath = (name, part = "") => `/jobs/${encodeURIComponent(name)}${
 export const oneJob = async (name) => (await ask(jobPath(name))).json();
 /** How a job came to stand as it does. @param {string} name @returns {Promise<any>} */
 export const jobHistory = async (name) => (await ask(jobPath(name, "/history"))).json();
+/** What a job runs, without secrets. @param {string} name @returns {Promise<any>} */
+export const jobProgram = async (name) => (await ask(jobPath(name, "/program"))).json();
 /** What happened to a job and why, oldest first. @param {string} name @param {number} last how many @returns {Promise<any[]>} */
 export const reasons = async (name, last) => (await (await ask(jobPath(name, `/why?last=${last}`))).json()).entries;
 
@@ -87,7 +100,9 @@ export async function followLog(name, stream, onText, signal) {
 export const cluster = async () => (await ask("/cluster")).json();
 /** Who held how many cores, and what is planned. @param {string} hours how far back @returns {Promise<any>} */
 export const budget = async (hours) => (await ask(`/budget/history?hours=${hours}`)).json();
-/** @returns {Promise<{caller: string, role: string}>} who asks */
+/** @returns {Promise<{name: string, summary: string, active: boolean}[]>} the policies that can be chosen */
+export const policies = async () => (await (await ask("/policies")).json()).policies;
+/** @returns {Promise<{caller: string, role: string, takesJobs: boolean}>} who asks */
 export const health = async () => (await ask("/health")).json();
 
 /** @returns {Promise<any[]>} all jobs, page after page */

@@ -6,12 +6,16 @@ export const at = (id) => document.getElementById(id);
 /** @param {number | null} number */
 export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
 
+// Kept: to make one takes far longer than to use it, and hundreds of jobs have several times each.
+const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short" });
+/** @param {Date} one @param {Date} other */
+const isSameDay = (one, other) => one.getDate() === other.getDate() && one.getMonth() === other.getMonth() && one.getFullYear() === other.getFullYear();
+
 /** A time in the reader's zone. @param {string | number | null} instant */
 export const clock = (instant) => {
   if (instant === null) return "–";
   const date = new Date(instant);
-  const isToday = date.toDateString() === new Date().toDateString();
-  return date.toLocaleString([], isToday ? { timeStyle: "medium" } : { dateStyle: "short", timeStyle: "short" });
+  return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
 
 /** An element with a text. @param {string} tag @param {string} [text] @param {string} [className] */
@@ -44,6 +48,6 @@ export function expected(job, nowMs) {
   if (job.estimatedRemainingSeconds === null) return "–";
   const when = (/** @type {number} */ seconds) => clock(nowMs + 1000 * Math.round(seconds));
   const [low, high] = [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh];
-  const interval = low === null || high === null ? "" : ` (${when(low)} to ${when(high)})`;
+  const interval = low === null || high === null || when(low) === when(high) ? "" : ` (${when(low)} to ${when(high)})`;
   return when(job.estimatedRemainingSeconds) + interval;
 }

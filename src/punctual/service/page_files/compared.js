@@ -1,0 +1,40 @@
+// Another run of the same program, to be seen beside the one that is shown.
+import { allJobs, jobHistory, oneJob } from "./service.js";
+import { at, element } from "./texts.js";
+
+/** The one that was chosen, and its course; null: none. @type {{job: any, told: any} | null} */
+let other = null;
+let job = "", onChange = () => {};
+
+export const chosenOther = () => other;
+
+/** The words up to the script or module; what follows may differ from run to run. @param {string[]} program */
+function script(program) {
+  const place = program.findIndex((word, i) => i > 0 && !word.startsWith("-"));
+  return JSON.stringify(place < 0 ? program : program.slice(0, place + 1));
+}
+
+/** Lets one be chosen of the runs of its program. @param {string} name of the job that is shown @param {() => void} changed is called when it was */
+export async function offerOthers(name, changed) {
+  [job, onChange, other] = [name, changed, null];
+  at("compare").hidden = true;
+  const jobs = await allJobs().catch(() => []), own = jobs.find((each) => each.name === name);
+  if (job !== name || !own) return;
+  const same = jobs.filter((each) => each.name !== name && script(each.program) === script(own.program)).reverse();
+  at("compare").hidden = false;
+  at("compare-none").hidden = same.length > 0;
+  at("compare-with").parentElement.hidden = !same.length;
+  at("compare-with").replaceChildren(...["", ...same.map((each) => each.name)].map((each) => {
+    const option = /** @type {HTMLOptionElement} */ (element("option", each || "none"));
+    option.value = each;
+    return option;
+  }));
+}
+
+at("compare-with").addEventListener("input", async () => {
+  const [name, chosen] = [job, at("compare-with").value];
+  const found = chosen ? await Promise.all([oneJob(chosen), jobHistory(chosen)]).catch(() => null) : null;
+  if (job !== name || at("compare-with").value !== chosen) return; // something else was chosen meanwhile
+  other = found && { job: found[0], told: found[1] };
+  onChange();
+});

@@ -1,0 +1,357 @@
+"""What would become of the jobs of a live host: under the policy that it has, and under another one from now on.
+
+The state that the host's journal leads to goes on in the simulated world, as it goes on with another host that takes
+the jobs over: with what controllers have learned and what is promised. The other policy begins as it does where a user
+changes it. What a job has left is what its controller expects, or was declared; it is taken as exact, and no other
+job comes. See `punctual.sim.recorded` for how fast a job is with more or less.
+
+``-m punctual.sim.what_if RUN POLICY PARAMETERS LIMIT_S PARENT`` prints it as JSON, at a low priority.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from typing import Any
+
+from punctual.core.commands import Command
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, PhaseReported, PolicyChanged, SteeringResumed
+from punctual.core.ids import JobId
+from punctual.core.job import JobState, JobView, shape_of
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Policy
+from punctual.core.quoting import refusing_guarantees
+from punctual.core.speed import RateCurve, Shape
+from punctual.core.status import WINDOW_S, JobStatus
+from punctual.core.timer import Timer
+from punctual.core.verdict import Verdict, verdict
+from punctual.runtime.local_host import HostState
+from punctual.runtime.policy_worker import end_with
+from punctual.runtime.restored_state import restored_state
+from punctual.runtime.run_folder import Run, run_named
+from punctual.runtime.run_journal import reader
+from punctual.sim.job import SimJob
+from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
+from punctual.sim.simulation import Simulation, registered
+from punctual.sim.truth import Truth
+
+#: How long the process may take in all, on a machine on which trainings come first.
+_ANSWER_S_MAX = 60.0
+#: No further ahead.
+_HORIZON_S = 366 * 86_400.0
+#: Ticks to the deadline, if all were as far apart as the first.
+_N_TICKS = 200
+_UNKNOWN = "nothing says how much it has left"
+_NOT_REACHED = "it had not ended where the simulation ended"
+
+
+class WhatIfFailed(Exception):
+    """There is no answer; says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedEnd:
+    """What becomes of a job under one policy; instants in the journal's time.
+
+    Attributes
+    ----------
+    landed_at
+        None: it did not, or nothing can be said.
+    unknown
+        Why nothing is said of its end; empty: it has ended.
+    """
+
+    state: JobState
+    verdict: Verdict | None
+    landed_at: float | None
+    cause: str
+    unknown: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutlook:
+    """A job that has not ended, under both policies."""
+
+    job: JobId
+    deadline_at: float | None
+    today: SimulatedEnd
+    other: SimulatedEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The answer.
+
+    Attributes
+    ----------
+    at
+        From when it was simulated, in the journal's time.
+    policy
+        The policy that the host has.
+    jobs
+        All that have not ended, in order of submission.
+    """
+
+    at: float
+    policy: str
+    jobs: tuple[JobOutlook, ...]
+
+
+def what_if(run: Run, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
+    """The jobs of the host of `run` under its policy and under another, simulated from now on; changes nothing.
+
+    Parameters
+    ----------
+    limit_s
+        CPU time that the simulation under each policy may take; of jobs that have not ended then nothing is said.
+
+    Raises
+    ------
+    InvalidSpec
+        The journal cannot be read.
+    """
+    with closing(reader(run)) as journal:
+        state, last_at = restored_state(run, journal)
+        at = max(last_at, state.time.now())
+        name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
+        open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}
+        change = PolicyChanged(at=at, policy=policy, parameters=dict(parameters), before=name, by="what if")
+        today = played(state, at, _as_live(name, made_with), None, limit_s)
+        other = played(restored_state(run, journal)[0], at, _as_live(name, made_with), change, limit_s)
+    jobs = tuple(
+        JobOutlook(job=job, deadline_at=deadline_at, today=today[job], other=other[job])
+        for job, deadline_at in open_jobs.items()
+        if job in today and job in other
+    )
+    return WhatIf(at=at, policy=name, jobs=jobs)
+
+
+def asked(run: Run, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
+    """`what_if` in a process of its own, which ends with this one; raises `WhatIfFailed` where that has no answer."""
+    words = [run.name, policy, json.dumps(dict(parameters)), str(limit_s), str(os.getpid())]
+    try:
+        process = subprocess.run(
+            [sys.executable, "-P", "-m", "punctual.sim.what_if", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_ANSWER_S_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise WhatIfFailed(f"it took longer than {_ANSWER_S_MAX:.0f} s") from None
+    if process.returncode:
+        last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise WhatIfFailed(last[:300] or f"its process ended with status {process.returncode}")
+    try:
+        return _told(json.loads(process.stdout))
+    except (ValueError, KeyError, TypeError) as error:  # a plug-in has written there too, say
+        raise WhatIfFailed(f"its process gave a wrong answer: {error}") from error
+
+
+def _told(fields: Mapping[str, Any]) -> WhatIf:
+    jobs = [
+        JobOutlook(**{**job, "today": SimulatedEnd(**job["today"]), "other": SimulatedEnd(**job["other"])})
+        for job in fields["jobs"]
+    ]
+    return WhatIf(at=fields["at"], policy=fields["policy"], jobs=tuple(jobs))
+
+
+# The simulation.
+
+
+class _AsLive:
+    """A policy as a live planner asks it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def allocate(self, snapshot: Any) -> Any:
+        return refusing_guarantees(self._policy.allocate(snapshot), snapshot)
+
+
+def _as_live(name: str, parameters: Mapping[str, Any]) -> Policy:
+    return _AsLive(registered(name, parameters))
+
+
+def played(
+    state: HostState, at: float, policy: Policy, change: PolicyChanged | None, limit_s: float
+) -> dict[JobId, SimulatedEnd]:
+    """What becomes of each job that has not ended; `state` is of no use any more."""
+    board = state.board
+    statuses = {status.id: status for status in board.jobs() if not status.ended}
+    views = {job: state.scheduler.job(job) for job in statuses}
+    works = {job: _work_of(statuses[job], views[job], at) for job in statuses}
+    unknown = _unknown(statuses, works)
+    awaited = statuses.keys() - unknown.keys()
+
+    def listen(message: Event | Command) -> None:
+        board.fold(message)
+        ended = ended_by(message)
+        if ended is not None:
+            awaited.discard(ended)
+
+    running = {job: status.granted for job, status in statuses.items() if status.granted or status.state == "paused"}
+    simulation = Simulation(
+        (),
+        (),
+        policy,
+        scheduler=state.scheduler,
+        # What is left of phases is in the work that is left.
+        events=[
+            *(PhaseReported(at=at, job=job, phases=()) for job, status in statuses.items() if status.phases),
+            *([] if change is None else [change]),
+            SteeringResumed(at=at, lost_at=at, granted=running),
+        ],
+        listeners=(listen,),
+        end_at=at + _HORIZON_S,
+        fires_at=_Ticks(at, {job: status.deadline_at for job, status in statuses.items()}),
+        make_policy=_as_live,
+    )
+    for node in board.nodes():
+        simulation.world.join(at, node)
+    for job, work in works.items():
+        status = statuses[job]
+        simulation.world.adopt(work.job(status), at, status.steps_done, status.used_core_s, running.get(job))
+    give_up_s = time.process_time() + limit_s
+    simulation.run(lambda: not awaited or time.process_time() > give_up_s)
+    return {job: _outcome(board.job(job), unknown.get(job, "")) for job in statuses}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticks:
+    """When controllers look at their jobs: not as often as live, where noise is to be heard, but for an end that is near.
+
+    A job that lasts for hours would have tens of thousands of ticks; so it has some hundreds for each tenfold of the time
+    that is left to its deadline or, without one and after it, that is simulated.
+    """
+
+    begun_at: float
+    deadlines_at: Mapping[JobId, float | None]
+
+    def __call__(self, timer: Timer, fire_at: float, now: float) -> float:
+        if timer.kind != "tick":
+            return fire_at
+        deadline_at = self.deadlines_at.get(timer.job)
+        is_ahead = deadline_at is not None and deadline_at > now
+        span_s = deadline_at - now if is_ahead and deadline_at is not None else now - self.begun_at
+        return max(fire_at, now + span_s / _N_TICKS)
+
+
+def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]") -> dict[JobId, str]:
+    """Why nothing can be said of the ends of some jobs, also because they wait for such a job."""
+    unknown = {job: work.unknown for job, work in works.items() if work.unknown}
+    for job, status in statuses.items():  # in order of submission: a job waits for earlier ones
+        waits_for = next((before for before in status.spec.after if before in unknown), None)
+        if waits_for is not None:
+            unknown.setdefault(job, f"it waits for '{waits_for}', of which nothing is known")
+    return unknown
+
+
+def _outcome(status: JobStatus, unknown: str) -> SimulatedEnd:
+    if not status.ended:
+        return SimulatedEnd(state=status.state, verdict=None, landed_at=None, cause="", unknown=unknown or _NOT_REACHED)
+    at = inf if status.ended_at is None else status.ended_at
+    return SimulatedEnd(
+        state=status.state, verdict=verdict(status, at), landed_at=status.landed_at, cause=status.cause, unknown=""
+    )
+
+
+# What a job has left.
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """As fast as a performance model has learned; `otherwise` where it knows nothing."""
+
+    curve: RateCurve
+    otherwise: Truth
+
+    def rate_sps(self, shape: Shape) -> float:
+        rate_sps = self.curve.rate_sps(shape)
+        return rate_sps if 0 < rate_sps < inf else self.otherwise.rate_sps(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Steps that are left and how fast they go; `unknown` says why that is not known."""
+
+    left_steps: float = 1.0
+    truth: Truth = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
+    unknown: str = ""
+
+    def job(self, status: JobStatus) -> SimJob:
+        return SimJob(
+            submitted_at=status.submitted_at,
+            spec=status.spec,
+            truth=self.truth,
+            work_steps=status.steps_done + self.left_steps,
+            told_steps=status.steps_total,
+        )
+
+
+def _work_of(status: JobStatus, view: JobView, at: float) -> _Work:
+    if status.pause is not None:
+        return _Work(unknown="its user has paused it")
+    steps_total = status.steps_expected or status.steps_total
+    # Where all steps are done or nobody counts them, what is left is as one step more.
+    left_steps = 1.0 if steps_total is None else max(0.0, steps_total - status.steps_done) or 1.0
+    if status.spec.worker is not None:
+        return _of_workers(status, view, None if steps_total is None else left_steps)
+    core_s = _core_s_left(status, view, at)
+    if core_s is None:
+        return _Work(unknown=_UNKNOWN)
+    speed = ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=_usable_cores(status, view, at))
+    return _Work(left_steps, speed)
+
+
+def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _Work:
+    shape = shape_of(status.spec, status.granted, {}) if status.granted else None
+    learned_sps = view.curve.rate_sps(shape) if view.curve is not None and shape is not None else 0.0
+    rate_sps = next((rate for rate in (learned_sps, status.rate_sps) if 0 < rate < inf), None)
+    if left_steps is None or (rate_sps is None and view.curve is None):
+        return _Work(unknown=_UNKNOWN)
+    step_cost = inf if rate_sps is None or shape is None else shape.n_workers / rate_sps
+    proportional = ProportionalSpeed(step_cost=step_cost, by_workers=True)
+    return _Work(left_steps, proportional if view.curve is None else _Learned(view.curve, proportional))
+
+
+def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
+    """Core-seconds that it has left: as its controller says, as declared, or as its steps have cost so far."""
+    core_s = view.core_s_left(at)
+    if core_s is None and status.spec.work_core_s is not None:
+        core_s = max(0.0, status.spec.work_core_s - view.granted_core_s)
+    if core_s is None and status.steps_total and status.steps_done > 0 and status.used_core_s > 0:
+        left = max(0.0, (status.steps_expected or status.steps_total) - status.steps_done)
+        core_s = status.used_core_s / status.steps_done * left
+    return core_s if core_s is not None and isfinite(core_s) else None
+
+
+def _usable_cores(status: JobStatus, view: JobView, at: float) -> float:
+    """The most cores that make it faster."""
+    if view.work is not None:
+        return view.work.usable_cores
+    usage_cores, is_of_grant = status.usage_cores, at - view.granted_at > 2 * WINDOW_S
+    is_held_back = usage_cores >= HELD_BACK_FRAC * status.held.cores
+    return usage_cores if is_of_grant and usage_cores > 0 and not is_held_back else status.spec.ceiling.cores
+
+
+def main(name: str, policy: str, parameters: str, limit_s: str, parent: str) -> None:
+    """Print the answer as JSON."""
+    if not end_with(int(parent)):
+        return
+    os.nice(10)  # trainings come first
+    try:
+        answer = what_if(run_named(name), policy, json.loads(parameters), float(limit_s))
+    except InvalidSpec as error:
+        raise SystemExit(str(error)) from error
+    json.dump(asdict(answer), sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,112 @@
+"""The page of one run, while it runs (`punctual run --page`) and frozen as its report."""
+
+import json
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.cli.programs import Terminal
+from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact
+
+#: Writes what a page must not read as its own, and is done soon once a file is there.
+PROGRAM = """
+import pathlib, sys, time, punctual
+print("<b>red</b> line </script>", flush=True)
+for i in punctual.track(range(int(sys.argv[1]))):
+    if not pathlib.Path("go").exists(): time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    yield made
+    made.close()
+    assert made.left_behind() == []
+
+
+def opened(reader: Reader, address: str, size: tuple[int, int] = WIDE, scheme: str = "light") -> tuple[Page, list[str]]:
+    """A tab that shows `address`, and what it asks of anybody."""
+    asked: list[str] = []
+    context = reader.context(size=size, color_scheme=scheme)
+    context.on("request", lambda request: asked.append(request.url))
+    page = reader.tab(context)
+    page.goto(address)
+    return page, asked
+
+
+def test_a_run_is_seen_and_steered_at_its_own_address_which_ends_with_it(terminal: Terminal, reader: Reader) -> None:
+    command = terminal.start(
+        "run", "--page", "--name", "mine", "--deadline", "1h", "--", *terminal.script(PROGRAM), "9999"
+    )
+    assert command.stderr is not None
+    told = next(line for line in command.stderr if "page: http" in line)
+    address = told.split("page: ")[1].strip()
+    page, _ = opened(reader, address)
+    expect(page.locator("#one-title")).to_have_text("Job mine")
+    assert "token" not in page.url
+    expect(fact(page, "State")).to_have_text("running")
+    expect(page.get_by_role("link", name="Submit")).to_be_hidden()
+    page.get_by_label("New weight").fill("3")
+    page.get_by_role("button", name="Change the weight").click()
+    expect(page.locator("#steer-done")).to_contain_text("The weight is now 3")
+    (terminal.folder / "go").touch()
+    assert command.wait(200) == 0
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(address.split("#")[0], timeout=10)
+
+
+def test_nothing_can_be_submitted_to_a_run(terminal: Terminal) -> None:
+    command = terminal.start("run", "--page", "--name", "mine", "--", *terminal.script(PROGRAM), "9999")
+    assert command.stderr is not None
+    told = next(line for line in command.stderr if "page: http" in line)
+    place, token = re.findall(r"(http://.*)/#token=(\S+)&job=mine", told)[0]
+    body = json.dumps({"program": ["true"]}).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{place}/v1/jobs", body, headers)
+    with pytest.raises(OSError, match="403"):
+        urllib.request.urlopen(request, timeout=100)
+    (terminal.folder / "go").touch()
+    assert command.wait(200) == 0
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(WIDE, "light"), (PHONE, "dark")])
+def test_the_report_is_the_page_and_asks_nobody(
+    terminal: Terminal, reader: Reader, size: tuple[int, int], scheme: str
+) -> None:
+    done = terminal.punctual("run", "--name", "mine", "--deadline", "60s", "--", *terminal.script(PROGRAM), "40")
+    assert done.returncode == 0, done.stderr
+    assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
+    report = (terminal.folder / "out.html").as_uri()
+    page, asked = opened(reader, report, size, scheme)
+    expect(page.locator("#one-title")).to_have_text("Job mine")
+    expect(page.locator("#one-said")).to_contain_text("before the deadline of 1m00s")
+    expect(fact(page, "Verdict")).to_have_text("✓ met")
+    expect(page.locator("#progress-caption")).to_contain_text("Progress: 100 %")
+    expect(page.locator("#one-log")).to_have_text("<b>red</b> line </script>")
+    expect(page.locator("#one-reasons li").first).to_contain_text("the job finished")
+    expect(page.locator("#heard")).to_contain_text("As it stood")
+    for name in ("Budget", "Submit", "What if"):
+        expect(page.get_by_role("link", name=name)).to_be_hidden()
+    assert barriers(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    page.get_by_role("link", name="All jobs", exact=True).click()
+    expect(page.locator("#jobs tr")).to_have_count(1)
+    assert [url.split("#")[0] for url in asked if not url.startswith("data:")] == [report]
+
+
+def test_the_report_of_several_jobs_has_them_all(terminal: Terminal, reader: Reader) -> None:
+    program = json.dumps([*terminal.script(PROGRAM), "10"])
+    (terminal.folder / "jobs.toml").write_text(
+        "".join(f'[[job]]\nname = "{name}"\nprogram = {program}\n' for name in "ab")
+    )
+    done = terminal.punctual("run", "--jobs", "jobs.toml", "--report", "out.html")
+    assert done.returncode == 0, done.stderr
+    page, _ = opened(reader, (terminal.folder / "out.html").as_uri())
+    expect(page.locator("#jobs tr")).to_have_count(2)
+    page.get_by_role("link", name="b", exact=True).click()
+    expect(page.locator("#one-title")).to_have_text("Job b")
