@@ -57,7 +57,7 @@ $(VENV)/.for-demo: pyproject.toml $(VENV)/.with-torch
 	touch $@
 
 $(VENV)/.for-dev: pyproject.toml $(VENV)/.with-torch
-	$(INSTALL) -e '.[torch,report,sim,dev]'
+	$(INSTALL) -e '.[torch,report,sim,dev,adapters]'
 	touch $@
 
 $(VENV)/.for-docs: pyproject.toml constraints.txt | $(VENV)/.made

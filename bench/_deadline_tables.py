@@ -15,6 +15,8 @@ AGAIN = "remaining-cost, again"
 LONG_S = 120.0
 #: The condition of undisturbed landings of several jobs at a time, and the deadlines by which they are told apart, seconds.
 LANDINGS = "landings"
+#: How many of them run side by side, and on how many cores.
+N_AT_A_TIME, N_CORES = 5, 2
 LANDING_RANGES_S = ((45.0, 60.0), (60.0, 75.0), (75.0, 90.0))
 #: The condition of runs at the ratios of [decor2025].
 PUBLISHED = "published"
@@ -87,13 +89,10 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
     long, hopeless = [run for run in runs if run["deadline_s"] > LONG_S], pick(runs, condition="infeasible")
     # A job of a shared host does not tell what the steering of it alone costs.
     steering = mean([run["controller_cpu_s"] / run["ended_s"] for run in runs if run["condition"] != LANDINGS])
-    landed = deviations(pick(runs, condition=LANDINGS))
-    n_late = sum(run["deviation_frac"] > 0 for run in pick(runs, condition=LANDINGS)) if landed else None
     share, percent, seconds = "{:.3f}".format, "{:.1%}".format, "{:.1f} s".format
     return [
         Target("mean deviation, jobs of 45 to 90 s", 0.002, mean(deviations(ours))),
-        Target(f"mean deviation, {len(landed)} undisturbed jobs of 45 to 90 s, five at a time", 0.0005, mean(landed)),
-        Target("late ones of these", 0, n_late, "{:.0f}".format),
+        *(target for load_frac, landed in by_load(runs).items() for target in _landing_targets(load_frac, landed)),
         Target("mean deviation, jobs of 5 min", 0.0006, mean(deviations(long))),
         Target("mean deviation over decor-pi's in the same run", 0.2, over_decor(main), share),
         Target(
@@ -185,7 +184,7 @@ def markdown(
         _left_out([run for run in table if not feasible(run)]),
         _split(main, controllers),
         _published(published),
-        _landings(landings),
+        *(_landings(load_frac, landed) for load_frac, landed in by_load(landings).items()),
         _others(sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"])), lacking),
     ]
     return "\n".join(part for part in parts if part) + "\n"
@@ -237,12 +236,27 @@ def _revisions(runs: Sequence[RunRow]) -> str:
     return ", ".join(sorted({run.get("commit", "unknown") for run in runs})) or "none"
 
 
-def _landings(runs: Sequence[RunRow]) -> str:
-    if not runs:
-        return ""
+def by_load(runs: Iterable[RunRow]) -> dict[float, list[RunRow]]:
+    """The undisturbed landings, by the share of the machine that those side by side want together, as calibrated; the least first."""
+    loads: dict[float, list[RunRow]] = {}
+    for run in sorted(pick(runs, condition=LANDINGS), key=lambda run: -run["ratio"]):
+        loads.setdefault(N_AT_A_TIME / (N_CORES * run["ratio"]), []).append(run)
+    return loads
+
+
+def _landing_targets(load_frac: float, runs: Sequence[RunRow]) -> list[Target]:
+    n_late = sum(run["deviation_frac"] > 0 for run in runs)
+    want = f"{len(runs)} undisturbed jobs of 45 to 90 s, five at a time, that want {load_frac:.0%} of the machine"
+    return [
+        Target(f"mean deviation, {want}", 0.0005, mean(deviations(runs))),
+        Target("late ones of these", 0, n_late, "{:.0f}".format),
+    ]
+
+
+def _landings(load_frac: float, runs: Sequence[RunRow]) -> str:
     used = sum(run["used_core_s"] for run in runs) / sum(run["landed_s"] for run in runs)
     rows = [
-        "\n## Undisturbed landings, five at a time\n",
+        f"\n## Undisturbed landings, five at a time, that want {load_frac:.0%} of the machine\n",
         f"{len(runs)} runs of {OURS} at revision {_revisions(runs)}; each used {used:.2f} cores on average.\n",
         "| D | landings | mean of abs(finish - D) / D | standard deviation | earliest | latest | late |",
         "|---|--:|--:|--:|--:|--:|--:|",

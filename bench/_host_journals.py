@@ -27,7 +27,8 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods
 from punctual.core.status import StatusBoard
-from punctual.runtime.local_host import HERE, INLINE_POLICY
+from punctual.runtime.host_executor import HERE
+from punctual.runtime.host_options import INLINE_POLICY
 from punctual.runtime.submission import DEFAULT_CONTROLLER
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation

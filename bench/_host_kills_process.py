@@ -18,17 +18,20 @@ import _host_kills_training
 from _host_kills_scenarios import SCENARIOS, After, Job, Round
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeLost, ProgressReported
+from punctual.core.events import GrantFailed, JobStarted, JobWarned, NodeJoined, NodeLost, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.loss import LossGoal
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
 from punctual.executors.local import executor as local
+from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
 from punctual.runtime import local_host as composed
 from punctual.runtime import restore
-from punctual.runtime.local_host import HERE, HostOptions, LocalHost, OnOutput, capacity_here, local_host
+from punctual.runtime.host_executor import HERE, capacity_here
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run, run_named
 from punctual.runtime.spec_change import SpecChange
@@ -104,7 +107,7 @@ class Driver:
             self._warns = False
             self._host.post(JobWarned(at=self._host.now(), job=message.job, reason=_WARNING))
         if isinstance(message, NodeLost):
-            self._host.post(composed.NodeJoined(at=self._host.now(), node=HERE, capacity=capacity_here()))
+            self._host.post(NodeJoined(at=self._host.now(), node=HERE, capacity=capacity_here()))
         if isinstance(message, ProgressReported):
             self._go_on({status.id: status for status in self._host.jobs()})
 

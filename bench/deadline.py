@@ -6,8 +6,8 @@ covers all combinations as evenly as possible, so a run that is cut off (`--minu
 one CPU; with `--lanes 2` two blocks run side by side, and each is the other's noisy neighbour.
 
 `--part landings` is another question: how exactly and how surely does `remaining-cost` land where nothing disturbs it?
-Five trainings at a time share the machine under one host, and need about 80 % of it together. Each has a deadline drawn
-from 45 to 90 s. A command that only sleeps is the host, so no hand-over of the host falls into a landing.
+Five trainings at a time share two cores under one host, and want 60 % of them together, as calibrated (`--load`); beside each
+other they cost up to a fifth more. Each has a deadline drawn from 45 to 90 s. A command that only sleeps is the host, so no hand-over of the host falls into a landing.
 
 `--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
 which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
@@ -64,7 +64,7 @@ CONSTANT_CONDITIONS = ("undisturbed", "CPU hog for a third")
 #: What steers a job where something is missing: the right to set quotas, or a script that can be changed.
 BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
 #: Of `--part landings`.
-LANDINGS, N_AT_A_TIME, LOAD_FRAC, DEADLINES_S = _deadline_tables.LANDINGS, 5, 0.8, (45.0, 90.0)
+LANDINGS, N_AT_A_TIME, DEADLINES_S = _deadline_tables.LANDINGS, _deadline_tables.N_AT_A_TIME, (45.0, 90.0)
 #: Of `--part published`: the ratios of [decor2025], how often, and the fastest time of the jobs.
 PUBLISHED, PUBLISHED_RATIOS, N_REPEATS, PUBLISHED_S = _deadline_tables.PUBLISHED, (1.0, 1.5, 1.8), 3, 100.0
 PARTS = ("infeasible", "alone", "main", "lacking", LANDINGS)
@@ -346,10 +346,10 @@ def lacking(deadline_s: float) -> list[Work]:
     ]
 
 
-def landings(n: int, seed: int) -> list[Work]:
-    """Undisturbed trainings, each of which needs its part of the load in the middle."""
+def landings(n: int, seed: int, load_frac: float) -> list[Work]:
+    """Undisturbed trainings, each of which wants its part of the load."""
     drawn = random.Random(seed)
-    ratio = round(N_AT_A_TIME / (LOAD_FRAC * len(os.sched_getaffinity(0))), 3)
+    ratio = round(N_AT_A_TIME / (load_frac * _deadline_tables.N_CORES), 3)
     return [
         Work((APPS[i % len(APPS)], ratio, LANDINGS), round(drawn.uniform(*DEADLINES_S), 1), i, (OURS,))
         for i in range(n)
@@ -478,7 +478,9 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
         carry(published(options.core_s), lanes[:1])
     if LANDINGS in parts:
         with shared_host(home):
-            carry(landings(options.landings, options.seed), [Lane(None, home) for _ in range(N_AT_A_TIME)])
+            carry(
+                landings(options.landings, options.seed, options.load), [Lane(None, home) for _ in range(N_AT_A_TIME)]
+            )
 
 
 def quick(lanes: list[Lane]) -> int:
@@ -513,6 +515,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--core-s", type=float, default=PUBLISHED_S, help="of each job of the part `published`")
     parser.add_argument("--controllers", nargs="+", choices=CONTROLLERS, default=CONTROLLERS, help="only these")
     parser.add_argument("--landings", type=int, default=100, help="how many, of the part of that name")
+    parser.add_argument("--load", type=float, default=0.6, help="share of the machine that they want together")
     parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--home", type=Path, help="keep the journals of all runs in this folder")

@@ -223,7 +223,7 @@ class Session:
         before.send_signal(signal.SIGCONT)
         if why:
             yield f"none took the place of a service that was stopped: {why}"
-        elif (code := code_of(before)) != 1:
+        elif (code := code_of(before)) not in (1, -signal.SIGKILL):  # killed: it was stopped while it wrote the journal
             before.kill()
             before.wait()
             yield f"a service that was replaced ended with {code}"

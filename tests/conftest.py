@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -22,6 +23,16 @@ KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
 
 _numbers = count()
+
+# What is made while tests are collected, libraries included, stays until the end: it is looked through for garbage neither
+# meanwhile nor later.
+gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,8 +17,8 @@ import sys
 
 import pytest
 
-#: One more than the processors of a small machine, because tests of processes wait much of their time.
-N_WORKERS = 3
+#: Twice the processors of a small machine, because tests of processes wait much of their time.
+N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
 

@@ -53,5 +53,12 @@ def __getattr__(name: str) -> object:
     return getattr(client, name)
 
 
+def load_ipython_extension(shell: object) -> None:
+    """What ``%load_ext punctual`` calls."""
+    from punctual.integrations import notebook
+
+    notebook.load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

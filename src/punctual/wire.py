@@ -37,6 +37,9 @@ from math import isfinite
 #: Environment variable that names the page's file to the training process.
 PAGE_VARIABLE = "PUNCTUAL_PAGE"
 
+#: Environment variable that tells a job its own name.
+JOB_VARIABLE = "PUNCTUAL_JOB"
+
 #: Environment variable that names the folder of checkpoints to a training that says none itself.
 CHECKPOINT_VARIABLE = "PUNCTUAL_CHECKPOINT_DIR"
 
@@ -295,8 +298,10 @@ class Page:
         """Make a new page at `path`, readable by its owner only; fails if the file exists or there is no room for it."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
-            os.posix_fallocate(fd, 0, PAGE_BYTES)
+            if hasattr(os, "posix_fallocate"):
+                # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
+                os.posix_fallocate(fd, 0, PAGE_BYTES)
+            os.ftruncate(fd, PAGE_BYTES)
             mapped = mmap.mmap(fd, PAGE_BYTES)
         except OSError:
             os.unlink(path)  # noqa: PTH108 -- every training would have to import pathlib

@@ -68,8 +68,9 @@ def _reading_inside(node: ast.AST, outside: Reading) -> Reading:
     return outside
 
 
+@cache
 def modules(package: Path = PACKAGE) -> list[Module]:
-    """Every module below `package`, which is named by its folder."""
+    """Every module below `package`, which is named by its folder. Tests ask for it when they run: it takes some seconds."""
     return [_module(path, package) for path in sorted(package.rglob("*.py"))]
 
 

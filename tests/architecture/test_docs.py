@@ -1,5 +1,6 @@
 """What the documentation names is there."""
 
+import ast
 import importlib
 import re
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ def _exists(name: str) -> bool:
 
 
 def _has(module: str, attributes: list[str]) -> bool:
+    if module.startswith("punctual.integrations."):  # its library may be missing, and takes long to import
+        return _file_has(PACKAGE.parent / f"{module.replace('.', '/')}.py", attributes)
     try:
         value: object = importlib.import_module(module)
         for attribute in attributes:
@@ -39,6 +42,13 @@ def _has(module: str, attributes: list[str]) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+def _file_has(path: Path, attributes: list[str]) -> bool:
+    if not path.exists():
+        return False
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {*attributes[:1]} <= {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
 
 
 def _complaints() -> Iterator[str]:
@@ -64,5 +74,7 @@ def test_missing_files_are_found(text: str, missing: list[str]) -> None:
 
 
 def test_missing_names_are_found() -> None:
-    text = "`punctual.track`, punctual.core.answers.unknown_job, punctual.core.nothing and `punctual.nothing`"
-    assert missing_names(text) == ["punctual.core.nothing", "punctual.nothing"]
+    text = "`punctual.track`, punctual.core.answers.unknown_job, punctual.core.nothing and `punctual.nothing`,"
+    text += " punctual.integrations.lightning.LightningCallback, punctual.integrations.lightning.nothing"
+    missing = ["punctual.core.nothing", "punctual.nothing", "punctual.integrations.lightning.nothing"]
+    assert missing_names(text) == missing

@@ -20,7 +20,6 @@ from tests.architecture.source import (
     undocumented,
 )
 
-MODULES = modules()
 PURE = {"core", "optim", "models", "convergence", "controllers", "policies", "metrics"}
 FAMILIES = ["controllers", "policies", "models", "convergence"]
 N_LINES_MAX = 70
@@ -66,26 +65,26 @@ def glossary() -> set[str]:
 
 
 def test_no_name_is_empty() -> None:
-    assert not badly_named(MODULES)
+    assert not badly_named(modules())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_plugins_file_has_the_class_of_its_name(family: str) -> None:
-    assert not without_class(MODULES, family)
+    assert not without_class(modules(), family)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_plugin_has_a_page(family: str) -> None:
     pages = {path.stem for path in (ROOT / "docs").rglob("*.md")}
-    assert not [module.name for module in plugins(MODULES, family) if registered_name(module) not in pages]
+    assert not [module.name for module in plugins(modules(), family) if registered_name(module) not in pages]
 
 
 def test_the_public_parts_of_pure_packages_have_docstrings() -> None:
-    assert not [name for module in MODULES if module.part in PURE for name in undocumented(module)]
+    assert not [name for module in modules() if module.part in PURE for name in undocumented(module)]
 
 
 def test_no_function_is_too_long() -> None:
-    assert not too_long(MODULES)
+    assert not too_long(modules())
 
 
 def test_the_glossary_defines_the_vocabulary() -> None:

@@ -1,13 +1,16 @@
 """Pieces that the tests of the command line share."""
 
 import time
+from typing import Any
 
+from punctual.cli._shown_job import ShownJob
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.runtime.when import Now
 
 JOB = JobId("train-3f2a")
 HERE = NodeId("here")
@@ -37,6 +40,23 @@ def board_of(at: float = 0.0, deadline_s: float | None = 60.0) -> StatusBoard:
     board.fold(NodeJoined(at=at, node=HERE, capacity=Resources(8)))
     board.fold(submitted(at, deadline_s))
     return board
+
+
+class JobOfBoard(ShownJob):
+    """The job of a board, as displays ask about it; it has no host."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self.id = JOB
+        self._board = board
+
+    def status(self) -> JobStatus:
+        return self._board.job(JOB)
+
+    def clocks(self) -> Now:
+        return Now.read()
+
+    def facts(self) -> dict[str, Any]:
+        return {"controller": "remaining-cost", "actuator": "cgroup-v1"}
 
 
 def folded(*messages: Message, at: float | None = None, deadline_s: float | None = 60.0) -> JobStatus:

@@ -185,6 +185,10 @@ class Terminal:
         groups = [path for one in self._started for path in Path("/sys/fs/cgroup").glob(f"*/punctual/{one.pid}-*")]
         return [str(path) for path in files + groups]
 
+    def has_cleared_up(self) -> bool:
+        """Whether no job runs and nothing is left; what a job leaves that nobody steered is removed by the next command."""
+        return self.jobs() == [] and self.left_behind() == []
+
     def close(self) -> None:
         for process in self._started:
             if process.poll() is None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
-from tests.cli.pieces import HERE, JOB, board_of, folded, granted, progressed, started, submitted
+from tests.cli.pieces import HERE, JOB, JobOfBoard, board_of, folded, granted, progressed, started, submitted
 
 from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
@@ -89,7 +89,7 @@ class TestLines:
     def tell(self, *messages: Message, quiet: bool = False) -> list[str]:
         board = board_of()
         told: list[str] = []
-        lines = Lines(lambda: board.job(JOB), lambda: "actuator cgroup-v1", told.append, quiet=quiet)
+        lines = Lines(JobOfBoard(board), told.append, quiet=quiet)
         for message in messages:
             board.fold(message)
             lines.tell(message)
@@ -100,7 +100,7 @@ class TestLines:
             started(0.1), resize(5.0, 1.2), granted(5.0, 1.2), granted(6.0, 0.6), granted(9.0, 1.21),
             granted(19.0, 0.6),
         )  # fmt: skip
-        assert told[0].startswith("started job train-3f2a, actuator cgroup-v1; deadline ")
+        assert told[0].startswith("started job train-3f2a, controller remaining-cost, actuator cgroup-v1; deadline ")
         assert told[1:] == [
             "grant 1.20 cores: 34.2 core-seconds are left",
             "grant 0.60 cores: 34.2 core-seconds are left",
@@ -136,7 +136,7 @@ class TestLines:
 
     def test_a_job_that_is_taken_over_was_not_started(self) -> None:
         told = self.tell(resumed(9.0, 5.0), started(9.0), granted(13.0, 0.5))
-        assert told[0].startswith("took over job train-3f2a, actuator cgroup-v1; deadline ")
+        assert told[0].startswith("took over job train-3f2a, controller remaining-cost, actuator cgroup-v1; deadline ")
         assert [line.split(":")[0] for line in told[1:]] == ["grant 0.50 cores"]
 
     def test_quiet_leaves_warnings(self) -> None:
@@ -146,7 +146,7 @@ class TestLines:
 
 def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     board = board_of(100.0)
-    lines = JsonLines(lambda: board.job(JOB), lambda: {"controller": "remaining-cost"})
+    lines = JsonLines(JobOfBoard(board))
     for message in (
         started(100.1), progressed(101.0, 5, 1.0), progressed(101.1, 6, 1.1), resize(102.0, 1.0), granted(102.0, 1.0),
         deadline(103.0, 50.0), warning(104.0, "infeasible"),
@@ -163,7 +163,7 @@ def test_json_lines_have_a_type_and_count_from_the_start(capsys: pytest.CaptureF
 
 def test_json_lines_tell_what_a_user_asks(capsys: pytest.CaptureFixture[str]) -> None:
     board = board_of()
-    lines = JsonLines(lambda: board.job(JOB), dict)
+    lines = JsonLines(JobOfBoard(board))
     for message in (
         PauseRequested(at=1.0, job=JOB, cause="lunch", by="anna"),
         ResumeRequested(at=2.0, job=JOB, by="bert"),
@@ -184,7 +184,7 @@ def test_json_lines_tell_what_a_user_asks(capsys: pytest.CaptureFixture[str]) ->
 
 def test_json_lines_say_that_a_job_was_taken_over(capsys: pytest.CaptureFixture[str]) -> None:
     board = board_of()
-    lines = JsonLines(lambda: board.job(JOB), dict)
+    lines = JsonLines(JobOfBoard(board))
     for message in (resumed(9.0, 5.0), started(9.0)):
         board.fold(message)
         lines.tell(message)

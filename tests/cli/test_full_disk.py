@@ -34,6 +34,7 @@ def test_without_room_for_a_journal_the_job_goes_on_and_can_be_taken_over(termin
     filler.unlink()
     attached = terminal.start("attach", "job", "--json")
     wait_until(lambda: attached.poll() is not None or [job["state"] for job in terminal.jobs()] == ["running"])
+    assert terminal.tell("deadline", "job", "1s").returncode == 0  # it is slowed down until then
     terminal.go_on()
     output, errors = attached.communicate(timeout=PATIENCE_S)
     assert attached.returncode == 0, errors

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from tests.cli.pieces import JOB, board_of, folded, progressed, started
+from tests.cli.pieces import JOB, JobOfBoard, board_of, folded, progressed, started
 from tests.cli.programs import TRACKED, Terminal, objects
 
 from punctual.cli._jobs_file import read_jobs
@@ -199,7 +199,7 @@ def test_a_table_of_jobs_shows_each_verdict_and_both_ends_of_each_name(width: in
 
 def test_lines_about_several_jobs_are_named_and_tell_of_failures() -> None:
     board, told = board_of(), list[str]()
-    lines = Lines(lambda: board.job(JOB), lambda: "", told.append, title=JOB)
+    lines = Lines(JobOfBoard(board), told.append, named=True)
     for message in (started(1.0), JobFailed(at=3.0, job=JOB, cause="a signal", exit_code=-9)):
         board.fold(message)
         lines.tell(message)

@@ -6,28 +6,26 @@ from pathlib import Path
 import pytest
 
 from punctual.cli import _plot
-from punctual.cli._plot import Curves, check_can_plot, save
+from punctual.cli._plot import DrawnRun, check_can_plot, save
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.run import RunSeries
 
-CURVES = Curves(
-    progress=[(3.0, 0.0), (30.0, 0.5), (55.5, 1.0)],
-    grant=[(0.1, 2.0), (4.0, 0.95), (30.0, 1.1)],
-    usage=[(2.0, 0.9), (30.0, 1.0), (50.0, 1.1)],
-    deadlines=[(0.0, 62.0), (30.0, 55.6)],
-    landed_s=55.5,
-    ended_s=56.0,
-    ceiling_cores=2.0,
+SERIES = RunSeries(
+    progress=((3.0, 0.0), (30.0, 0.5), (55.5, 1.0)),
+    grant=((0.1, 2.0), (4.0, 0.95), (30.0, 1.1)),
+    usage=((2.0, 0.9), (30.0, 1.0), (50.0, 1.1)),
+    deadlines=((0.0, 62.0), (30.0, 55.6)),
+    forecasts=(),
 )
-EMPTY = Curves(progress=[], grant=[], usage=[], deadlines=[], landed_s=None, ended_s=0.1, ceiling_cores=2.0)
+DRAWN = DrawnRun(SERIES, 55.5, 56.0)
+EMPTY = DrawnRun(RunSeries(progress=(), grant=(), usage=(), deadlines=(), forecasts=()), None, 0.1)
+ELASTIC = replace(DRAWN, series=replace(SERIES, workers=((0.1, 1.0), (30.0, 3.0))))
 
 
-ELASTIC = replace(CURVES, workers=[(0.1, 1.0), (30.0, 3.0)])
-
-
-@pytest.mark.parametrize("curves", [CURVES, EMPTY, ELASTIC], ids=["whole", "empty", "elastic"])
-def test_a_picture_is_a_png(tmp_path: Path, curves: Curves) -> None:
+@pytest.mark.parametrize("run", [DRAWN, EMPTY, ELASTIC], ids=["whole", "empty", "elastic"])
+def test_a_picture_is_a_png(tmp_path: Path, run: DrawnRun) -> None:
     path = tmp_path / "out.png"
-    save(path, curves, "a job")
+    save(path, run, "a job")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

@@ -237,7 +237,7 @@ def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedM
     assert "punctual attach b" in finished(a)[1]
     assert machine.jobs() == [{"job": "b", "state": "unsteered"}]
     machine.let("b")
-    wait_until(lambda: machine.jobs() == [])
+    wait_until(machine.has_cleared_up)
 
 
 def replace_stopped_host(machine: SharedMachine, a: "subprocess.Popen[str]", b: "subprocess.Popen[str]") -> None:
@@ -324,6 +324,7 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     )
     assert told("policy")["policy"] == "promises-first"
     assert told("policy", "fifo", "--parameter", "size=smallest")["before"] == "promises-first"
+    assert told("policy")["parameters"] == {"size": "smallest"}
     assert machine.tell("policy", "unheard-of").returncode == 2
     assert "host a: fifo" in machine.tell("policy").stdout
     assert told("resume", "a") == {"job": "a"}

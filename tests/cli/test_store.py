@@ -16,7 +16,7 @@ from punctual.cli.up import unit
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished, JobSubmitted, SpecChanged
 from punctual.core.ids import JobId
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 
 SECRET = "s3cret"
 
@@ -38,13 +38,12 @@ def machine(tmp_path: Path, server: Server) -> Iterator[Service]:
     yield made
     made.let("a", "b", "c")
     made.close()
-    wait_until(lambda: made.jobs() == [])
-    assert made.left_behind() == []
+    wait_until(made.has_cleared_up)
 
 
 def is_refused(machine: Service) -> bool:
     """Whether a change is, because the store is away."""
-    refused = machine.tell("deadline", "a", "2h")
+    refused = machine.tell("set", "a", "--weight", "2")  # a deadline could slow the job down
     return refused.returncode == 2 and "store of the journal" in refused.stderr and "to do: " in refused.stderr
 
 
@@ -54,7 +53,7 @@ def trained(machine: Service, name: str) -> bool:
 
 def test_commands_find_the_journal_and_tell_no_password(machine: Service, url: str) -> None:
     service = machine.up("--listen", "none", "--store", url)
-    a = machine.begin_job("a", "--deadline", "1h")
+    a = machine.begin_job("a")
     kept = machine.run_folder(RUN).state_dir
     assert not (kept / "journal.db").exists()
     assert stat.S_IMODE((kept / "store.json").stat().st_mode) == 0o600
@@ -81,7 +80,7 @@ def test_jobs_go_on_while_the_database_is_away_and_nothing_is_half_done(
     machine: Service, server: Server, url: str
 ) -> None:
     service = machine.up("--listen", "none", "--store", url)
-    a = machine.begin_job("a", "--deadline", "1h")
+    a = machine.begin_job("a")
     server.stop()
     try:
         wait_until(lambda: is_refused(machine))
@@ -99,7 +98,7 @@ def test_jobs_go_on_while_the_database_is_away_and_nothing_is_half_done(
         server.start()
     assert finished(a)[0] == "trained a\n"
     wait_until(lambda: machine.run_folder(RUN).open_jobs() == [])
-    b = machine.begin_job("b", "--deadline", "1h")
+    b = machine.begin_job("b")
     machine.let("b")
     finished(b)
     service.terminate()
@@ -115,7 +114,7 @@ def test_the_end_of_a_job_is_not_lost_if_the_host_is_killed_while_the_database_i
     machine: Service, server: Server, url: str
 ) -> None:
     service = machine.up("--listen", "none", "--store", url)
-    a = machine.begin_job("a", "--deadline", "1h")
+    a = machine.begin_job("a")
     a.kill()
     a.wait()
     server.stop()
@@ -139,7 +138,7 @@ def test_the_end_of_a_job_is_not_lost_if_the_host_is_killed_while_the_database_i
 
 def test_a_service_leaves_its_jobs_also_while_the_database_is_away(machine: Service, server: Server, url: str) -> None:
     service = machine.up("--listen", "none", "--store", url)
-    a = machine.begin_job("a", "--deadline", "1h")
+    a = machine.begin_job("a")
     a.kill()
     a.wait()
     server.stop()
@@ -188,7 +187,7 @@ def test_a_service_in_the_background_has_its_store_in_no_list_of_processes(machi
 
 def test_jobs_are_taken_over_with_their_store_and_no_other(machine: Service, server: Server, url: str) -> None:
     service = machine.up("--listen", "none", "--store", url)
-    a = machine.begin_job("a", "--deadline", "1h")
+    a = machine.begin_job("a")
     a.kill()
     a.wait()
     machine.kill(service)

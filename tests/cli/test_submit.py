@@ -80,7 +80,7 @@ def test_the_jobs_of_a_file_are_given_to_the_service(machine: Service) -> None:
     service = machine.up()
     script = machine.script(NAMED, "named.py")
     jobs = "".join(
-        f'[[job]]\nname = "{name}"\nprogram = {json.dumps([*script, name])}\ndeadline = "1h"\n' for name in "ab"
+        f'[[job]]\nname = "{name}"\nprogram = {json.dumps([*script, name])}\nweight = 2.0\n' for name in "ab"
     )
     (machine.folder / "jobs.toml").write_text(jobs)
     told = machine.punctual("submit", "--jobs", "jobs.toml", "--json")

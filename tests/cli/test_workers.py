@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.pieces import HERE, JOB
+from tests.cli.pieces import HERE, JOB, JobOfBoard
 from tests.cli.programs import Terminal, objects
 from tests.waiting import PATIENCE_S
 
 from punctual.cli import ps
 from punctual.cli._lines import Lines
-from punctual.cli._workers import told_of, worker_fields
+from punctual.cli._outcome import told_of, worker_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message
@@ -90,7 +90,7 @@ def test_grants_are_told_in_workers() -> None:
     board.fold(NodeJoined(at=0.0, node=HERE, capacity=Resources(8)))
     board.fold(submitted)
     told: list[str] = []
-    lines = Lines(lambda: board.job(JOB), lambda: "", told.append)
+    lines = Lines(JobOfBoard(board), told.append)
     for message in messages:
         board.fold(message)
         lines.tell(message)

@@ -226,6 +226,26 @@ def _work_left(core_s_each: Sequence[tuple[float, float]]) -> CoreWork:
     return demand.work
 
 
+def test_a_cost_that_rises_for_seconds_is_a_deviation_of_what_is_left_and_not_what_is_expected() -> None:
+    """Steps cost two and a half times as much for two seconds, as where others start beside the job: no promise is lost for it."""
+    controller, state = RemainingCost(), RemainingCost().init(SPEC)
+    _, state = controller.step(SPEC, state, reading(3.8, 0, 3.8))
+    demand, state = controller.step(SPEC, state, reading(4.0, 10, 4.0))
+    for i in range(1, 31):  # half a core, 25 steps a second
+        demand, state = controller.step(SPEC, state, reading(4.0 + i, 10 + 25 * i, 4.0 + 0.5 * i))
+    before = demand.work
+    for i in range(1, 3):  # the same CPU time for ten steps
+        demand, state = controller.step(SPEC, state, reading(34.0 + i, 760 + 10 * i, 19.0 + 0.5 * i))
+    after = demand.work
+    assert before is not None
+    assert after is not None
+    assert state.cost is not None
+    lasting_core_s = state.cost.now_s * (1000.0 - 780.0)
+    assert lasting_core_s > 1.5 * before.core_s, "if it cost as much to the end"
+    assert after.core_s < 1.2 * before.core_s
+    assert after.core_s + after.std_core_s == pytest.approx(lasting_core_s, rel=0.05), "planned for, with the margin"
+
+
 def test_what_others_take_of_less_than_the_ceiling_says_nothing_of_what_a_job_can_use() -> None:
     work = _work_left([(1.0, 1.0)] * 3 + [(1.0, 0.6)] * 2 + [(0.65, 0.4)] * 10)
     assert work.usable_cores > 0.9

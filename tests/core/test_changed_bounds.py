@@ -11,8 +11,8 @@ from punctual.core.events import JobSubmitted, PlanProposed, SpecChanged
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan_check import fault_of_grant
-from punctual.core.refitting import refitted
 from punctual.core.resources import Resources, total
+from punctual.core.targets import refitted
 
 WORKER = Resources(cores=0.5)
 THERE = NodeId("there")

@@ -5,11 +5,11 @@ import pickle
 import pytest
 from tests.core.desk import A, Desk, cores, none, only
 
+from punctual.core.codec import decode
 from punctual.core.commands import RequestPlan, ResizeJob, UsePolicy
 from punctual.core.events import PlanProposed, PolicyChanged
 from punctual.core.plan import Plan
 from punctual.core.status import StatusBoard
-from punctual.store.codec import decode
 
 
 def changed(before: str, at: float = 10.0) -> PolicyChanged:

@@ -86,6 +86,14 @@ def test_a_job_may_have_no_retries() -> None:
     assert rejection(crash(running(n_retries=0), at=1.0)).code == "no-retries-left"
 
 
+def test_a_process_that_is_lost_through_no_fault_of_its_program_is_no_failure() -> None:
+    desk = running(n_retries=0)
+    for at in (1.0, 2.0):
+        lost = JobFailed(at=at, job=A, cause="its node was cut off", retryable=True, is_lost=True)
+        desk.started(only(desk.tell(lost), LaunchJob), at=at)
+    assert rejection(crash(desk, at=3.0)).code == "no-retries-left"
+
+
 def test_the_number_of_retries_is_that_of_the_scheduler_if_the_job_says_none() -> None:
     desk = Desk()
     desk.scheduler = Scheduler({"scripted": desk.controller}, n_retries=0)

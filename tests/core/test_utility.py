@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from punctual.core.codec import decode, encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.utility import Sigmoid
-from punctual.store.codec import decode, encode
 
 CURVE = Sigmoid(height=80.0, steepness_per_s=0.1, middle_s=100.0)
 TIMES_S = st.floats(0, 1e9)

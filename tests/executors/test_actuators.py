@@ -86,7 +86,8 @@ class Refused:
     def check(self) -> None:
         raise Unusable("'/some/file' cannot be used (Permission denied)")
 
-    keeper_prefix = open = check
+    open = check
+    keeper_prefix = ()
 
 
 def candidates() -> list[Actuator]:
@@ -316,7 +317,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     systemd.write_text("#!/bin/sh\necho cpuset cpu\n")
     scope = UserScope(base, n_cpus=2)
     scope.check()
-    assert scope.keeper_prefix()[-1] == "--"
+    assert scope.keeper_prefix[-1] == "--"
     monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
     (base / "cgroup.procs").write_text(f"{os.getpid()}\n")
     (base / "cgroup.type").write_text("domain\n")

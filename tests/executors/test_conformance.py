@@ -1,20 +1,29 @@
 """The conformance kit of executors, run against all that there are."""
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import Clock, groups_of
+from tests.executors.conftest import Clock, groups_of, is_alive
+from tests.plants.cluster import direct, joined_executor, new_agent
 from tests.plants.dry_run import DryRun
+from tests.waiting import wait_until
 
 from punctual.core.cluster import Node
+from punctual.core.events import Event
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
+from punctual.executors.cluster.channel import AgentChannel
 from punctual.executors.local.executor import LocalExecutor
+from punctual.runtime.agent_process import AgentProcess
+from punctual.runtime.node_agent import AgentOptions
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
@@ -23,6 +32,8 @@ from punctual.sim.world import World
 from punctual.testing.executor_kit import N_STEPS, ExecutorConformance, ExecutorStage, Fate
 
 NODE = NodeId("here")
+#: Of the hosts that one agent sees come and go.
+GENERATIONS = count(1)
 
 
 class DryStage(ExecutorStage):
@@ -90,6 +101,11 @@ for batch in punctual.track(range({n_steps}), epochs=1):
 """
 
 
+def program_of(fate: Fate, folder: Path) -> Program:
+    code = "exit(1)" if fate == "fails" else TRAINS.format(n_steps=N_STEPS if fate == "ends" else 10_000_000)
+    return Program(argv=(sys.executable, "-c", code), cwd=str(folder))
+
+
 class LocalStage(ExecutorStage):
     def __init__(self, folder: Path, actuator: str) -> None:
         executor = LocalExecutor(node=NODE, runtime_dir=folder / "runtime", clock=Clock(), actuator=actuator)
@@ -101,8 +117,7 @@ class LocalStage(ExecutorStage):
         return time.monotonic()
 
     def program(self, fate: Fate) -> Program:
-        code = "exit(1)" if fate == "fails" else TRAINS.format(n_steps=N_STEPS if fate == "ends" else 10_000_000)
-        return Program(argv=(sys.executable, "-c", code), cwd=str(self._folder))
+        return program_of(fate, self._folder)
 
     def wait_a_little(self) -> None:
         time.sleep(0.02)
@@ -110,6 +125,64 @@ class LocalStage(ExecutorStage):
     def close(self) -> None:
         self._local.close()
         assert not groups_of(os.getpid())
+
+
+class ClusterStage(ExecutorStage):
+    """Jobs on one node of a cluster."""
+
+    def __init__(self, folder: Path, channel: AgentChannel, generation: int = 1) -> None:
+        events: list[Event] = []
+        self._cluster = joined_executor({NODE: channel}, events, generation)
+        super().__init__(self._cluster, NODE)
+        self._cluster.start(self.events.append)
+        self._folder = folder
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def program(self, fate: Fate) -> Program:
+        return program_of(fate, self._folder)
+
+    def wait_a_little(self) -> None:
+        time.sleep(0.02)
+
+    def close(self) -> None:
+        self._cluster.close()
+
+
+class TestAgent(ExecutorConformance):
+    @pytest.fixture(autouse=True)
+    def agent(self, tmp_path: Path) -> Iterator[None]:
+        self._folder, self._agent = tmp_path, new_agent(NODE)
+        yield
+        self._agent.close()
+
+    def make(self) -> ExecutorStage:
+        return ClusterStage(self._folder, direct(self._agent))
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PUNCTUAL_HOME", str(tmp_path_factory.mktemp("agent")))
+        agent = AgentProcess(AgentOptions(name="kit", node=NODE, actuator="pacing"))
+        agent.start()
+    pid = agent.pid()
+    assert pid is not None
+    yield agent
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not is_alive(pid))
+
+
+class TestAgentProcess(ExecutorConformance):
+    """One process for all tests: each has a host of its own, which takes the agent over from the one before."""
+
+    @pytest.fixture(autouse=True)
+    def agent(self, process: AgentProcess, tmp_path: Path) -> None:
+        self._folder, self._agent = tmp_path, process
+
+    def make(self) -> ExecutorStage:
+        return ClusterStage(self._folder, self._agent, next(GENERATIONS))
 
 
 class TestLocalPacing(ExecutorConformance):

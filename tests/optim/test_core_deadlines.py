@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.optim.timeline import Timeline
 
 
@@ -156,3 +156,19 @@ def test_what_is_due_already_or_needs_more_than_its_ceiling_does_not_fit() -> No
     assert plan.missing_core_s == pytest.approx([1, 10])
     assert fewest_misses(late, Timeline.of(4)).value == 0
     assert level([], Timeline.of(4)).fits
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_more_work_fits_beside_others_that_is_due_sooner_than_it_can_be(seed: int) -> None:
+    random = Random(seed)
+    others, timeline = instance(random)
+    if not all_fit(others, timeline):
+        others = []
+    work = random.uniform(0.1, 60.0)
+    least_s = due_at_least_s(work, others, timeline)
+    for frac in (0.5, 0.9, 0.999):
+        job = CoreJob(work_core_s=work, most_cores=np.inf, due_s=frac * least_s)
+        assert not all_fit([*others, job], timeline)
+    job = CoreJob(work_core_s=work, most_cores=100.0, due_s=least_s * (1 + 1e-9))
+    unlimited = [CoreJob(work_core_s=other.work_core_s, most_cores=100.0, due_s=other.due_s) for other in others]
+    assert all_fit([*unlimited, job], timeline), "without ceilings that is the earliest instant"

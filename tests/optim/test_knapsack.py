@@ -65,7 +65,7 @@ def check(found: Solution, costs: NDArray[np.int64], values: NDArray[np.float64]
 def test_exact_is_the_best_of_all_choices(seed: int, n_jobs: int, n_configurations: int, capacity: int) -> None:
     one = small(np.random.default_rng(seed), n_jobs, n_configurations, capacity)
     best = brute_force(one.costs, one.values, capacity)
-    found = solve_knapsack(one.costs, one.values, capacity, exact=True)
+    found = solve_knapsack(one.costs, one.values, capacity, gap_limit=0.0)
     if best == -inf:
         assert (found.status, found.bound, found.gap) == ("infeasible", -inf, inf)
         return
@@ -79,7 +79,7 @@ def test_exact_is_the_best_of_all_choices(seed: int, n_jobs: int, n_configuratio
 def test_exact_agrees_with_the_plain_recursion(seed: int, n_jobs: int, n_configurations: int, capacity: int) -> None:
     one = small(np.random.default_rng(seed), n_jobs, n_configurations, capacity)
     best = by_table(one.costs, one.values, capacity)
-    found = solve_knapsack(one.costs, one.values, capacity, exact=True)
+    found = solve_knapsack(one.costs, one.values, capacity, gap_limit=0.0)
     assert found.value == pytest.approx(best, abs=1e-9)
     assert found.status == ("infeasible" if best == -inf else "optimal")
 
@@ -87,7 +87,7 @@ def test_exact_agrees_with_the_plain_recursion(seed: int, n_jobs: int, n_configu
 @given(SEEDS, st.integers(5, 60), st.integers(1, 4), st.integers(1, 3), st.integers(20, 200))
 def test_exact_is_exact_where_jobs_are_alike(seed: int, n_jobs: int, unit: int, n_kinds: int, capacity: int) -> None:
     costs, values = alike(seed, n_jobs, unit, n_kinds)
-    found = solve_knapsack(costs, values, capacity, exact=True)
+    found = solve_knapsack(costs, values, capacity, gap_limit=0.0)
     check(found, costs, values, capacity)
     assert found.value == by_table(costs, values, capacity)
     assert found.status == "optimal"
@@ -102,7 +102,7 @@ def test_looking_at_very_few_at_first_leads_to_the_same(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(knapsack, "_N_CANDIDATES", 1)
         patch.setattr(_core_search, "_N_SIFTED", 2)
-        exact = solve_knapsack(costs, values, capacity, exact=True)
+        exact = solve_knapsack(costs, values, capacity, gap_limit=0.0)
         rough = solve_knapsack(costs, values, capacity, gap_limit=0.01)
     assert (exact.value, exact.status) == (best, "optimal")
     assert rough.value <= best <= rough.bound + 1e-9
@@ -126,8 +126,8 @@ def test_every_bound_holds_however_little_is_searched(
 @given(SEEDS, st.floats(0, 100))
 def test_a_warm_start_changes_nothing_that_matters(seed: int, multiplier: float) -> None:
     one = small(np.random.default_rng(seed), 6, 4, 15)
-    cold = solve_knapsack(one.costs, one.values, 15, exact=True)
-    warm = solve_knapsack(one.costs, one.values, 15, exact=True, multiplier=multiplier)
+    cold = solve_knapsack(one.costs, one.values, 15, gap_limit=0.0)
+    warm = solve_knapsack(one.costs, one.values, 15, gap_limit=0.0, multiplier=multiplier)
     assert (warm.status, warm.value) == (cold.status, pytest.approx(cold.value))
 
 
@@ -135,7 +135,7 @@ def test_a_warm_start_changes_nothing_that_matters(seed: int, multiplier: float)
 def test_jobs_that_are_all_alike(n_jobs: int, capacity: int) -> None:
     # Everything is a tie: all jobs have the same slopes, and only sums of 3 and 8 can be used.
     costs, values = np.array([0, 3, 8]), np.tile([0.0, 3.0, 8.0], (n_jobs, 1))
-    found = solve_knapsack(costs, values, capacity, exact=True)
+    found = solve_knapsack(costs, values, capacity, gap_limit=0.0)
     reachable = {3 * a + 8 * b for a in range(n_jobs + 1) for b in range(n_jobs + 1 - a)}
     assert found.value == max(total for total in reachable if total <= capacity)
     assert found.status == "optimal"
@@ -149,7 +149,7 @@ def test_the_gap_asked_for_is_proven_on_clusters(n_jobs: int, capacity: int, cou
         found = solve_knapsack(one.costs, one.values, capacity, gap_limit=1e-4)
         check(found, one.costs, one.values, capacity)
         assert found.status in {"feasible", "optimal"}
-        exact = solve_knapsack(one.costs, one.values, capacity, exact=True)
+        exact = solve_knapsack(one.costs, one.values, capacity, gap_limit=0.0)
         assert exact.status == "optimal"
         assert found.value <= exact.value * (1 + 1e-12) <= found.bound * (1 + 1e-12)
 
@@ -159,7 +159,7 @@ def test_exact_agrees_with_highs(counts: Counts) -> None:
     for seed in range(3):
         one = cluster(60, 250, seed, counts=counts)
         reference = exact_knapsack(one.costs, one.values, one.capacity, time_limit_s=20.0)
-        found = solve_knapsack(one.costs, one.values, one.capacity, exact=True)
+        found = solve_knapsack(one.costs, one.values, one.capacity, gap_limit=0.0)
         assert found.value == pytest.approx(reference.value, rel=1e-8)
         assert reference.status == "optimal"
 
@@ -167,7 +167,7 @@ def test_exact_agrees_with_highs(counts: Counts) -> None:
 def test_the_multiplier_is_the_price_of_capacity() -> None:
     one = cluster(200, 800, 3)
     found = solve_knapsack(one.costs, one.values, 800)
-    more = solve_knapsack(one.costs, one.values, 840, exact=True)
+    more = solve_knapsack(one.costs, one.values, 840, gap_limit=0.0)
     # Concave in the capacity, up to the gap: the tangent lies above.
     assert more.value <= found.bound + 40 * found.multipliers[0]
     assert more.value > found.value
@@ -199,8 +199,8 @@ def test_a_mask_forbids_like_minus_infinity() -> None:
     rng = np.random.default_rng(0)
     allowed = rng.random(one.values.shape) < 0.7
     allowed[:, 0] = True
-    masked = solve_knapsack(one.costs, one.values, 100, allowed=allowed, exact=True)
-    infinite = solve_knapsack(one.costs, np.where(allowed, one.values, -inf), 100, exact=True)
+    masked = solve_knapsack(one.costs, one.values, 100, allowed=allowed, gap_limit=0.0)
+    infinite = solve_knapsack(one.costs, np.where(allowed, one.values, -inf), 100, gap_limit=0.0)
     assert masked.choices.tolist() == infinite.choices.tolist()
     assert allowed[np.arange(40), masked.choices].all()
 
@@ -208,8 +208,8 @@ def test_a_mask_forbids_like_minus_infinity() -> None:
 def test_the_order_of_jobs_does_not_matter_to_the_value() -> None:
     one = cluster(80, 300, 9)
     order = np.random.default_rng(1).permutation(80)
-    here = solve_knapsack(one.costs, one.values, 300, exact=True)
-    there = solve_knapsack(one.costs, one.values[order], 300, exact=True)
+    here = solve_knapsack(one.costs, one.values, 300, gap_limit=0.0)
+    there = solve_knapsack(one.costs, one.values[order], 300, gap_limit=0.0)
     assert here.value == pytest.approx(there.value, rel=1e-12)
 
 
@@ -225,7 +225,7 @@ def test_values_of_very_different_size() -> None:
     # Slopes over twelve orders of magnitude; the large ones must not hide the small ones.
     rng = np.random.default_rng(4)
     values = np.outer(10.0 ** rng.uniform(-6, 6, 60), np.sqrt(np.arange(9)))
-    found = solve_knapsack(np.arange(9), values, 200, exact=True)
+    found = solve_knapsack(np.arange(9), values, 200, gap_limit=0.0)
     check(found, np.arange(9), values, 200)
     assert found.status == "optimal"
     assert np.arange(9)[found.choices].sum() == 200

@@ -354,6 +354,18 @@ def test_a_job_that_has_lost_its_promise_comes_before_those_that_had_none() -> N
     assert cores(again).get("lost", 1.0) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("core_s", "comes_first"), [(2.0, True), (20.0, True), (30.0, False)])
+def test_a_job_that_has_lost_its_promise_is_done_before_others_start_if_little_is_left(
+    core_s: float, comes_first: bool
+) -> None:
+    """It could use two cores, and was given 50 s: at most 25 core-s are little."""
+    lost = replace(steered("lost", core_s, 50.0), demand=Resources(2.0), promised_until_at=50.0)
+    starts = replace(fraction("starts", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=90.0), started_at=49.0)
+    plan = decide(SURE, [lost, starts], TWO, at=49.9)
+    assert warned(plan) == {"lost": "promise-lost"}
+    assert (cores(plan).get("lost", 0.0) > 0.9) is comes_first
+
+
 @pytest.mark.parametrize("at", [49.9, 60.0])
 def test_a_job_that_has_landed_keeps_its_promise_and_takes_nothing_that_others_need(at: float) -> None:
     """Whatever was declared of its work, and however long its process takes to end."""

@@ -20,9 +20,9 @@ from punctual.core.protocols import Policy
 from punctual.core.resources import Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.core.utility import Sigmoid
+from punctual.optim.placement import place_together
 from punctual.optim.sum_of_ratios import PairProblem
 from punctual.policies._hardware import Hardware
-from punctual.policies._starting_round import place_pair
 from punctual.policies._worker_server_pairs import _utilities, formula_of, pairs_of, utility_of
 from punctual.policies.smd import Smd
 from punctual.policies.smd_exact import SmdExact, undominated
@@ -130,11 +130,11 @@ def test_one_node_for_a_pair_if_possible(policy: Policy) -> None:
 
 def test_servers_lie_where_workers_leave_room() -> None:
     free = {NodeId("a"): Resources(cores=4.0, gpus=2), NodeId("b"): Resources(cores=3.0, gpus=0)}
-    assert place_pair(2, WORKER, 3, SERVER, free) == {
+    assert place_together(2, WORKER, 3, SERVER, free) == {
         "a": Resources(cores=4.0, gpus=2), "b": Resources(cores=3.0),
     }  # fmt: skip
-    assert place_pair(2, WORKER, 4, SERVER, free) is None
-    assert place_pair(3, WORKER, 1, SERVER, free) is None
+    assert place_together(2, WORKER, 4, SERVER, free) is None
+    assert place_together(3, WORKER, 1, SERVER, free) is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)

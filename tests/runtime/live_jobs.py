@@ -5,7 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from punctual.runtime.local_host import HostOptions, capacity_here
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 
 #: Without control groups, which not every machine has.

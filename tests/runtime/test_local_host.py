@@ -16,7 +16,8 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.runtime.control_client import change, standings, stop
-from punctual.runtime.local_host import LocalHost, capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import find_job, known_runs, messages_of, open_jobs
 

@@ -17,7 +17,9 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.executors.local.launch import JobProcess
 from punctual.runtime.control_client import standings
-from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
 from punctual.runtime.runs import messages_of

@@ -14,6 +14,7 @@ from tests.runtime.live_jobs import PACED, pid_of_waiting, submission
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import __version__
+from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     JobFailed,
@@ -25,19 +26,21 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
+from punctual.runtime.adoption import _claim
 from punctual.runtime.control_client import standings, stop
 from punctual.runtime.host import submitted
-from punctual.runtime.local_host import HERE, capacity_here
-from punctual.runtime.restore import _claim, resumed_host
+from punctual.runtime.host_executor import HERE, capacity_here
+from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
+from punctual.store import sqlite
 from punctual.store.boot import ClockRecord
-from punctual.store.codec import encode
 from punctual.store.sqlite import SqliteJournal
-from punctual.store.stored import JournalUnusable
+from punctual.store.stored import JournalBusy, JournalUnusable
 
 A, B = JobId("a"), JobId("b")
 
@@ -47,7 +50,8 @@ import pathlib, sys
 from functools import partial
 from tests.runtime.live_jobs import PACED, submission
 from punctual.runtime import local_host as composed
-from punctual.runtime.local_host import capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.local_host import local_host
 from punctual.store.upkeep import Upkeep, UpkeepLimits
 composed.Upkeep = partial(Upkeep, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
@@ -56,6 +60,16 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
     host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
     host.run(host.all_ended)
 """
+
+#: The same; it begins to write into its journal once it is told to, and does not end that.
+HOST_THAT_WRITES_FOR_LONG = HOST.replace(
+    "    host.run(host.all_ended)\n",
+    """    host.run(lambda: go.with_name("write").exists())
+    with host._journal.writing():
+        go.with_name("writing").touch()
+        __import__("time").sleep(600)
+""",
+)
 
 #: A host with two jobs that run, one that is to run after the first, and a policy that its user has changed.
 HOST_WITH_CHANGED_POLICY = """
@@ -99,7 +113,9 @@ HOST_WITH_PAUSED_JOB = """
 import os, pathlib, sys, time
 from tests.runtime.live_jobs import submission
 from tests.runtime.test_restore import A, B, LEAVING
-from punctual.runtime.local_host import HostOptions, capacity_here, local_host
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import local_host
 from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 from punctual.executors.local import job_run
 job_run.frees_more_by_ending = lambda held: True  # as that of a job with GPUs does, which this machine may not have
@@ -120,12 +136,12 @@ with local_host("host", options, output_of=lambda job: lambda output: None) as h
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[], "subprocess.Popen[bytes]"]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     """Starts a host whose first job does all its steps but two and waits."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start_host() -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-c", HOST, str(tmp_path / "go"), str(tmp_path / "marker")]
+    def start_host(program: str = HOST) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-c", program, str(tmp_path / "go"), str(tmp_path / "marker")]
         started.append(subprocess.Popen(command))
         wait_until(lambda: pid_of_waiting(tmp_path / "go"))
         wait_until(lambda: run_named("host").open_jobs(), lambda jobs: len(jobs) == 2)
@@ -209,6 +225,46 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
+    start: Callable[..., "subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It holds a lock as long as it is stopped, so that nobody else could write."""
+    process = start(HOST_THAT_WRITES_FOR_LONG)
+    run = run_named("host")
+    (tmp_path / "write").touch()
+    wait_until((tmp_path / "writing").exists)
+    os.kill(process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
+    with pytest.raises(JournalBusy), resumed_host(run):
+        pass
+    with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_a_job_that_ended_is_not_run_again_where_its_end_was_not_written_down_and_many_have_ended_since() -> None:
+    """The disk was full, say; a board remembers the last thousand ends."""
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    job, other = submission("a"), submission("b")
+    spec, program = job.spec, job.program
+    others = [replace(other.spec, id=JobId(f"b-{i}")) for i in range(N_ENDED_REMEMBERED)]
+    with SqliteJournal(run.journal) as journal:
+        journal.append([
+            JobSubmitted(at=0.0, spec=spec, program=program),
+            JobFinished(at=0.0, job=A, landed_at=0.0),
+            *(JobSubmitted(at=0.0, spec=each, program=other.program) for each in others),
+            *(JobFailed(at=0.0, job=each.id, cause="stopped", exit_code=1) for each in others),
+        ])  # fmt: skip
+    run.keep_submission(A, encode(submitted(job)), job.inherited)
+    run.record_job(A, "queued")
+    with pytest.raises(InvalidSpec, match="has ended"), resumed_host(run):
+        pass
+    assert run.jobs() == {"a": "finished"}
+    assert run.kept_submission(A) is None
 
 
 def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal() -> None:

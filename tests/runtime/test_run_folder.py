@@ -237,3 +237,22 @@ def test_jobs_that_an_earlier_version_wrote_down_are_found() -> None:
     run.record_end(JobId("b"), "finished")
     assert run.jobs() == {A: "failed", "b": "finished"}
     assert run.end_facts(A) == {"cause": "out of memory"}
+
+
+def test_jobs_are_read_on_and_anew_once_another_process_has_written_them_anew() -> None:
+    run = create_run("a")
+    for job in ("x", "y"):
+        run.record_job(JobId(job), "queued")
+    assert run.jobs() == {"x": "queued", "y": "queued"}
+    run.record_job(JobId("x"), "finished")
+    assert run.jobs() == {"x": "finished", "y": "queued"}
+    record = run.state_dir / "jobs.jsonl"
+    with record.open("a") as file:
+        file.write('["z", "que')  # the disk is full
+    assert run.jobs() == {"x": "finished", "y": "queued"}
+    run.record_job(JobId("z"), "failed")
+    assert run.jobs() == {"x": "finished", "y": "queued", "z": "failed"}
+    record.write_text('["x", "failed"]\n')
+    assert run.jobs() == {"x": "failed"}
+    record.unlink()
+    assert run.jobs() == {}

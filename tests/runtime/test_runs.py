@@ -17,7 +17,7 @@ from punctual.core.story import Reason
 from punctual.metrics.run import summarize
 from punctual.runtime import paths
 from punctual.runtime.run_folder import Run, create_run, run_named
-from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_jobs
+from punctual.runtime.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
 from punctual.runtime.sweeping import give_up, sweep
 from punctual.store.boot import boot_id
 from punctual.store.sqlite import SqliteJournal
@@ -251,6 +251,16 @@ def test_it_is_said_which_jobs_there_are(text: str | None, named: str) -> None:
     with pytest.raises(InvalidSpec, match="exactly one job") as caught:
         find_job(text, jobs("a-1", "a-2"))
     assert named in caught.value.remedy
+
+
+def test_of_a_job_that_has_ended_it_is_said_that_it_has() -> None:
+    run = create_run("a")
+    run.record_job(JobId("a"), "queued")
+    assert open_job("a").run == run
+    run.record_end(JobId("a"), "failed")
+    with pytest.raises(InvalidSpec, match="which has ended") as caught:
+        open_job("a")
+    assert "punctual show a" in caught.value.remedy
 
 
 def test_it_is_said_that_there_are_none() -> None:

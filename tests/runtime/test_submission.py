@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.job import JobSpec
@@ -20,7 +21,6 @@ from punctual.runtime.submission import (
     new_name,
     worker_in,
 )
-from punctual.store.codec import encode
 from punctual.wire import CHECKPOINT_VARIABLE, GOAL_VARIABLE, WORKERS_VARIABLE
 
 MACHINE = Resources(cores=8, gpus=2)

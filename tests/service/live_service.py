@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 
 from tests.waiting import wait_until
 
-from punctual.runtime.local_host import HostOptions, LocalHost, local_host
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.paths import service_root
 from punctual.service.database import ServiceDatabase
 from punctual.service.server import ServedAddress, serve

@@ -13,7 +13,14 @@ from tests.service.live_service import LiveService, program
 from tests.waiting import wait_until
 
 from punctual import registry
-from punctual.core.events import PauseRequested, PolicyChanged, ResumeRequested, SpecChanged, StopRequested
+from punctual.core.events import (
+    JobSubmitted,
+    PauseRequested,
+    PolicyChanged,
+    ResumeRequested,
+    SpecChanged,
+    StopRequested,
+)
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.quoting import Finish, HurtJob, Quote
@@ -353,6 +360,20 @@ def test_the_same_request_with_the_same_key_leads_to_one_job(service: LiveServic
     other = service.caller.post("/jobs", {**asked, "weight": 2}, key)
     assert other.status == 422
     assert service.caller.post("/jobs", asked).json()["name"] != first.json()["name"]
+
+
+def test_the_journal_and_the_log_tell_once_who_has_submitted_a_job(
+    service: LiveService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="punctual.service")
+    caller, key = service.with_role("submitter"), {"Idempotency-Key": "k1"}
+    for _ in range(2):
+        assert caller.post("/jobs", {"program": program(), "name": "a"}, key).status == 201
+    told = [message.by for message in messages_of(service.host.run_folder) if isinstance(message, JobSubmitted)]
+    assert told == ["token 'a-submitter'"]
+    noted = [record.getMessage() for record in caplog.records if "was submitted" in record.getMessage()]
+    assert noted == ["job 'a' was submitted, by token 'a-submitter'"]
+    assert "submitted by token 'a-submitter'" in service.caller.get("/jobs/a/why").json()["entries"][0]["text"]
 
 
 def test_a_key_of_a_refused_request_can_be_used_again(service: LiveService) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.course import JOB, NODE, finished, holding, just_running, report, resize, submitted, tick
 
+from punctual.core.codec import encode, kind_of
 from punctual.core.commands import ResizeJob, WarnUser
 from punctual.core.control import PhaseProgress
 from punctual.core.events import (
@@ -32,7 +33,6 @@ from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.metrics.cluster import ClusterRecord, JobRecord
 from punctual.metrics.run import RunSummary, series, summarize
-from punctual.store.codec import encode, kind_of
 from punctual.store.thinning import SPACING_S_MAX, SPACING_S_MIN, Row, Thinning
 
 M = TypeVar("M")

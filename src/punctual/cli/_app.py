@@ -29,12 +29,12 @@ COMMANDS = {
     "logs": "logs",
     "deadline": "deadline",
     "quote": "quote",
-    "set": "set",
-    "pause": "pause",
-    "resume": "resume",
+    "set": "steer",
+    "pause": "steer",
+    "resume": "steer",
     "policy": "policy",
     "why": "why",
-    "stop": "stop",
+    "stop": "steer",
     "report": "report",
     "clean": "clean",
     "doctor": "doctor",
@@ -47,6 +47,9 @@ COMMANDS = {
     "token": "token",
     "demo": "demo",
 }
+
+#: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
+_FOR_ALL_SYSTEMS = {"clean", "compare", "controllers", "policies", "replay", "report", "simulate", "trace"}
 
 
 #: What Typer raises for a command line that cannot be read. Which module holds it depends on Typer's version.
@@ -68,6 +71,7 @@ def _begun_words() -> list[str]:
 def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
     try:
+        _check_system(argv)
         exit_code = command(argv, prog_name=_PROGRAM, standalone_mode=False)
         sys.stdout.flush()
     except InvalidSpec as error:
@@ -81,6 +85,18 @@ def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     except OSError as error:
         exit_code = exit_code_of(error)
     sys.exit(exit_code)
+
+
+def _check_system(argv: list[str]) -> None:
+    name = argv[0]
+    if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and "--help" not in argv:
+        here = ", ".join(sorted(_FOR_ALL_SYSTEMS))
+        raise InvalidSpec(
+            "jobs must be run on Linux",
+            sys.platform,
+            f"`punctual {name}`",
+            f"Run it on a Linux machine, or in a container. Here there are {here}; training scripts run, and are not steered.",
+        )
 
 
 def _unreadable(argv: list[str], got: str) -> InvalidSpec:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from punctual.cli._policy_table import table_console
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.units import format_duration
 from punctual.metrics.bootstrap import PairedDifference
@@ -17,8 +17,6 @@ from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, 
 
 #: Below this a difference is marked: so rarely does chance make one of its size.
 _SIGNIFICANT = 0.05
-#: Where lines go to a file or a pipe, none is broken.
-_PIPE_WIDTH = 400
 
 
 def lay_side_by_side(folders: Sequence[Path], baseline: str | None, *, as_json: bool) -> None:
@@ -67,8 +65,7 @@ def _print(comparisons: list[Comparison]) -> None:
     for comparison in comparisons:
         for place, (column, difference) in enumerate(comparison.differences.items()):
             table.add_row("" if place else Text(comparison.other), COMPARED[column], *_cells(column, difference))
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    console = table_console()
     console.print(table)
     for one in comparisons:
         text = f"{one.other}: {one.n_common:,} jobs in common, of {one.n_first:,} and {one.n_other:,}."

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user
 from punctual.cli._interrupts import Interrupts
 from punctual.cli._outcome import EXIT_BROKEN, Outcome, closing_report, closing_report_of_all, report_fields
@@ -21,8 +22,8 @@ from punctual.cli._shown_job import ShownJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary, summarize
+from punctual.runtime.host_executor import OutputOf
 from punctual.runtime.joined_host import JoinedHost, ended_of, ignore_output
-from punctual.runtime.local_host import OutputOf
 from punctual.runtime.runs import messages_of
 from punctual.wire import WorkerStatus
 
@@ -94,7 +95,7 @@ def carry_out(open_host: OpenHost, jobs: Sequence[JobId], screen: Screen, *, pag
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), open_host(lambda _: on_output) as host:
+    with interrupts.caught(), open_host(lambda _: on_output) as host, stopped_before_end(host, allocation()):
         names, jobs = jobs, host.shown_jobs
         shown = [ShownJob(host, job) for job in jobs]
         screen.open(*shown)

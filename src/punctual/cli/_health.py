@@ -7,7 +7,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -40,14 +40,14 @@ _STEP_S = 1.0
 _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What was found of one thing; `remedy` is empty where nothing is to be done."""
 
-    about: str
     level: Level
     text: str
     remedy: str = ""
+    about: str = ""
 
 
 def findings(port: int | None = None) -> Iterator[Finding]:
@@ -65,29 +65,28 @@ def findings(port: int | None = None) -> Iterator[Finding]:
     ]
     for about, check in checks:
         try:
-            yield from check()
+            yield from (replace(finding, about=about) for finding in check())
         except InvalidSpec as error:
-            yield Finding(about=about, level="fault", text=f"{error.must}; got {error.got}", remedy=error.remedy)
+            yield Finding("fault", f"{error.must}; got {error.got}", error.remedy, about)
         except OSError as error:
             text = f"'{error.filename}': {error.strerror}" if error.filename else str(error)
-            yield Finding(about=about, level="fault", text=text, remedy="Give the right to it, or make room.")
+            yield Finding("fault", text, "Give the right to it, or make room.", about)
 
 
 def _control_groups() -> Iterator[Finding]:
     choice = choose("auto", actuators())
     if choice.actuator.can_cap:
-        yield Finding(about="control groups", level="ok", text=f"{choice.actuator.name}: {choice.reason}")
+        yield Finding("ok", f"{choice.actuator.name}: {choice.reason}")
     else:
         yield Finding(
-            about="control groups",
-            level="warning",
-            text=f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed.",
-            remedy="See docs/how-to/without-root.md for how to get quotas.",
+            "warning",
+            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed.",
+            "See docs/how-to/without-root.md for how to get quotas.",
         )
 
 
 def _processors() -> Iterator[Finding]:
-    yield Finding(about="processors", level="ok", text=f"{usable_cores():g} cores and {usable_gpus()} GPUs may be used")
+    yield Finding("ok", f"{usable_cores():g} cores and {usable_gpus()} GPUs may be used")
 
 
 def _folders() -> Iterator[Finding]:
@@ -97,13 +96,12 @@ def _folders() -> Iterator[Finding]:
         kind = _file_system_of(folder)
         if kind.startswith(_REMOTE):
             yield Finding(
-                about="folders",
-                level="warning",
-                text=f"{folder} is on a file system of another machine ({kind})",
-                remedy="Set PUNCTUAL_HOME to a folder of this machine: journals are shared among its processes.",
+                "warning",
+                f"{folder} is on a file system of another machine ({kind})",
+                "Set PUNCTUAL_HOME to a folder of this machine: journals are shared among its processes.",
             )
         else:
-            yield Finding(about="folders", level="ok", text=f"{folder} can be written to ({kind})")
+            yield Finding("ok", f"{folder} can be written to ({kind})")
 
 
 def _file_system_of(folder: Path) -> str:
@@ -119,10 +117,10 @@ def _disk() -> Iterator[Finding]:
     free_bytes = shutil.disk_usage(state_root()).free
     text = f"{free_bytes / 1e9:.1f} GB are free in {state_root()}"
     if free_bytes >= _FREE_WARNING_BYTES:
-        yield Finding(about="disk", level="ok", text=text)
+        yield Finding("ok", text)
     else:
         level: Level = "fault" if free_bytes < _FREE_FAULT_BYTES else "warning"
-        yield Finding(about="disk", level=level, text=text, remedy="Make room: `punctual clean --older-than 1d`.")
+        yield Finding(level, text, "Make room: `punctual clean --older-than 1d`.")
 
 
 def _store() -> Iterator[Finding]:
@@ -131,53 +129,48 @@ def _store() -> Iterator[Finding]:
         SqliteJournal(Path(folder, "journal.db")) as journal,
     ):
         journal.append([NodeJoined(at=0.0, node=NodeId("local"), capacity=Resources(1))])
-    yield Finding(about="store", level="ok", text="a journal can be made, written to and removed")
+    yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
         if run.open_jobs() or run.is_live():
             with reader(run) as journal:
-                yield Finding(
-                    about="store", level="ok", text=f"{run.journal_place} has {journal.last_sequence} messages"
-                )
+                yield Finding("ok", f"{run.journal_place} has {journal.last_sequence} messages")
     url = os.environ.get(STORE_VARIABLE)
     if url:
         try_store(url)
-        yield Finding(about="store", level="ok", text=f"a journal can be made in {shown_url(url)}")
+        yield Finding("ok", f"a journal can be made in {shown_url(url)}")
 
 
 def _torch() -> Iterator[Finding]:
     if find_spec("torch") is None:
         yield Finding(
-            about="torch",
-            level="warning",
-            text="not installed for this Python",
-            remedy="None, if your programs need none or have a Python of their own; else `pip install torch`.",
+            "warning",
+            "not installed for this Python",
+            "None, if your programs need none or have a Python of their own; else `pip install torch`.",
         )
         return
     import torch
 
     cuda = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA"
-    yield Finding(about="torch", level="ok", text=f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
+    yield Finding("ok", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}")
 
 
 def _clock() -> Iterator[Finding]:
     moved_s = _wall_moved_s()
     if moved_s is not None and abs(moved_s) > _STEP_S:
         yield Finding(
-            about="clock",
-            level="warning",
-            text=f"the wall clock was set by {format_duration(abs(moved_s))} since a journal that is in use was begun",
-            remedy="None: deadlines are durations inside. Say those again that you gave as a time of day.",
+            "warning",
+            f"the wall clock was set by {format_duration(abs(moved_s))} since a journal that is in use was begun",
+            "None: deadlines are durations inside. Say those again that you gave as a time of day.",
         )
     if _is_synchronised() is False:
         yield Finding(
-            about="clock",
-            level="warning",
-            text="the wall clock is not set by a time server, as far as the kernel knows",
-            remedy="Start one (`timedatectl set-ntp true`), or give deadlines as durations.",
+            "warning",
+            "the wall clock is not set by a time server, as far as the kernel knows",
+            "Start one (`timedatectl set-ntp true`), or give deadlines as durations.",
         )
     else:
         known = "" if _is_synchronised() is None else "; the wall clock is set by a time server"
-        yield Finding(about="clock", level="ok", text=f"the monotonic clock goes on{known}")
+        yield Finding("ok", f"the monotonic clock goes on{known}")
 
 
 def _wall_moved_s() -> float | None:
@@ -204,26 +197,24 @@ def _hosts() -> Iterator[Finding]:
     for run in live_folders():
         pid, what = run.record().get("pid"), "service" if run.has_service() else "host"
         if run.is_live() and is_answering(run):
-            yield Finding(about="hosts", level="ok", text=f"process {pid} is the {what} of '{run.name}', and answers")
+            yield Finding("ok", f"process {pid} is the {what} of '{run.name}', and answers")
         elif run.is_live():
             yield Finding(
-                about="hosts",
-                level="fault",
-                text=f"process {pid} is the {what} of '{run.name}', and does not answer",
-                remedy=f"Let it go on (`kill -CONT {pid}`), or end it (`kill -9 {pid}`) and start `punctual up`.",
+                "fault",
+                f"process {pid} is the {what} of '{run.name}', and does not answer",
+                f"Let it go on (`kill -CONT {pid}`), or end it (`kill -9 {pid}`) and start `punctual up`.",
             )
         elif run.kept_jobs() and not run.is_followed():
             yield Finding(
-                about="hosts",
-                level="warning",
-                text=f"nobody steers {', '.join(run.kept_jobs())}",
-                remedy="Start `punctual up`, or `punctual attach` for one.",
+                "warning",
+                f"nobody steers {', '.join(run.kept_jobs())}",
+                "Start `punctual up`, or `punctual attach` for one.",
             )
         elif not run.is_followed() and run.machine() is None:
             text = f"{run.runtime_dir} is left of a host that has ended"
-            yield Finding(about="hosts", level="ok", text=f"{text}; the next `punctual ps` clears it away")
+            yield Finding("ok", f"{text}; the next `punctual ps` clears it away")
     if not live_folders():
-        yield Finding(about="hosts", level="ok", text="none runs; the first `punctual run` or `punctual up` is one")
+        yield Finding("ok", "none runs; the first `punctual run` or `punctual up` is one")
 
 
 def _ports(port: int | None) -> Iterator[Finding]:
@@ -232,14 +223,9 @@ def _ports(port: int | None) -> Iterator[Finding]:
             bound = listening.getsockname()[1]
     except OSError as error:
         yield Finding(
-            about="ports",
-            level="fault",
-            text=f"port {port} of this machine cannot be listened at: {error.strerror}" if port else str(error),
-            remedy="End what uses it (`ss -ltnp`), or choose another port.",
+            "fault",
+            f"port {port} of this machine cannot be listened at: {error.strerror}" if port else str(error),
+            "End what uses it (`ss -ltnp`), or choose another port.",
         )
         return
-    yield Finding(
-        about="ports",
-        level="ok",
-        text=f"port {bound} is free" if port else "this machine's own address can be listened at",
-    )
+    yield Finding("ok", f"port {bound} is free" if port else "this machine's own address can be listened at")

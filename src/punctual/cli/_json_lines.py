@@ -1,16 +1,16 @@
 """One JSON object per line on standard output, for machines."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_out
 from punctual.core.commands import WarnUser
 from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SteeringResumed
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import total
-from punctual.core.status import JobStatus
 from punctual.runtime.control import standing
 from punctual.runtime.told_requests import told_request
 
@@ -26,23 +26,22 @@ def write(kind: str, fields: Mapping[str, Any]) -> None:
 class JsonLines:
     """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
 
-    def __init__(self, status: Callable[[], JobStatus], facts: Callable[[], Mapping[str, Any]]) -> None:
-        self._status = status
-        self._facts = facts
+    def __init__(self, job: ShownJob) -> None:
+        self._job = job
         self._progress_at = float("-inf")
         self._verb = "started"
         #: What was declared about the job before the next message.
         self._spec: JobSpec | None = None
 
     def tell(self, message: Message) -> None:
-        status = self._status()
+        status = self._job.status()
         told = {"elapsed_s": message.at - status.submitted_at, "job": status.spec.id}
         match message:
             case SteeringResumed():
                 self._verb = "resumed"  # the answer to being launched again has all that there is to tell
             case JobStarted():
                 fields = {"deadline_s": status.spec.deadline_s, "grant_cores": status.held.cores}
-                write(self._verb, {**told, **self._facts(), **fields})
+                write(self._verb, {**told, **self._job.facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
                 write("progress", {**told, **standing(status)})

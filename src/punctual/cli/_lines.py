@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from punctual.cli._shown_job import ShownJob
 from punctual.cli._words import against_deadline, clock, holding, short, steps
 from punctual.core.commands import RejectJob, StopJob, WarnUser
 from punctual.core.events import (
@@ -14,9 +15,7 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.core.status import JobStatus
 from punctual.runtime.told_requests import told_request
-from punctual.runtime.when import Now
 
 #: A line about the grant is written when it has changed by this share, and not within this time of the last one.
 GRANT_CHANGE_FRAC = 0.1
@@ -28,45 +27,31 @@ class Lines:
 
     Parameters
     ----------
-    status
-        Gives how the job stands.
-    how
-        Says how the job is steered; asked at its start.
     write
         Gets each line, without its end.
     grants
         Whether changes of the grant are told.
     quiet
         Tell warnings only.
-    title
-        What stands before each line, after the time. With several jobs it is the job's name, and how the job ended is told
-        as well: else the report at the end follows at once.
-    caveat
-        Says what of it will not work, as a warning; empty: nothing. Asked at its start.
-    clocks
-        Gives the present on the clock of messages and on the wall's.
+    named
+        Each line begins with the job's name, after the time, and how the job ended is told as well: else the report at
+        the end follows at once.
     """
 
     def __init__(
         self,
-        status: Callable[[], JobStatus],
-        how: Callable[[], str],
+        job: ShownJob,
         write: Callable[[str], None],
         *,
         grants: bool = True,
         quiet: bool = False,
-        clocks: Callable[[], Now] = Now.read,
-        title: str | None = None,
-        caveat: Callable[[], str] = str,
+        named: bool = False,
     ) -> None:
-        self._title = title
-        self._status = status
-        self._clocks = clocks
-        self._how = how
-        self._caveat = caveat
+        self._job = job
         self._write = write
         self._grants = grants
         self._quiet = quiet
+        self._named = named
         self._told_cores = 0.0
         self._told_at = 0.0
         self._told_landed = False
@@ -76,15 +61,15 @@ class Lines:
 
     def tell(self, message: Message) -> None:
         """Write the line for `message`, if it is worth one; the status knows of it already."""
-        line = self._line(message) or (self._title and self._failed(message))
+        line = self._line(message) or (self._failed(message) if self._named else "")
         if line and (not self._quiet or isinstance(message, WarnUser)):
             self._tell(message.at, line)
-        if isinstance(message, JobStarted) and (caveat := self._caveat()):
+        if isinstance(message, JobStarted) and (caveat := self._job.caveat()):
             self._tell(message.at, f"WARNING: {caveat}")
-        self._spec = self._status().spec
+        self._spec = self._job.status().spec
 
     def _tell(self, at: float, line: str) -> None:
-        self._write(f"{clock(self._clocks().wall_of(at))} {self._title or 'punctual'}: {line}")
+        self._write(f"{clock(self._job.clocks().wall_of(at))} {self._job.id if self._named else 'punctual'}: {line}")
 
     def _line(self, message: Message) -> str:
         match message:
@@ -108,31 +93,31 @@ class Lines:
     def _asked(self, message: Message) -> str:
         """What a user has asked; that the job is to stop is told where it is stopped."""
         request = told_request(message, self._spec)
-        if request is None or request.kind == "stop" or self._status().ended:
+        if request is None or request.kind == "stop" or self._job.status().ended:
             return ""
         return self._deadline("the deadline is now") if request.kind == "deadline" else request.text
 
     def _failed(self, message: Message) -> str:
         if isinstance(message, RejectJob):
             return f"ended: {message.reason.text}"
-        if isinstance(message, JobFailed) and self._status().state == "failed":
+        if isinstance(message, JobFailed) and self._job.status().state == "failed":
             return f"ended: {message.cause}"
         return ""
 
     def _begun(self, verb: str) -> str:
-        status = self._status()
+        status = self._job.status()
         self._told_cores = status.held.cores
-        return f"{verb} job {status.id}, {self._how()}; {self._deadline('deadline')}"
+        return f"{verb} job {status.id}, {self._job.steered_by()}; {self._deadline('deadline')}"
 
     def _deadline(self, prefix: str) -> str:
-        status = self._status()
+        status = self._job.status()
         at, seconds = status.deadline_at, status.spec.deadline_s
         if at is None or seconds is None:
             return "no deadline: the job runs at its ceiling"
-        return f"{prefix} {clock(self._clocks().wall_of(at))}, {short(seconds)} after the start"
+        return f"{prefix} {clock(self._job.clocks().wall_of(at))}, {short(seconds)} after the start"
 
     def _granted(self, at: float) -> str:
-        status = self._status()
+        status = self._job.status()
         granted = status.held.cores
         small = abs(granted - self._told_cores) <= GRANT_CHANGE_FRAC * self._told_cores
         if small or at - self._told_at < GRANT_QUIET_S:
@@ -147,7 +132,7 @@ class Lines:
         if self._told_landed:
             return ""
         self._told_landed = True
-        status = self._status()
+        status = self._job.status()
         if status.deadline_at is None or status.unit_at is None:
             return "landed"
         return f"landed {against_deadline(status.unit_at - status.deadline_at)}"

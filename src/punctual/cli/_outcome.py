@@ -9,7 +9,7 @@ from typing import Any
 
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.cli._report import as_fields, paragraph, was_stopped
-from punctual.cli._workers import told_of, worker_fields
+from punctual.cli._words import short
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.metrics.run import RunSummary
@@ -119,3 +119,28 @@ def _shell_code(exit_code: int | None) -> int:
     if exit_code is None:
         return 1
     return 128 - exit_code if exit_code < 0 else exit_code or 1
+
+
+def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:
+    """What became of the workers, in plain fields; None: the job had none, or no agent."""
+    if status is None or not status.agent_pid:
+        return None
+    return {
+        "n_resizes": status.n_resizes,
+        "longest_stop_s": status.longest_stop_ns / 1e9,
+        "n_steps_redone": status.n_steps_redone,
+        "n_workers_lost": status.n_workers_lost,
+    }
+
+
+def told_of(status: WorkerStatus | None) -> str:
+    """The same as a sentence with a blank before it; empty if nothing has happened."""
+    if status is None or not status.longest_stop_ns:
+        return ""
+    lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
+    stop_s = status.longest_stop_ns / 1e9
+    return f" Its workers changed {_times(status.n_resizes)}{lost}; training stood still for {short(stop_s)} at most."
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.metrics.run import Point, RunSeries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,37 +18,6 @@ SUFFIXES = (".html", ".png")
 _INK = "#222222"
 
 _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
-
-#: Points of time and value: seconds since the start of the command, and the amount.
-Points = Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
-    """What is drawn; all times in seconds since the start of the command.
-
-    Attributes
-    ----------
-    progress
-        Share of the declared steps done, 0..1.
-    grant, usage
-        Cores given, valid until the next point; cores used, mean since the previous point.
-    deadlines
-        When each deadline came into force, and where it lay.
-    landed_s
-        When the job landed; None: it did not.
-    workers
-        Workers held, valid until the next point; empty: the job is not made of workers.
-    """
-
-    progress: Points
-    grant: Points
-    usage: Points
-    deadlines: Points
-    landed_s: float | None
-    ended_s: float
-    ceiling_cores: float
-    workers: Points = ()
 
 
 def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
@@ -88,12 +58,21 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
         )  # fmt: skip
 
 
-def save(path: Path, curves: Curves, title: str) -> None:
+@dataclass(frozen=True, slots=True)
+class DrawnRun:
+    """What is drawn of a run, in seconds since the start of the command; `landed_s` is None where it did not land."""
+
+    series: RunSeries
+    landed_s: float | None
+    ended_s: float
+
+
+def save(path: Path, run: DrawnRun, title: str) -> None:
     """Write the picture of a run; raises `OSError` when `path` cannot be written."""
-    _draw(curves, title, _INK).savefig(path, dpi=150, facecolor="white")
+    _draw(run, title, _INK).savefig(path, dpi=150, facecolor="white")
 
 
-def _draw(curves: Curves, title: str, ink: str) -> "Figure":
+def _draw(run: DrawnRun, title: str, ink: str) -> "Figure":
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -101,25 +80,26 @@ def _draw(curves: Curves, title: str, ink: str) -> "Figure":
         ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
-        n_plots = 3 if curves.workers else 2
+        n_plots = 3 if run.series.workers else 2
         figure = Figure(figsize=(9, 3 + 1.2 * n_plots), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
-        _draw_progress(axes[0], curves, ink)
-        _draw_cores(axes[1], curves, ink)
-        if curves.workers:
-            _draw_workers(axes[2], curves, ink)
+        _draw_progress(axes[0], run, ink)
+        _draw_cores(axes[1], run, ink)
+        if run.series.workers:
+            _draw_workers(axes[2], run, ink)
         axes[-1].set_xlabel("seconds since the start of the command")
-        axes[-1].set_xlim(0, _right_edge_s(curves))
+        axes[-1].set_xlim(0, _right_edge_s(run))
         if title:
             figure.suptitle(title)
     return figure
 
 
-def _right_edge_s(curves: Curves) -> float:
-    return 1.03 * max([curves.ended_s, *(deadline_s for _, deadline_s in curves.deadlines)], default=1.0)
+def _right_edge_s(run: DrawnRun) -> float:
+    return 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
 
 
-def _draw_progress(axes: "Axes", curves: Curves, ink: str) -> None:
+def _draw_progress(axes: "Axes", run: DrawnRun, ink: str) -> None:
+    curves = run.series
     axes.plot(*_columns(curves.progress, 100.0), color=_PROGRESS, linewidth=2, label="progress")
     for i_deadline, (since_s, deadline_s) in enumerate(curves.deadlines):
         last = i_deadline == len(curves.deadlines) - 1
@@ -128,14 +108,14 @@ def _draw_progress(axes: "Axes", curves: Curves, ink: str) -> None:
         style = "-" if last else ":"
         label = "deadline" if last else "deadline before the change"
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2, linestyle=style, label=label)
-    if curves.landed_s is not None:
-        axes.plot([curves.landed_s], [100.0], "o", color=_PROGRESS, markersize=7, label="landed", clip_on=False)
+    if run.landed_s is not None:
+        axes.plot([run.landed_s], [100.0], "o", color=_PROGRESS, markersize=7, label="landed", clip_on=False)
     axes.set_ylabel("steps done (%)")
     axes.set_ylim(0, 104)
     _decorate(axes, ink)
 
 
-def _draw_line(axes: "Axes", curves: Curves, since_s: float, deadline_s: float, until_s: float, ink: str) -> None:
+def _draw_line(axes: "Axes", curves: RunSeries, since_s: float, deadline_s: float, until_s: float, ink: str) -> None:
     """The straight line to a deadline, from where the job was when it came into force, as long as it was in force."""
     behind = [point for point in curves.progress if point[0] <= since_s or point[1] == 0.0]
     from_s, from_frac = behind[-1] if behind else (since_s, 0.0)
@@ -147,21 +127,25 @@ def _draw_line(axes: "Axes", curves: Curves, since_s: float, deadline_s: float, 
     axes.plot([from_s, until_s], percent, color=ink, linewidth=1, linestyle="--", alpha=0.6, label=label)
 
 
-def _draw_cores(axes: "Axes", curves: Curves, ink: str) -> None:
+def _draw_cores(axes: "Axes", run: DrawnRun, ink: str) -> None:
+    curves = run.series
+    ceiling_cores = max((cores for _, cores in curves.grant), default=1.0)
     usage_s, usage = _columns(curves.usage)
     axes.plot(usage_s, usage, color=_USAGE, linewidth=1.2, alpha=0.9, label="usage")
-    grant = [*curves.grant, (curves.ended_s, curves.grant[-1][1])] if curves.grant else []
+    held = [point for point in curves.grant if point[1] > 0]
+    grant = [*held, (run.ended_s, held[-1][1])] if held else []
     axes.step(*_columns(grant), where="post", color=_GRANT, linewidth=2, label="grant")
     for _, deadline_s in curves.deadlines[-1:]:
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2)
-    axes.axhline(curves.ceiling_cores, color=ink, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
-    axes.set_ylim(0, 1.1 * max([curves.ceiling_cores, *usage]))
+    axes.axhline(ceiling_cores, color=ink, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
+    axes.set_ylim(0, 1.1 * max([ceiling_cores, *usage]))
     axes.set_ylabel("cores")
     _decorate(axes, ink)
 
 
-def _draw_workers(axes: "Axes", curves: Curves, ink: str) -> None:
-    held = [*curves.workers, (curves.ended_s, curves.workers[-1][1])]
+def _draw_workers(axes: "Axes", run: DrawnRun, ink: str) -> None:
+    workers = run.series.workers
+    held = [*workers, (run.ended_s, workers[-1][1])]
     axes.step(*_columns(held), where="post", color=_GRANT, linewidth=2, label="workers")
     axes.set_ylim(0, 1.2 * max(count for _, count in held) + 0.1)
     axes.locator_params(axis="y", integer=True)
@@ -175,5 +159,5 @@ def _decorate(axes: "Axes", ink: str) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
 
 
-def _columns(points: Points, factor: float = 1.0) -> tuple[list[float], list[float]]:
+def _columns(points: Sequence[Point], factor: float = 1.0) -> tuple[list[float], list[float]]:
     return [at for at, _ in points], [factor * value for _, value in points]

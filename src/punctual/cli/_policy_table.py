@@ -21,8 +21,7 @@ _GAP = 2
 
 def print_policies(result: Result) -> None:
     """A row for each policy, the best of each column in bold and marked; as many columns as the terminal has room for."""
-    console = Console(highlight=False)
-    console = console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    console = table_console()
     columns = [(measure, _cells(measure, result)) for measure in result.measures]
     shown = _fitting(columns, console.width - max(map(cell_len, ["policy", *result.by_policy])))
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -34,6 +33,12 @@ def print_policies(result: Result) -> None:
     console.print(table)
     more = "" if len(shown) == len(columns) else " More columns: in the report."
     console.print(f"{in_words(result)} *: the best of its column.{more}", markup=False, style="dim")
+
+
+def table_console() -> Console:
+    """Standard output for tables, wide enough for any line where it is no terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
 def failures_in_words(result: Result) -> str:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ def draw(path: Path, run: Run, messages: Sequence[Message], *jobs: JobId) -> Non
     summaries = [summarize(messages, job) for job in jobs]
     try:
         if path.suffix == ".png":
-            _plot.save(path, curves(messages, summaries[0]), f"{jobs[0]}: {_title(summaries[0])}")
+            _plot.save(path, _drawn(messages, summaries[0]), f"{jobs[0]}: {_title(summaries[0])}")
         else:
             from punctual.service.frozen import frozen_page  # most commands have no use for what it needs
 
@@ -121,6 +121,15 @@ def _told_about(run: Run, summary: RunSummary) -> str:
     return "".join(f"{name.capitalize()}: {text}. " for name, text in rows.items()).strip()
 
 
+def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
+    course, since = series(messages, summary.job), summary.submitted_at
+    last_at = max([since, *(message.at for message in messages)])
+    ended_s = (summary.ended_at or last_at) - since
+    usage = _smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s))
+    landed_s = None if summary.landed_at is None else summary.landed_at - since
+    return _plot.DrawnRun(replace(course, usage=tuple(usage)), landed_s, ended_s)
+
+
 def about(run: Run, summary: RunSummary) -> dict[str, str]:
     """What was run, when and where, and how it was steered."""
     facts, end = run.facts(), run.end_facts(summary.job)
@@ -134,24 +143,6 @@ def about(run: Run, summary: RunSummary) -> dict[str, str]:
         "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
     }
     return {name: text for name, text in rows.items() if text}
-
-
-def curves(messages: Sequence[Message], summary: RunSummary) -> _plot.Curves:
-    """What the plot shows."""
-    course = series(messages, summary.job)
-    last_at = max([summary.submitted_at, *(message.at for message in messages)])
-    ended_s = (summary.ended_at or last_at) - summary.submitted_at
-    ceiling_cores = max((amount for _, amount in course.grant), default=1.0)
-    return _plot.Curves(
-        progress=course.progress,
-        grant=[point for point in course.grant if point[1] > 0],
-        workers=course.workers,
-        usage=_smooth(course.usage, max(_WINDOW_S, _WINDOW_FRAC * ended_s)),
-        deadlines=course.deadlines,
-        landed_s=None if summary.landed_at is None else summary.landed_at - summary.submitted_at,
-        ended_s=ended_s,
-        ceiling_cores=ceiling_cores,
-    )
 
 
 def _smooth(usage: Sequence[Point], window_s: float) -> list[Point]:

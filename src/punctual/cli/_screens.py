@@ -65,17 +65,7 @@ class PlainScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            title = job.id if len(jobs) > 1 else None
-            lines = Lines(
-                job.status,
-                job.steered_by,
-                _to_stderr,
-                quiet=self._quiet,
-                clocks=job.clocks,
-                title=title,
-                caveat=job.caveat,
-            )
-            job.subscribe(lines.tell)
+            job.subscribe(Lines(job, _to_stderr, quiet=self._quiet, named=len(jobs) > 1).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -97,7 +87,7 @@ class JsonScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            job.subscribe(_json_lines.JsonLines(job.status, job.facts).tell)
+            job.subscribe(_json_lines.JsonLines(job).tell)
 
     def close(self) -> None:
         """There is nothing to put back."""
@@ -129,11 +119,7 @@ class LiveScreen:
     def open(self, *jobs: ShownJob) -> None:
         self._jobs = jobs
         for job in jobs:
-            title = job.id if len(jobs) > 1 else None
-            lines = Lines(
-                job.status, job.steered_by, self.say, grants=False, clocks=job.clocks, title=title, caveat=job.caveat
-            )
-            job.subscribe(lines.tell)
+            job.subscribe(Lines(job, self.say, grants=False, named=len(jobs) > 1).tell)
             job.subscribe(self._note_stop)
         self._view.start()
 

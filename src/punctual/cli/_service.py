@@ -10,7 +10,7 @@ from pathlib import Path
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import is_answering
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.paths import refused_if_unwritable, state_root
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import service_run
@@ -44,6 +44,7 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     # Not in this folder: a file in it could take the place of a module; and the folder may be removed.
     log = log_file()
     with refused_if_unwritable(log.parent), log.open("ab") as output:
+        os.fchmod(output.fileno(), 0o600)
         begun_at = output.tell()
         process = subprocess.Popen(
             command,
@@ -71,20 +72,32 @@ def started_service(options: HostOptions, arguments: Sequence[str] = (), *, stor
     )
 
 
-def record_addresses(run: Run, addresses: Sequence[str]) -> None:
-    """Write down where the service of this process can be reached."""
-    run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses)})
+def record_service(run: Run, addresses: Sequence[str], taken_over: Sequence[str]) -> None:
+    """Write down where the service of this process can be reached, and which jobs it found."""
+    run.record_facts(service={"pid": os.getpid(), "addresses": list(addresses), "taken_over": list(taken_over)})
 
 
 def addresses_of(run: Run) -> list[str]:
     """Where the service that steers `run` can be reached; empty: it has not said so yet."""
+    return _told_by_service(run, "addresses")
+
+
+def taken_over_by(run: Run) -> list[str]:
+    """The jobs that the service which steers `run` found."""
+    return _told_by_service(run, "taken_over")
+
+
+def _told_by_service(run: Run, name: str) -> list[str]:
     service = run.facts().get("service", {})
-    return list(service["addresses"]) if service.get("pid") == run.record().get("pid") else []
+    return list(service.get(name, [])) if service.get("pid") == run.record().get("pid") else []
 
 
 def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
     """The command line of a service, in whichever folder it is started."""
     chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    if options.engine != "local":
+        chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
+        chosen += ["--address", options.address] if options.address else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

@@ -4,9 +4,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import FrameType
@@ -31,66 +30,62 @@ USUAL_POLICIES = ("fifo", "shortest-remaining", "earliest-deadline", "promises-f
 _EXPORTS = (".csv", ".parquet", ".json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a user wants simulated.
+def carry_out(
+    scenario: Scenario,
+    out: Path,
+    *,
+    save: Path | None,
+    export: Path | None,
+    n_processes: int | None,
+    report: bool,
+    as_json: bool,
+) -> int:
+    """Simulate `scenario` and tell what came out, as the options say; the exit status.
 
-    Attributes
+    Parameters
     ----------
-    file
-        A scenario; None: all keys are given.
-    keys
-        Given by options; a dot leads into a section.
-    settings
-        More of them as text, ``KEY=VALUE``.
     n_processes
         Runs at a time; None: one for each core.
     """
-
-    file: Path | None
-    keys: Mapping[str, Any]
-    settings: tuple[str, ...]
-    out: Path
-    save: Path | None
-    export: Path | None
-    n_processes: int | None
-    report: bool
-    as_json: bool
-
-
-def carry_out(wishes: Wishes) -> int:
-    """Do it; the exit status."""
-    scenario = scenario_of(wishes)
-    _check_export(wishes.export)
-    if wishes.save is not None:
-        _save(scenario, wishes.save)
-    study = Study(scenario, wishes.out)
-    n_processes = _n_processes(wishes)
-    check_folder(wishes.out, "--out")
+    _check_export(export)
+    if save is not None:
+        _save(scenario, save)
+    study = Study(scenario, out)
+    n_at_once = _n_processes(n_processes)
+    check_folder(out, "--out")
     try:
-        with _bar(shown=not wishes.as_json) as show, stopping_where_told(show) as tell:
-            result = study.run(n_processes=n_processes, tell=tell)
+        with _bar(shown=not as_json) as show, stopping_where_told(show) as tell:
+            result = study.run(n_processes=n_at_once, tell=tell)
     except KeyboardInterrupt:
-        sys.stderr.write(f"\nstopped; what is finished is in '{wishes.out}' and is not run again\n")
+        sys.stderr.write(f"\nstopped; what is finished is in '{out}' and is not run again\n")
         return EXIT_INTERRUPTED
-    return _conclude(result, wishes)
+    return _conclude(result, out, export, report=report, as_json=as_json)
 
 
-def scenario_of(wishes: Wishes) -> Scenario:
-    """The file's keys with the options' over them.
+def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> Scenario:
+    """The file's keys with those of options over them.
+
+    Parameters
+    ----------
+    file
+        A scenario; None: all keys are given.
+    given
+        Keys and values; a dot leads into a section.
+    settings
+        More of them as text, ``KEY=VALUE``.
 
     Raises
     ------
     InvalidSpec
         They make no scenario.
     """
-    keys = keys_in(wishes.file) if wishes.file is not None else {}
-    for path, value in [*wishes.keys.items(), *map(_setting, wishes.settings)]:
+    keys = keys_in(file) if file is not None else {}
+    for path, value in [*given.items(), *map(_setting, settings)]:
         keys = _with(keys, path, value)
     if "policies" not in keys:
         keys = {**keys, "policies": list(USUAL_POLICIES)}
         sys.stderr.write(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared\n")
-    return Scenario.of(keys, f"'{wishes.file}'" if wishes.file else "the options")
+    return Scenario.of(keys, f"'{file}'" if file else "the options")
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -117,14 +112,12 @@ def _without_source(trace: Any) -> dict[str, Any]:
     return {key: value for key, value in kept.items() if key not in ("file", "generator")}
 
 
-def _n_processes(wishes: Wishes) -> int:
-    if wishes.n_processes is None:
+def _n_processes(given: int | None) -> int:
+    if given is None:
         return max(1, int(usable_cores()))
-    if wishes.n_processes < 1:
-        raise InvalidSpec(
-            "`--processes` must be above zero", str(wishes.n_processes), "`--processes`", "Leave it out, or give 1."
-        )
-    return wishes.n_processes
+    if given < 1:
+        raise InvalidSpec("`--processes` must be above zero", str(given), "`--processes`", "Leave it out, or give 1.")
+    return given
 
 
 @contextmanager
@@ -187,14 +180,14 @@ def stopping_where_told(
         signal.signal(signal.SIGINT, before)
 
 
-def _conclude(result: Result, wishes: Wishes) -> int:
-    _save(result.scenario, wishes.out / "scenario.toml")
-    if result.runs and wishes.export is not None:
-        export_jobs(result, wishes.export)
-    page = wishes.out / "report.html" if result.runs and wishes.report else None
+def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, as_json: bool) -> int:
+    _save(result.scenario, out / "scenario.toml")
+    if result.runs and export is not None:
+        export_jobs(result, export)
+    page = out / "report.html" if result.runs and report else None
     if page is not None:
         write_page(result, page)
-    if wishes.as_json:
+    if as_json:
         sys.stdout.write(json.dumps(as_fields(result, page), indent=1) + "\n")
     elif result.runs:
         print_policies(result)

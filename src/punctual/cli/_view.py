@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._words import against_deadline, clock, cores, short, steps
+from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.runtime.when import Now
@@ -122,15 +122,13 @@ def verdict(status: JobStatus, *, was_stopped: bool = False) -> Text:
     deadline_at, forecast = status.deadline_at, status.forecast
     if status.landed_at is not None:
         deviation_s = None if deadline_at is None else status.landed_at - deadline_at
-        return Text("landed" if deviation_s is None else f"landed {_side(deviation_s)}", style=_style(deviation_s))
+        return Text(
+            "landed" if deviation_s is None else f"landed {early_or_late(deviation_s)}", style=_style(deviation_s)
+        )
     if forecast is None or status.spec.deadline_s is None:
         return Text(status.state, style="dim")
     deviation_s = forecast.finish_s - status.spec.deadline_s
-    return Text(_side(deviation_s), style="" if forecast.feasible else "red")
-
-
-def _side(deviation_s: float) -> str:
-    return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"
+    return Text(early_or_late(deviation_s), style="" if forecast.feasible else "red")
 
 
 def _style(deviation_s: float | None) -> str:

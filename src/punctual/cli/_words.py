@@ -4,13 +4,18 @@ from datetime import datetime
 
 from punctual.runtime.words import cores, holding, proven, short, steps
 
-__all__ = ["against_deadline", "clock", "cores", "holding", "proven", "short", "steps"]
+__all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps"]
 
 
 def clock(wall: datetime) -> str:
     """A time of day; with its date if that is not today."""
     today = datetime.now().astimezone().date()
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def early_or_late(deviation_s: float) -> str:
+    """`67 ms early`, `2.1s late`."""
+    return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"
 
 
 def against_deadline(deviation_s: float) -> str:

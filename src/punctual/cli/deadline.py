@@ -7,11 +7,11 @@ import typer
 
 from punctual.cli._completion import open_job_names
 from punctual.cli._options import AsJson
-from punctual.cli._shown_answer import show_answer
 from punctual.cli._words import clock, short
+from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import change
-from punctual.runtime.runs import find_job, open_jobs
+from punctual.runtime.runs import open_job
 
 #: `-30s` is an amount, not an option.
 SETTINGS = {"ignore_unknown_options": True}
@@ -35,7 +35,7 @@ def deadline(
             "`punctual deadline` takes a job and a time", f"{len(words)} words", f"'{' '.join(words)}'",
             "Put a time with a space in quotes: `punctual deadline JOB '2026-12-01 18:00'`.",
         )  # fmt: skip
-    answer = change(find_job(words[0] if len(words) == 2 else None, open_jobs()), when=words[-1])
+    answer = change(open_job(words[0] if len(words) == 2 else None), when=words[-1])
     line = f"{answer['job']}: it has no deadline any more"
     if answer["deadline_wall"] is not None:
         wall = clock(datetime.fromisoformat(answer["deadline_wall"]))

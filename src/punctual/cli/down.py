@@ -13,6 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.runtime.control_client import leave, pause, standings, stop
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.process_record import is_alive
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import KnownJob, jobs_of
@@ -135,6 +136,11 @@ def _told(job: KnownJob, state: str) -> dict[str, Any]:
         became, text = (
             "unsteered",
             f"goes on at full speed until somebody steers it: punctual up, or punctual attach {job.title}",
+        )
+    elif state in ("starting", "running") and HostOptions.of(now.run.facts()).engine != "local":
+        became, text = (
+            "unsteered",
+            "goes on for a while on its node, and then waits, after a checkpoint, for the next `punctual up`",
         )
     else:
         became, text = "queued", "has no process; the next `punctual up` starts it"

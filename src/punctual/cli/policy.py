@@ -7,11 +7,12 @@ import typer
 
 from punctual.cli._completion import policy_names
 from punctual.cli._options import AsJson
-from punctual.cli._shown_answer import show_answer
+from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.control_client import policy as ask_policy
 from punctual.runtime.run_folder import Run
 from punctual.runtime.runs import known_runs
+from punctual.runtime.told_requests import policy_text
 
 
 def policy(
@@ -30,7 +31,8 @@ def policy(
     """Tell how the jobs of a host share the machine, or have another policy do that from now on."""
     run = _host(host)
     answer = ask_policy(run, name, dict(_parameter(text) for text in parameter or ()))
-    line = f"host {run.name}: {answer['policy']}" + (f", before {answer['before']}" if "before" in answer else "")
+    line = f"host {run.name}: {policy_text(answer['policy'], answer.get('parameters', {}))}"
+    line += f", before {answer['before']}" if "before" in answer else ""
     show_answer({"host": run.name, **answer}, line, as_json=as_json)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._streams import print_table
-from punctual.cli._words import clock, short
+from punctual.cli._words import clock, early_or_late, short
 from punctual.runtime.control_client import SILENT, STARTING, standings
 from punctual.runtime.runs import KnownJob, known_jobs, known_runs
 from punctual.runtime.sweeping import sweep
@@ -100,7 +100,7 @@ def _came_to(standing: dict[str, Any]) -> str:
         return _cut(str(standing["cause"] or "-"))
     if deadline_s is None:
         return f"landed after {short(landed_s)}"
-    return f"landed {short(abs(landed_s - deadline_s))} {'late' if landed_s > deadline_s else 'early'}"
+    return f"landed {early_or_late(landed_s - deadline_s)}"
 
 
 def _cut(text: str) -> str:
@@ -143,5 +143,4 @@ def _forecast(standing: dict[str, Any]) -> str:
         return "landed"
     if forecast_s is None or deadline_s is None:
         return "-"
-    side = "late" if forecast_s > deadline_s else "early"
-    return f"{short(abs(forecast_s - deadline_s))} {side}"
+    return early_or_late(forecast_s - deadline_s)

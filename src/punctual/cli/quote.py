@@ -13,8 +13,9 @@ from punctual.core.units import parse_cores
 from punctual.runtime.control_client import quote_job, quote_new
 from punctual.runtime.control_socket import ControlFailed
 from punctual.runtime.earlier_runs import core_s_of_same_program
+from punctual.runtime.host_executor import capacity_here
+from punctual.runtime.host_options import SHARING_POLICY
 from punctual.runtime.job_options import JobOptions
-from punctual.runtime.local_host import SHARING_POLICY, capacity_here
 from punctual.runtime.quotes import quote_alone, told
 from punctual.runtime.runs import find_job, open_jobs
 from punctual.runtime.sharing import host_lock, shared_run

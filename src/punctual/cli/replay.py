@@ -15,7 +15,7 @@ from punctual.cli._study_page import write_page
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import format_duration
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.run_folder import Run
 from punctual.runtime.run_journal import reader
 from punctual.runtime.runs import find_job, known_jobs, known_runs

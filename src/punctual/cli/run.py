@@ -1,21 +1,24 @@
 """`punctual run`: a program and its deadline, or the jobs of a file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
 from punctual.cli._jobs_file import read_jobs
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
 from punctual.core.errors import InvalidSpec
+from punctual.runtime.host_executor import OutputOf, capacity_here
+from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
-from punctual.runtime.local_host import SHARING_POLICY, HostOptions, OutputOf, capacity_here
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
     DEFAULT_CONTROLLER,
@@ -170,34 +173,40 @@ def run(
     ] = False,
 ) -> None:
     """Run a program so that it ends at its deadline, on the fewest cores that do it."""
-    job = JobOptions(
-        program=tuple(program or ()),
-        deadline=deadline,
-        cores=cores,
-        workers=workers,
-        gpus=gpus,
-        cores_per_worker=cores_per_worker,
-        servers=servers,
-        controller=controller,
-        margin=margin,
-        progress_regex=progress_regex,
-        until=until,
-        steps=steps,
-        checkpoint_dir=checkpoint_dir,
-        retries=retries,
-        weight=weight,
-        preemptible=preemptible,
-        after=tuple(after or ()),
-        secret_env=tuple(secret_env or ()),
-        name=name,
-        guarantee=guarantee,
-        work=work,
-        like=like,
-    )
-    submissions = checked_jobs(job, jobs)
-    output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet, page=page)
-    options = HostOptions(actuator=actuator, policy=policy, shared=not alone)
-    raise typer.Exit(drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output))
+    given = locals()  # their names are those of what they are handed to
+    submissions = checked_jobs(given)
+    warn_of_end(submissions, allocation())
+    raise typer.Exit(follow(submissions, host_options(given, shared=not alone), given))
+
+
+def checked_jobs(given: Mapping[str, Any]) -> list[Submission]:
+    """The jobs that the options `given`, or the file `jobs` among them, ask for."""
+    told = {option.name: given.get(option.name) for option in fields(JobOptions)}
+    told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    job = JobOptions(**{name: value for name, value in told.items() if value is not None})
+    started_at, capacity = process_started_at(), capacity_here()
+    if given["jobs"] is None:
+        return [job.submission(started_at, capacity)]
+    if job != JobOptions():
+        raise InvalidSpec(
+            "options of a job must be in the file with `--jobs`",
+            "a program" if job.program else "an option of a job",
+            "the command line",
+            "Leave it out, or write it into the job's table `[[job]]`.",
+        )
+    return read_jobs(given["jobs"], started_at, capacity)
+
+
+def host_options(given: Mapping[str, Any], *, shared: bool) -> HostOptions:
+    """The options `given` that are those of a host."""
+    return HostOptions(actuator=given["actuator"], policy=given["policy"], shared=shared)
+
+
+def follow(submissions: Sequence[Submission], options: HostOptions, given: Mapping[str, Any]) -> int:
+    """Bring the jobs to their ends, shown as the options `given` say; the exit status."""
+    told = {option.name: given[option.name] for option in fields(OutputOptions) if option.name in given}
+    output = OutputOptions(**told)
+    return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
 def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:
@@ -211,18 +220,3 @@ def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost
         return host_of_new_jobs(submissions, options, output_of=output_of, facts=facts)
 
     return opened
-
-
-def checked_jobs(job: JobOptions, jobs: Path | None) -> list[Submission]:
-    """The jobs that the options, or the file `jobs`, ask for."""
-    started_at, capacity = process_started_at(), capacity_here()
-    if jobs is None:
-        return [job.submission(started_at, capacity)]
-    if job != JobOptions():
-        raise InvalidSpec(
-            "options of a job must be in the file with `--jobs`",
-            "a program" if job.program else "an option of a job",
-            "the command line",
-            "Leave it out, or write it into the job's table `[[job]]`.",
-        )
-    return read_jobs(jobs, started_at, capacity)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._study import Wishes, carry_out
+from punctual.cli._study import carry_out, scenario_of
 
 FOLDER = Path("simulation")
 
@@ -61,15 +61,8 @@ def simulate(
         "trace": trace, "cluster": cluster, "policies": policy or None, "seeds": seeds, "trace.jobs": jobs,
         "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,
     }  # fmt: skip
-    wishes = Wishes(
-        file=scenario,
-        keys={key: value for key, value in given.items() if value is not None},
-        settings=tuple(settings or ()),
-        out=out,
-        save=save,
-        export=export,
-        n_processes=processes,
-        report=report,
-        as_json=as_json,
+    keys = {key: value for key, value in given.items() if value is not None}
+    study = scenario_of(scenario, keys, settings or ())
+    raise typer.Exit(
+        carry_out(study, out, save=save, export=export, n_processes=processes, report=report, as_json=as_json)
     )
-    raise typer.Exit(carry_out(wishes))

@@ -2,20 +2,17 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from punctual.cli import run as running
-from punctual.cli._drive import OutputOptions, drive
 from punctual.cli._service import started_service
 from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.runtime.job_options import JobOptions
-from punctual.runtime.local_host import HostOptions
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.run_folder import Run
 from punctual.runtime.service_host import submit_jobs
 from punctual.runtime.sharing import service_run
@@ -56,24 +53,12 @@ def submit(**given: Any) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions = running.checked_jobs(_job_in(given), given["jobs"])
-    options = HostOptions(actuator=given["actuator"], policy=given["policy"], shared=True)
+    submissions, options = running.checked_jobs(given), running.host_options(given, shared=True)
     _start_if_missing(options, no_start=given["no_start"])
     if given["wait"]:
-        output = OutputOptions(
-            as_json=given["as_json"], strict=given["strict"], report=given["report"], quiet=given["quiet"]
-        )
-        names = [submission.spec.id for submission in submissions]
-        raise typer.Exit(drive(running.host_of(submissions, options), names, output))
+        raise typer.Exit(running.follow(submissions, options, given))
     run, names = submit_jobs(submissions, options)
     _tell(run, submissions, names, as_json=given["as_json"])
-
-
-def _job_in(given: Mapping[str, Any]) -> JobOptions:
-    """The options that concern a job, as they were given."""
-    told: dict[str, Any] = {option.name: given.get(option.name) for option in fields(JobOptions)}
-    told = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    return JobOptions(**{name: value for name, value in told.items() if value is not None})
 
 
 def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:

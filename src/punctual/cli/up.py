@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -20,12 +20,21 @@ from punctual.cli._completion import policy_names
 from punctual.cli._http import HttpOptions
 from punctual.cli._interrupts import caught
 from punctual.cli._outcome import EXIT_BROKEN
-from punctual.cli._service import addresses_of, log_file, record_addresses, started_service, up_command
+from punctual.cli._service import (
+    addresses_of,
+    log_file,
+    record_service,
+    started_service,
+    taken_over_by,
+    up_command,
+)
 from punctual.cli._streams import write_error, write_out
 from punctual.cli.run import ACTUATORS
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.runtime.local_host import SHARING_POLICY, HostOptions
+from punctual.core.units import parse_duration_s
+from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.runtime.host_options import ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.runtime.paths import HOME_VARIABLE, service_root
 from punctual.runtime.retention import prune
 from punctual.runtime.run_journal import check_driver
@@ -63,6 +72,13 @@ def up(
         str, typer.Option(help="How jobs share the machine, see `punctual policies`.", autocompletion=policy_names)
     ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
+    engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
+    address: Annotated[
+        str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)
+    ] = "",
+    node_lost_after: Annotated[
+        str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
+    ] = f"{LOST_AFTER_S:g}s",
     listen: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +110,15 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
     """Train whatever `punctual submit` and `punctual run` bring, and stay when that has ended."""
-    options = HostOptions(actuator=actuator, policy=policy, shared=True)
+    options = HostOptions(
+        actuator=actuator,
+        policy=policy,
+        shared=True,
+        engine=cast(Engine, engine),
+        address=address,
+        lost_after_s=parse_duration_s(node_lost_after),
+    )
+    options.check()
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
@@ -108,7 +132,7 @@ def up(
     if detach:
         _check_no_service()
         run = started_service(options, http.arguments(), store=store)
-        _tell(run.record()["pid"], addresses_of(run), [], as_json=as_json)
+        _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
         typer.echo(f"punctual: what it says is in {log_file()}", err=True)
         return
     raise typer.Exit(_serve(options, http, store, as_json=as_json))
@@ -156,7 +180,7 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
     try:
         with caught(leaving), service_host(options, facts, http.listen(), store=store) as (host, addresses):
             told = [str(host.run_folder.socket), *addresses]
-            record_addresses(host.run_folder, told)
+            record_service(host.run_folder, told, host.taken_over)
             _tell(os.getpid(), told, host.taken_over, as_json=as_json)
             _tell_of_others(host)
             _notify_systemd("READY=1")
@@ -164,13 +188,16 @@ def _serve(options: HostOptions, http: HttpOptions, store: str | None, *, as_jso
             _steer(host)
             _notify_systemd("STOPPING=1")
             jobs = [status for status in host.local.jobs() if not status.ended]
+            is_local = HostOptions.of(host.run_folder.facts()).engine == "local"
     except JournalTaken:
         write_error(
             "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up\n"
         )
         return EXIT_REPLACED
     why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
-    write_error(f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone))}\n")
+    write_error(
+        f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone), is_local=is_local)}\n"
+    )
     return 0
 
 
@@ -189,10 +216,15 @@ def _steer(host: ServiceHost) -> None:
         os._exit(EXIT_BROKEN)
 
 
-def _left(jobs: Sequence[JobStatus], *, is_alone: bool) -> str:
+def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
     """What becomes of the jobs that have not ended."""
     if not jobs:
         return "No job was left."
+    if is_alone and not is_local:
+        return (
+            f"{len(jobs)} job{'s' * (len(jobs) != 1)} left: they go on for a while on their nodes, and then wait, after "
+            "a checkpoint, for the next `punctual up`."
+        )
     n_paused = sum(status.state == "paused" for status in jobs)
     paused = f" ({n_paused} paused)" if n_paused else ""
     how = (

@@ -47,4 +47,12 @@ def _locked(path: str) -> Iterator[None]:
 
 def _is_alive(pid: int) -> bool:
     """Whether another process holds this id; a program that replaced itself by `exec` kept its own."""
-    return pid not in (0, process_number()) and os.path.exists(f"/proc/{pid}")  # noqa: PTH110 -- pathlib takes long to load
+    if pid in {0, process_number()}:
+        return False
+    if os.path.exists("/proc"):  # noqa: PTH110 -- pathlib takes long to load
+        return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 -- the same
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

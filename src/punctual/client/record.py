@@ -37,6 +37,14 @@ class Course:
                 "Give fewer epochs or steps; one that may end earlier says so with `run.finish()`.",
             )
 
+    def n_occurrences_left(self, phase: Phase) -> int | None:
+        """Occurrences of `phase` from the start of the count on, as declared or one after each epoch; None: not known."""
+        if phase.count is not None:
+            return phase.count - phase.count * self.start_step // max(1, self.total_steps)
+        if not self.n_steps_per_epoch:
+            return None
+        return -(-self.total_steps // self.n_steps_per_epoch) - self.start_step // self.n_steps_per_epoch
+
 
 @dataclass(slots=True)
 class PhaseRecord:

@@ -191,6 +191,11 @@ class Session:
             record.begin(self.n_steps, n_units or record.n_units_each)
         return self._switch(record)
 
+    def expect_units(self, n_units: int) -> None:
+        """The phase under way has so many units left."""
+        if self._phase is not None:
+            self._phase.n_units_open = max(0, n_units)
+
     def units_done(self, n_units: int, is_rehearsal: bool) -> None:
         """Count units of the phase under way."""
         if self._phase is None:

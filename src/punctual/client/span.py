@@ -49,15 +49,22 @@ class PhaseSpan:
         self._outer = self._session.begin_phase(self._name, self._n_units_declared, self._is_rehearsal)
         return self
 
-    def advance(self, n_units: int = 1) -> None:
+    def advance(self, n_units: int = 1, *, of: int | None = None) -> None:
         """Say that `n_units` more units are done.
+
+        Parameters
+        ----------
+        of
+            Units of this occurrence in all, where they become known only now; None: as said before.
 
         Raises
         ------
         ValueError
-            `n_units` is not a whole number of 0 or more.
+            `n_units` is not a whole number of 0 or more, or `of` of 1 or more.
         """
         n_units = whole(n_units, "n_units", f"phase '{self._name}'")
+        if of is not None and not self._is_rehearsal:
+            self._session.expect_units(whole(of, "of", f"phase '{self._name}'", least=1) - self._n_units)
         self._n_units += n_units
         self._session.units_done(n_units, self._is_rehearsal)
 

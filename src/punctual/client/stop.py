@@ -28,6 +28,12 @@ def on_stop(hook: Hook) -> Hook:
     return hook
 
 
+def forget(hook: Callable[[], object]) -> None:
+    """Call `hook` no more: what it saves is done."""
+    if hook in _hooks:
+        _hooks.remove(hook)
+
+
 def has_hooks() -> bool:
     """Whether the script has registered any."""
     return bool(_hooks)

@@ -1,7 +1,7 @@
 """The training loop, step by step."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -82,8 +82,10 @@ class Run(Generic[T]):
     def __init__(
         self, session: Session, iterable: Iterable[T], loop: "_Loop", start_step: int, phases: dict[str, Phase]
     ) -> None:
-        plan = {name: (phase, _n_occurrences(phase, loop, start_step)) for name, phase in phases.items()}
-        course = Course(start_step, loop.total_steps, loop.length or 0 if loop.is_repeated else 0)
+        course = Course(start_step, loop.total_steps, loop.length or 0)
+        plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in phases.items()}
+        if not loop.is_repeated:  # a pass of the iterable need not be an epoch
+            course = replace(course, n_steps_per_epoch=0)
         self.step = session.begin_loop(course, plan, continues=not loop.is_repeated)
         self._first_step = self.step
         self._session = session
@@ -216,12 +218,3 @@ def _length(iterable: object) -> int | None:
         return len(iterable)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
         return None
-
-
-def _n_occurrences(phase: Phase, loop: _Loop, start_step: int) -> int | None:
-    """Occurrences still to come after `start_step`; None: nobody knows."""
-    if phase.count is not None:
-        return phase.count - phase.count * start_step // max(1, loop.total_steps)
-    if not loop.length:
-        return None
-    return -(-loop.total_steps // loop.length) - start_step // loop.length

@@ -6,7 +6,7 @@ from re import compile as compiled
 from typing import Any
 
 from punctual.core.control import Reading
-from punctual.core.errors import InvalidSpec, check_above_zero
+from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.core.story import Reason
@@ -96,16 +96,3 @@ def check_parameters(controller: Any) -> None:
     for field in fields(controller):
         check = check_fraction if field.name.endswith("_frac") else check_above_zero
         check(where, **{field.name: getattr(controller, field.name)})
-
-
-def check_fraction(where: str, **amounts: float) -> None:
-    """Refuse a parameter that is not from 0 to below 1.
-
-    Raises
-    ------
-    InvalidSpec
-        Naming the first such parameter.
-    """
-    for name, amount in amounts.items():
-        if not 0 <= amount < 1:
-            raise InvalidSpec(f"`{name}` must be from 0 to below 1", repr(amount), where, "Give a share, as 0.01.")

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from punctual.controllers._base import (
-    check_fraction,
     clamp,
     core_bounds,
     count_held,
@@ -11,7 +10,7 @@ from punctual.controllers._base import (
     wanted,
 )
 from punctual.core.control import Demand, Reading
-from punctual.core.errors import check_above_zero
+from punctual.core.errors import check_above_zero, check_fraction
 from punctual.core.job import JobSpec
 from punctual.core.resources import TOLERANCE
 from punctual.core.story import Reason

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from math import exp
 
 from punctual.controllers._base import (
-    check_fraction,
     check_parameters,
     clamp,
     core_bounds,
@@ -12,6 +11,7 @@ from punctual.controllers._base import (
     wanted,
 )
 from punctual.core.control import Demand, PhaseProgress, Reading
+from punctual.core.errors import check_fraction
 from punctual.core.job import JobSpec
 from punctual.core.story import Reason
 

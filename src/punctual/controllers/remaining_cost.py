@@ -219,15 +219,20 @@ class RemainingCost(LandingController):
         )
 
     def _work_left(self, spec: JobSpec, state: State, reading: Reading, outlook: _Outlook) -> CoreWork | None:
-        """What the demand rests on, in core-seconds as granted; None for a job made of workers."""
+        """What is left, in core-seconds as granted; None for a job made of workers.
+
+        A cost that is above its mean just now, as while others start beside the job, is a deviation of what is left and
+        not the expectation: no promise is given up for it.
+        """
         if spec.worker is not None:
             return None
-        core_s = outlook.safe_core_s / state.lasting_delivery
+        core_s = outlook.need_core_s / state.lasting_delivery
+        above_mean_core_s = (outlook.safe_core_s - outlook.need_core_s) / state.lasting_delivery
         lasting_cores = max(state.lasting_cores or outlook.usable_cores, outlook.usable_cores)
         due_s = outlook.aim_s - outlook.wait_s - self._reserve_s(state, reading)
         return CoreWork(
             core_s=core_s,
-            std_core_s=outlook.risk_frac * core_s,
+            std_core_s=max(outlook.risk_frac * core_s, above_mean_core_s),
             usable_cores=min(lasting_cores / min(state.lasting_delivery, 1.0), core_bounds(spec, reading)[1]),
             due_s=due_s,
             slack_s=max(0.0, reading.deadline_s - outlook.wait_s - due_s),

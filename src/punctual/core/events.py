@@ -122,6 +122,9 @@ class JobFailed:
         follows that says why not.
     request
         Number of the command that this answers, because the job had no process for it; None: it answers none.
+    is_lost
+        The process is gone through no fault of its program, which may be retried: the job is launched again however often it
+        has failed.
     """
 
     at: float
@@ -130,6 +133,7 @@ class JobFailed:
     exit_code: int | None = None
     retryable: bool = False
     request: int | None = None
+    is_lost: bool = False
 
 
 @set_by_slots

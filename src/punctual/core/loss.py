@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any, Literal
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 
 #: *ok*: an estimate; *too-few-points*: nothing to fit; *never*: the goal most probably lies below what the job will
 #: reach; *failed*: the losses seen admit no fit.
@@ -50,12 +50,8 @@ class LossGoal:
                 "exactly one of `target` and `drop` must be given", f"{self.target} and {self.drop}", "a loss goal",
                 "Say at which loss the job ends, or below which drop per epoch.",
             )  # fmt: skip
-        amounts = (self.drop if self.target is None else 1.0, self.epoch_steps, self.n_epochs)
-        if not all(one is not None and isfinite(one) and one > 0 for one in amounts):
-            raise InvalidSpec(
-                "`drop`, `epoch_steps` and `n_epochs` must be finite and above zero", str(amounts), "a loss goal",
-                "Give positive numbers.",
-            )  # fmt: skip
+        drop = 1.0 if self.drop is None else self.drop
+        check_above_zero("a loss goal", drop=drop, epoch_steps=self.epoch_steps, n_epochs=self.n_epochs)
 
 
 @dataclass(frozen=True, slots=True)

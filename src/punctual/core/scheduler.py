@@ -294,15 +294,15 @@ class Scheduler:
             return
         if not event.retryable:
             self._end(job, "failed", event.at)
-            return
-        fault = fault_of_retry(job, event)
-        if fault is not None:
+        elif event.is_lost:
+            self._lose_process(job, event.at, event.at)
+        elif (fault := fault_of_retry(job, event)) is not None:
             self._give_up(job, event.at, fault)
-            return
-        self._queue_again(job, event.at)
-        wait_s = self._periods.retry_after_s(job.n_failures)
-        self._wait(job, event.at, wait_s)
-        self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
+        else:
+            self._queue_again(job, event.at)
+            wait_s = self._periods.retry_after_s(job.n_failures)
+            self._wait(job, event.at, wait_s)
+            self._outbox.warn(event.at, job, told_of_retry(job, event.cause, wait_s))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Ask nothing for the job for `wait_s` seconds."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import exp, isfinite
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import check_above_zero, check_not_negative
 
 #: Beyond this the exponential is written as 0 or as infinite anyway.
 _EXPONENT_MAX = 700.0
@@ -44,15 +44,9 @@ class Sigmoid:
     middle_s: float
 
     def __post_init__(self) -> None:
-        for name, value, least in (
-            ("height", self.height, 5e-324), ("steepness_per_s", self.steepness_per_s, 0.0),
-            ("middle_s", self.middle_s, 0.0),
-        ):  # fmt: skip
-            if not (isfinite(value) and value >= least):
-                raise InvalidSpec(
-                    f"`{name}` must be finite and {'above zero' if least else 'not negative'}", f"{value}",
-                    "the utility of a job", "Give height > 0, steepness and middle of 0 or more.",
-                )  # fmt: skip
+        where = "the utility of a job"
+        check_above_zero(where, height=self.height)
+        check_not_negative(where, steepness_per_s=self.steepness_per_s, middle_s=self.middle_s)
 
     def at_s(self, completion_s: float) -> float:
         """Utility of a job that ends `completion_s` seconds after its submission; 0 if it never does."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from punctual.core.commands import RejectJob, RequestPlan, WarnUser
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -99,10 +99,7 @@ class ClusterRecord:
     """
 
     def __init__(self, *, segments: bool = False, n_points: int = 1000) -> None:
-        if n_points < 1:
-            raise InvalidSpec(
-                "`n_points` must be above zero", str(n_points), "a record of a cluster", "Ask for 1000 points."
-            )
+        check_above_zero("a record of a cluster", n_points=n_points)
         self._jobs: dict[JobId, JobCourse] = {}
         self._holding: dict[JobId, JobCourse] = {}
         self._nodes: dict[NodeId, Resources] = {}

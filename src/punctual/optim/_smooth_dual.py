@@ -63,15 +63,12 @@ class SmoothDual:
         self._damping = 0.0
         self.n_rounds = 0
 
-    def run(self, start: FloatArray | None) -> None:
-        """Search, from `start` if it is given: then only the last, sharper stages are needed."""
+    def run(self) -> None:
+        """Search."""
         temperature = self._temperature()
         self._damping = _DAMPING / (temperature * len(self._value))
-        if start is not None:
-            temperature /= _COOLING ** (_N_STAGES // 2)
-        n_stages = _N_STAGES if start is None else _N_STAGES - _N_STAGES // 2
-        point = self._at(np.zeros(self._share.shape[1]) if start is None else start, temperature)
-        for i in range(n_stages):
+        point = self._at(np.zeros(self._share.shape[1]), temperature)
+        for i in range(_N_STAGES):
             if i:
                 temperature /= _COOLING
                 point = self._at(point.multipliers, temperature)

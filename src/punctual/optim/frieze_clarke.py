@@ -79,24 +79,18 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
     return _packing(profit, best, bound, n_programmes)
 
 
-def exact_packing(
-    profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *, gap_limit: float = 0.0, time_limit_s: float = np.inf
-) -> Solution:
+def exact_packing(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> Solution:
     """The most profitable jobs that fit, by branch and bound (HiGHS).
 
     Parameters
     ----------
     profits, costs, capacities
         As in `frieze_clarke`.
-    gap_limit
-        Stop when this share of the value is proven.
-    time_limit_s
-        Of the solver. With one, the answer depends on the machine.
 
     Returns
     -------
     Solution
-        As of `frieze_clarke`, with the nodes of the tree as `n_rounds`; partial if the time ran out first.
+        As of `frieze_clarke`, with the nodes of the tree as `n_rounds`.
 
     Raises
     ------
@@ -111,14 +105,13 @@ def exact_packing(
     profit, cost, capacity = _checked(profits, costs, capacities)
     if not len(profit):
         return _packing(profit, np.zeros(0, dtype=bool), 0.0, 0)
-    options = {"mip_rel_gap": gap_limit} | ({"time_limit": time_limit_s} if np.isfinite(time_limit_s) else {})
     answer = milp(
         -profit, constraints=LinearConstraint(cost.T, -np.inf, capacity), integrality=np.ones(len(profit)),
-        bounds=Bounds(0, 1), options=options,
+        bounds=Bounds(0, 1), options={"mip_rel_gap": 0.0},
     )  # fmt: skip
     admitted = np.zeros(len(profit), dtype=bool) if answer.x is None else answer.x > 0.5
     bound = float(profit.sum()) if answer.mip_dual_bound is None else -float(answer.mip_dual_bound)
-    return _packing(profit, admitted, bound, int(answer.mip_node_count or 0), gap_limit)
+    return _packing(profit, admitted, bound, int(answer.mip_node_count or 0))
 
 
 def _subsets(n: int, size: int) -> Iterator[tuple[int, ...]]:
@@ -141,16 +134,18 @@ def _relaxed(
     return base - float(answer.fun), rounded
 
 
-def _packing(
-    profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int, gap_limit: float = 0.0
-) -> Solution:
+def _packing(profit: FloatArray, admitted: BoolArray, bound: float, n_programmes: int) -> Solution:
     value = float(profit[admitted].sum())
     bound = max(bound, value)
     if bound - value <= _PROVEN_FRAC * bound:
         bound = value
-    status = status_of(value, bound, gap_limit)
     return Solution(
-        status=status, choices=admitted, value=value, bound=bound, multipliers=np.empty(0), n_rounds=n_programmes
+        status=status_of(value, bound, 0.0),
+        choices=admitted,
+        value=value,
+        bound=bound,
+        multipliers=np.empty(0),
+        n_rounds=n_programmes,
     )
 
 

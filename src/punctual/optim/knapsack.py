@@ -23,7 +23,6 @@ def solve_knapsack(
     *,
     allowed: ArrayLike | None = None,
     gap_limit: float = 1e-4,
-    exact: bool = False,
     multiplier: float | None = None,
     n_states_max: int = 20_000_000,
 ) -> Solution:
@@ -44,9 +43,8 @@ def solve_knapsack(
     allowed
         Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
     gap_limit
-        Enough is proven when no choice can be better by more than this share of the value.
-    exact
-        Go on until the choice is proven best.
+        Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
+        proven best.
     multiplier
         That of a similar problem (`Solution.multipliers`): the search begins near it. It saves little, because a search
         from nothing takes a few rounds only, and changes no proof.
@@ -84,12 +82,12 @@ def solve_knapsack(
     looks only at the jobs that are still undecided. The exact search takes
     O(configurations looked at · range of their costs).
 
-    *Fails when* (exact only) costs are large numbers and values nearly proportional to them: the range of differences
+    *Fails when* (with a `gap_limit` of 0) costs are large numbers and values nearly proportional to them: the range of differences
     is then wide, and `n_states_max` ends the search.
 
     Examples
     --------
-    >>> found = solve_knapsack([0, 1, 2, 4], [[0, 3, 5, 7], [0, 2, 4, 8]], 4, exact=True)
+    >>> found = solve_knapsack([0, 1, 2, 4], [[0, 3, 5, 7], [0, 2, 4, 8]], 4, gap_limit=0.0)
     >>> found.choices.tolist(), found.value, found.status
     ([2, 2], 9.0, 'optimal')
     """
@@ -103,12 +101,11 @@ def solve_knapsack(
     search = MultiplierSearch(cost, value, float(capacity))
     if search.least_usage > capacity:
         return infeasible()
-    limit = 0.0 if exact else gap_limit
     if search.most_usage <= capacity:
         best = choice_sum(value, search.most)
-        return _solution(search.most, best, best, 0.0, limit)
+        return _solution(search.most, best, best, 0.0, gap_limit)
     search.run(multiplier)
-    return _improve(cost, value, capacity, search, limit, n_states_max)
+    return _improve(cost, value, capacity, search, gap_limit, n_states_max)
 
 
 def _improve(

@@ -196,6 +196,14 @@ def place_apart(
     return {node: total(part[node] for part in (allocation, servers) if node in part) for node in allocation | servers}
 
 
+def place_together(
+    n_workers: int, worker: Resources, n_servers: int, server: Resources, free: Mapping[NodeId, Resources]
+) -> Allocation | None:
+    """Put workers and servers on one node if it has room for all, else as `place_apart`; None if they do not fit."""
+    together = place(1, worker * n_workers + server * n_servers, free) if n_servers else None
+    return together or place_apart(n_workers, worker, n_servers, server, free)
+
+
 def _fewest(amount: Resources, room: Resources) -> int:
     """No fewer nodes than this can hold the amount."""
     names = resource_names([amount])

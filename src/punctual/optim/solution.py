@@ -35,8 +35,8 @@ class Solution:
     bound
         No valid choice has a larger value.
     multipliers
-        Shape (n_resources,): value of one more unit of each resource; a start for the next, similar problem. Empty
-        where the solver has none.
+        Shape (n_resources,): value of one more unit of each resource; of one resource, a start for the next, similar
+        problem. Empty where the solver has none.
     n_rounds
         How many steps it took, for comparing one run with another.
     """

@@ -13,6 +13,8 @@ from punctual.optim.solution import BoolArray, FloatArray, IntArray, Solution, i
 #: What counts as fitting, as a share of the capacity: amounts are sums of floating-point numbers.
 _TOLERANCE = 1e-9
 _N_REPAIRS_MAX = 1000
+#: Most exchanges that are tried to improve the choice.
+_N_EXCHANGES_MAX = 60
 _GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -23,8 +25,6 @@ def solve_vector_knapsack(
     *,
     allowed: ArrayLike | None = None,
     gap_limit: float = 1e-2,
-    multipliers: ArrayLike | None = None,
-    n_rounds_max: int = 60,
 ) -> Solution:
     """Choose one configuration for each job, so that every resource suffices and the sum of values is large.
 
@@ -43,10 +43,6 @@ def solve_vector_knapsack(
         Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
     gap_limit
         Stop improving when no choice can be better by more than this share of the value.
-    multipliers
-        Those of a similar problem, shape (n_resources,). Changes the time, and the bound by rounding.
-    n_rounds_max
-        Most exchanges that are tried to improve the choice.
 
     Returns
     -------
@@ -86,7 +82,6 @@ def solve_vector_knapsack(
     capacity = _capacities(capacities)
     cost = cost_table(costs, (*value.shape, len(capacity)), integral=False)
     require(gap_limit >= 0, "`gap_limit` must not be negative", f"{gap_limit}", "Give a share of the value, as 0.01.")
-    start = _start(multipliers, capacity)
     if not len(value):
         return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
     share = cost / np.where(capacity > 0, capacity, 1.0)
@@ -94,19 +89,12 @@ def solve_vector_knapsack(
     value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + _TOLERANCE).any(axis=2), -inf, value)
     if rows_without_choice(value).any() or _cannot_fit(share, value):
         return infeasible()
-    return _solve(share, value, capacity, start, gap_limit, n_rounds_max)
+    return _solve(share, value, capacity, gap_limit)
 
 
-def _solve(
-    share: FloatArray,
-    value: FloatArray,
-    capacity: FloatArray,
-    start: FloatArray | None,
-    limit: float,
-    n_rounds_max: int,
-) -> Solution:
+def _solve(share: FloatArray, value: FloatArray, capacity: FloatArray, limit: float) -> Solution:
     dual = SmoothDual(share, value)
-    dual.run(start)
+    dual.run()
     usable = np.where(capacity > 0, capacity, inf)
     choices = _fitting(share, value, dual)
     if choices is None:
@@ -115,7 +103,7 @@ def _solve(
     reduced = value - share @ dual.multipliers
     search = PairSearch(share, value, reduced.max(axis=1)[:, None] - reduced, choices)
     n_rounds = 0
-    while n_rounds < n_rounds_max and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
+    while n_rounds < _N_EXCHANGES_MAX and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
         n_rounds += 1
     n_rounds += dual.n_rounds
     return _solution(search.choices, search.value, dual.bound, dual.multipliers / usable, limit, n_rounds)
@@ -212,16 +200,6 @@ def _capacities(capacities: ArrayLike) -> FloatArray:
     fine = bool((np.isfinite(capacity) & (capacity >= 0)).all())
     require(fine, "`capacities` must be finite and not negative", f"{capacity}", "Leave out what is unlimited.")
     return capacity
-
-
-def _start(multipliers: ArrayLike | None, capacity: FloatArray) -> FloatArray | None:
-    """The multipliers given, per whole capacity: the unit that the search works in."""
-    if multipliers is None:
-        return None
-    start = np.asarray(multipliers, dtype=np.float64)
-    fine = start.shape == capacity.shape and bool((np.isfinite(start) & (start >= 0)).all())
-    require(fine, "`multipliers` must be finite, not negative, one per resource", f"{start}", "Leave them out.")
-    return start * capacity
 
 
 def _solution(

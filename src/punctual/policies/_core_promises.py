@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import inf, isfinite
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
-from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, fewest_misses, fits_alone, level
+from punctual.optim.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.optim.solution import Solution
 from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
-from punctual.policies._earliest import earliest, no_guarantee, waits_for_promise
+from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
@@ -35,8 +35,13 @@ _LANDING_S = 1.0
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
+#: How often it is reckoned again when a job is due that has another deadline.
+_N_DUE = 2
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
+#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
+#: done before others are measured: what it costs them is little, and it is late by little.
+_OVERDUE_FRAC = 0.25
 #: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
 #: deadline is told to it.
 _NAMED_FRAC = 0.1
@@ -139,6 +144,11 @@ class SharingJob:
             return job  # nothing was estimated yet
         hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
+
+    def is_nearly_done(self) -> bool:
+        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
+        most_cores = self.base.cores + self.most_cores
+        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 
     def latest_s(self) -> float:
         """How much later than it is due it may be done before a promise is given up."""
@@ -249,15 +259,14 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
+        dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
+        lost = [member for member in dated if member.id in self.lost]
+        free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
         free = self._measure_in_turn(free, spare_cores + lent_cores)
-        for member in sorted(self._holders(), key=lambda member: (member.due_s, member.id)):
-            free -= _raise([member], _weight, free)
+        free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
         free = self._work_ahead(max(0.0, free - spare_cores - self._undelivered_cores()))
         free = max(0.0, free - lent_cores)
-        dated = [member for member in others if member.due_s < inf]
-        for member in sorted(dated, key=lambda member: (member.due_s, member.id)):
-            if member.id in self.lost:  # so that it is late by little
-                free -= _raise([member], _weight, free)
+        free = _raise_in_turn(lost, free)  # so that they are late by little
         free -= _raise(dated, self._urgency, free)
         _raise(background, _weight, free)
 
@@ -282,7 +291,7 @@ class CorePromises:
         if len(self.members) == 1 or not self.kept or free <= 0:
             return free  # what a job does not need that is alone is for programs without Punctual
         plan = self._planned if self._planned is not None else self._plan(self._background_cores())
-        for member in sorted(self.kept, key=lambda member: (member.due_s, member.id)):
+        for member in sorted(self.kept, key=_due_first):
             alone_core_s = _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
             if self._is_crowded(plan, member.due_s) or member.left_core_s > alone_core_s:
                 more = min(free, max(0.0, member.most_cores - member.cores))
@@ -345,24 +354,32 @@ class CorePromises:
             return None
         jobs = self._with_margins(others, {view.id})
 
+        def due_in(left_s: float) -> SharingJob:
+            return SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+
         def fits(left_s: float) -> bool:
-            member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+            member = due_in(left_s)
             if member.due_s == inf or member.due_s <= 0 or member.unmeasured:
                 return False
-            members = [*others, member]
-            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered(members))
+            return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
         known = self._due_in(view, 1.0)
         left_core_s = known.core_s_left(self.at)
         if known.work is None or left_core_s is None:
             return None
         work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
-        room = float(self._offered(others).free.min()) + base.cores
-        least_s = work_core_s / max(known.work.usable_cores, 1e-9)
-        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / max(
-            min(room, known.work.usable_cores), 1e-9
-        )
-        return earliest(fits, least_s, last_s)
+        offered, usable_cores = self._offered(others), max(known.work.usable_cores, 1e-9)
+        alone_s = work_core_s / usable_cores
+        # Often it is about the first that the work of all leaves room for, and then all is known by one look.
+        first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
+        for _ in range(_N_DUE if isfinite(first_s) else 0):  # how much sooner work is due depends on the deadline
+            left_s += first_s - due_in(left_s).due_s
+        left_s = rounded_up((1.0 + EXACT_FRAC / 2) * left_s)
+        if isfinite(left_s) and fits(left_s):
+            return left_s
+        room_cores = max(min(float(offered.free.min()) + base.cores, usable_cores), 1e-9)
+        last_s = max([0.0, *(member.due_s for member in others)]) + work_core_s / room_cores
+        return earliest(fits, alone_s, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
         return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))
@@ -538,6 +555,10 @@ def _landing_first(member: SharingJob) -> tuple[float, str]:
     return (member.due_s, member.id) if member.is_landing else (inf, "")
 
 
+def _due_first(member: SharingJob) -> tuple[float, str]:
+    return member.due_s, member.id
+
+
 def _deadline_at(member: SharingJob) -> float:
     return inf if member.view.deadline_at is None else member.view.deadline_at
 
@@ -552,6 +573,13 @@ def _raise(members: Sequence[SharingJob], weight: Callable[[SharingJob], float],
     for member, amount in zip(wanting, amounts, strict=True):
         member.cores += amount
     return sum(amounts)
+
+
+def _raise_in_turn(members: Iterable[SharingJob], cores: float) -> float:
+    """Give each member in turn what it wants of so many cores; what is left."""
+    for member in members:
+        cores -= _raise([member], _weight, cores)
+    return cores
 
 
 def _chosen(members: Sequence[SharingJob], solution: Solution) -> list[SharingJob]:

@@ -8,7 +8,7 @@ from punctual.core.story import Reason
 from punctual.policies._jobs import span_text
 
 #: How exactly it is looked for, as a share of it; and how often a later one is tried where the first guess is too early.
-_EXACT_FRAC, _N_LATER = 0.01, 6
+EXACT_FRAC, _N_LATER = 0.01, 6
 #: It is told with so many digits: what is said can be written down, and given again a little later.
 _N_DIGITS = 3
 
@@ -36,7 +36,7 @@ def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: 
         low_s, high_s = high_s, rounded_up(2.0 * high_s)
     else:
         return None
-    while high_s - low_s > _EXACT_FRAC * high_s:
+    while high_s - low_s > EXACT_FRAC * high_s:
         middle_s = rounded_up((low_s + high_s) / 2)
         if middle_s >= high_s:
             break

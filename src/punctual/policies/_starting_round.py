@@ -11,7 +11,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.story import Reason
-from punctual.optim.placement import place
+from punctual.optim.placement import place_together
 from punctual.optim.solution import FloatArray
 from punctual.policies._jobs import never_fits, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
@@ -150,7 +150,7 @@ class StartingRound:
         if spec.worker is None:
             return self.builder.fit(view, free)
         n_workers, n_servers = int(offer.pairs.workers[i]), int(offer.pairs.servers[i])
-        return place_pair(n_workers, spec.worker, n_servers, spec.server or NOTHING, free)
+        return place_together(n_workers, spec.worker, n_servers, spec.server or NOTHING, free)
 
     def _why(self, offer: Offer, i: int, allocation: Allocation, more: Mapping[str, float]) -> Reason:
         view, pairs = offer.view, offer.pairs
@@ -203,26 +203,6 @@ def _next_at(carried: object, at: float, interval_s: float) -> tuple[float | Non
     if not isinstance(carried, int | float):
         return following, False
     return (following, True) if at >= carried else (float(carried), False)
-
-
-def place_pair(
-    n_workers: int, worker: Resources, n_servers: int, server: Resources, free: Mapping[NodeId, Resources]
-) -> Allocation | None:
-    """Nodes for workers and servers: one for all of them if possible, otherwise the fewest for the workers first."""
-    if not n_servers:
-        return place(n_workers, worker, free)
-    together = place(1, worker * n_workers + server * n_servers, free)
-    if together is not None:
-        return together
-    of_workers = place(n_workers, worker, free)
-    if of_workers is None:
-        return None
-    left = {node: room - of_workers.get(node, NOTHING) for node, room in free.items()}
-    of_servers = place(n_servers, server, left)
-    if of_servers is None:
-        return None
-    nodes = of_workers | of_servers
-    return {node: of_workers.get(node, NOTHING) + of_servers.get(node, NOTHING) for node in nodes}
 
 
 def _tries(chosen: ChosenPair) -> Sequence[int]:

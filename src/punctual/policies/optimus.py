@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from punctual.core.cluster import Snapshot
+from punctual.core.errors import check_share
 from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
@@ -67,11 +68,8 @@ class Optimus(PolicyBase):
 
     def __post_init__(self) -> None:
         self._check_not_negative("interval_s", "s")
-        for parameter in ("young_frac", "young_factor"):
-            share = getattr(self, parameter)
-            if not 0 <= share <= 1 or (parameter == "young_factor" and share == 0):
-                must, remedy = f"`{parameter}` must be a share", "Give a number up to 1, above zero for `young_factor`."
-                raise self._wrong(must, str(share), remedy)
+        self._check_positive("young_factor")
+        check_share("policy 'optimus'", young_frac=self.young_frac, young_factor=self.young_factor)
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
@@ -307,9 +305,7 @@ class _Allocator:
     def __init__(self, builder: PlanBuilder, pressure: Callable[[JobView], float]) -> None:
         hardware = builder.hardware
         self._builder, self._pressure = builder, pressure
-        self._capacity_of = {
-            kind: total(hardware.capacity[node] for node in nodes) for kind, nodes in hardware.kinds.items()
-        }
+        self._capacity_of = hardware.total_of
         self._spaces = {kind: Space(builder.free[node] for node in nodes) for kind, nodes in hardware.kinds.items()}
         self.jobs: dict[str, list[_JobState]] = {kind: [] for kind in hardware.kinds}
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite
+from math import inf
 from typing import Literal
 
 from punctual.core.cluster import Snapshot
+from punctual.core.errors import check_above_zero
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
@@ -72,12 +73,8 @@ class Proportional(PolicyBase):
 
     def __post_init__(self) -> None:
         self._check_choice("shortage", "scale", "earliest-deadline", "deadline-weighted")
-        if not (isfinite(self.least_cores) and self.least_cores > 0):
-            got, remedy = f"{self.least_cores} cores", "Give a small number, as 0.01."
-            raise self._wrong("`least_cores` must be finite and above zero", got, remedy)
-        if not (isfinite(self.reserved_cores) and self.reserved_cores >= 0):
-            got, remedy = f"{self.reserved_cores} cores", "Give the cores that the host needs, as 2."
-            raise self._wrong("`reserved_cores` must be finite and not negative", got, remedy)
+        check_above_zero("policy 'proportional'", least_cores=self.least_cores)
+        self._check_not_negative("reserved_cores", "cores")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)

@@ -16,6 +16,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 def usable_cores() -> float:
     """CPUs of this process's affinity mask, or the quota of a group that it is in, whichever is less."""
+    if not hasattr(os, "sched_getaffinity"):  # not on Linux
+        return float(os.cpu_count() or 1)
     return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from punctual.core.codec import decode, encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
@@ -16,7 +17,6 @@ from punctual.runtime.quotes import told
 from punctual.runtime.spec_change import NO_DEADLINE, SpecChange
 from punctual.runtime.submission import Submission, check_plug_ins
 from punctual.runtime.when import Now
-from punctual.store.codec import decode, encode
 
 
 class ControlHandler:
@@ -31,7 +31,7 @@ class ControlHandler:
     `stop`       `job`, `cause`      `job`
     `pause`      `job`, `cause`      `job`
     `resume`     `job`               `job`
-    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them only `policy`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
                  `parameters`
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `quote`      `job` or            see `punctual.runtime.quotes.told`
@@ -87,7 +87,7 @@ class ControlHandler:
                 self._settle()
                 return {"policy": name, "parameters": parameters, "before": before}
             case {"verb": "policy"}:
-                return {"policy": self._host.policy}
+                return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 self._submit([told_submission(job) for job in jobs], Streams.from_fields(streams))
                 return {}

@@ -14,13 +14,16 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
+from punctual.executors.local.context import OnOutput
 from punctual.executors.local.output import LogTail, Streams, logs_of
 from punctual.runtime.control_client import submit
 from punctual.runtime.control_socket import ControlFailed, ask
 from punctual.runtime.engine import Listener
 from punctual.runtime.followed_host import FollowedHost
+from punctual.runtime.host_executor import OutputOf
+from punctual.runtime.host_options import INLINE_POLICY, HostOptions
 from punctual.runtime.job_names import names_in
-from punctual.runtime.local_host import INLINE_POLICY, HostOptions, LocalHost, OnOutput, OutputOf, local_host
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import Run
 from punctual.runtime.sharing import host_lock, shared_run
@@ -133,7 +136,7 @@ class JoinedHost:
         self._unfollow()
         name = submissions[0].spec.id
         with ExitStack() as hosting:
-            local = hosting.enter_context(local_host(name, options, output_of=_nobody, facts=facts))
+            local = hosting.enter_context(local_host(name, options, output_of=receiver_of_none, facts=facts))
             local.submit_all(submissions, self._streams())
             self._is_at(local, hosting)
         self._follow_output(local.run_folder)
@@ -167,7 +170,7 @@ class JoinedHost:
             As `resumed_host` does.
         """
         with host_lock(_LOCK_S_MAX), ExitStack() as hosting:
-            local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=take))
+            local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=take))
             self.jobs, self.shown_jobs = tuple(status.id for status in local.jobs() if not status.ended), (shown,)
             self._is_at(local, hosting)
         self._follow_output(run, skip=True)
@@ -300,7 +303,7 @@ class JoinedHost:
             return None
         with ExitStack() as hosting:
             try:
-                local = hosting.enter_context(resumed_host(run, output_of=_nobody, take=run.is_live()))
+                local = hosting.enter_context(resumed_host(run, output_of=receiver_of_none, take=run.is_live()))
             except JournalUnusable:
                 raise
             except InvalidSpec as error:
@@ -374,7 +377,7 @@ class JoinedHost:
         return True
 
 
-def _nobody(_: JobId) -> OnOutput:
+def receiver_of_none(_: JobId) -> OnOutput:
     """What jobs write is followed in their logs, if at all."""
     return ignore_output
 
@@ -386,8 +389,10 @@ def ignore_output(_: bytes) -> None:
 def check_options(options: HostOptions, run: Run, or_else: str = "run the job beside the others (`--alone`)") -> None:
     """Raise `InvalidSpec` if `options` ask for another host than that of `run`; `or_else`: what else its user can do."""
     facts = run.facts()
-    begun = {**facts.get("options", {}), "actuator": facts.get("actuator")}
-    for name in ("actuator", "policy"):
+    begun = {"engine": HostOptions().engine, **facts.get("options", {})}
+    if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
+        begun["actuator"] = facts.get("actuator")
+    for name in ("actuator", "policy", "engine", "address"):
         wanted = getattr(options, name)
         if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
             raise InvalidSpec(

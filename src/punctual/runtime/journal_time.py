@@ -1,23 +1,21 @@
 """The time of a journal, which goes on where it stopped also after the machine was started again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import inf
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import JobCommand
 from punctual.core.events import Event
 from punctual.core.ids import JobId
+from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.runtime.mailbox import Mailbox
 from punctual.runtime.planner import QuotingPlanner
 
 M = TypeVar("M")
-
-#: The fields of messages that are instants.
-_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at"}
 
 
 class JournalTime(Mailbox):
@@ -86,9 +84,3 @@ class _Stamped:
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         return self._planner.quote(request, limit_s)  # its instants are those of the snapshot
-
-
-def moved(message: M, by_s: float) -> M:
-    """`message` with all its instants `by_s` later."""
-    instants = [field.name for field in fields(cast(Any, message)) if field.name in _INSTANTS]
-    return cast(M, replace(cast(Any, message), **{name: getattr(message, name) + by_s for name in instants}))

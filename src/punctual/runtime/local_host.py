@@ -5,21 +5,22 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from punctual import registry
+from punctual.core.codec import encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
-    NodeJoined,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
@@ -27,40 +28,27 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
-from punctual.executors.local.actuator import Choice
-from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import LogTail, Streams
-from punctual.runtime.capacity import usable_cores, usable_gpus, usable_hardware
+from punctual.runtime.capacity import usable_hardware
 from punctual.runtime.control import ControlHandler
 from punctual.runtime.control_socket import ControlFailed, ControlSocket
 from punctual.runtime.engine import Question
 from punctual.runtime.host import Host, submitted
+from punctual.runtime.host_executor import OutputOf, Site, new_site
+from punctual.runtime.host_options import INLINE_POLICY, SHARING_POLICY, HostOptions
 from punctual.runtime.job_order import in_order
 from punctual.runtime.journal_time import JournalTime
-from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.paths import refused_if_unwritable
 from punctual.runtime.planner import QuotingPlanner, SharingPlanner
 from punctual.runtime.run_folder import Run, create_run
 from punctual.runtime.run_journal import host_journal, keep_store, remove_journal
 from punctual.runtime.runs import open_jobs
 from punctual.runtime.submission import Submission
-from punctual.store.codec import encode
 from punctual.store.state import dumps, loads
 from punctual.store.stored import JournalTaken, StoredJournal, StoreUnreachable
 from punctual.store.upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
-
-#: This machine.
-HERE = NodeId("local")
-
-#: The policy that takes microseconds, and the one that shares the machine among several jobs.
-INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
-
-#: Gets what a job writes; None: the job writes where this process does.
-OnOutput = Callable[[bytes], None] | None
-OutputOf = Callable[[JobId], OnOutput]
 
 #: Where a job writes that is no command's of a terminal.
 _PIPED = Streams()
@@ -71,25 +59,6 @@ _END_S_MAX = 5.0
 _TELL_S_MAX = 10.0
 #: How long a change may take to be in the journal: less than what a client waits for the answer.
 _SETTLE_S_MAX = 4.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOptions:
-    """How a host does its work; kept in the run's record, so that who resumes it does it the same way.
-
-    Attributes
-    ----------
-    actuator
-        How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
-    policy
-        Registered name of the policy that shares the machine among several jobs.
-    shared
-        Whether jobs of other commands may join.
-    """
-
-    actuator: str = "auto"
-    policy: str = SHARING_POLICY
-    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +95,8 @@ def new_state(run: Run, journal: StoredJournal, time: JournalTime) -> HostState:
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
 
 
-def capacity_here() -> Resources:
-    """What this process may use of this machine."""
-    return Resources(usable_cores(), usable_gpus())
-
-
 class LocalHost(Host):
-    """Runs jobs as processes of this machine.
+    """Runs jobs as processes of this machine, or of the nodes of a cluster.
 
     Attributes
     ----------
@@ -140,11 +104,10 @@ class LocalHost(Host):
         Where the run is kept.
     executor
         What can be asked about processes: actuator, workers, faults.
-    capacity
-        What this process may use of the machine.
     """
 
-    def __init__(self, state: HostState, executor: LocalExecutor, planner: QuotingPlanner) -> None:
+    def __init__(self, state: HostState, site: Site, planner: QuotingPlanner) -> None:
+        executor = site.executor
         self._journal = state.journal
         self._upkeep = Upkeep(state.journal, state.dumped)
         super().__init__(
@@ -158,7 +121,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self.capacity = capacity_here()
+        self._own_capacity = site.capacity
         self._timers = state.time
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
@@ -172,10 +135,22 @@ class LocalHost(Host):
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
         self.run_folder.record_facts(
-            actuator=executor.chosen.actuator.name,
-            actuator_reason=executor.chosen.reason,
+            actuator=executor.actuator,
+            actuator_reason=executor.actuator_reason,
             hardware=usable_hardware(),
         )
+
+    @property
+    def capacity(self) -> Resources:
+        """What one job can have at most; raises `InvalidSpec` as long as no node is there."""
+        if self._own_capacity is not None:
+            return self._own_capacity
+        nodes = list(self._board.nodes())
+        if not nodes:
+            raise InvalidSpec(
+                "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
+            )
+        return reduce(Resources.at_least, (node.capacity for node in nodes))
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -196,6 +171,7 @@ class LocalHost(Host):
         streams
             Where each writes; None: as suits where this process writes.
         """
+        _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order(submissions, self._known)
         with ExitStack() as undoing:
             for submission in ordered:
@@ -240,7 +216,7 @@ class LocalHost(Host):
 
     def facts(self, job: JobId) -> dict[str, Any]:
         """What does not change while the job runs: names of its controller and of what enforces its grant."""
-        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator_name(job)}
+        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
 
     def told_facts(self, job: JobId) -> dict[str, Any]:
         """The same for other processes; the file with what the job writes, what it wants, and what it is promised."""
@@ -487,9 +463,9 @@ def local_host(
             keep_store(run, store)
         journal = ending.enter_context(host_journal(run))
         state = new_state(run, journal, JournalTime())
-        executor = local_executor(run, journal, options.actuator, output_of)
-        host = ending.enter_context(opened(state, executor, options.policy))
-        host.post(NodeJoined(at=host.now(), node=HERE, capacity=capacity_here()))
+        site = new_site(run, journal, options, output_of)
+        host = ending.enter_context(opened(state, site, options.policy))
+        site.join(state.time.from_machine)
         yield host
 
 
@@ -532,31 +508,12 @@ def _check_hardware(spec: JobSpec) -> None:
         )
 
 
-def local_executor(run: Run, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
-    """Who runs the jobs of `run`, as long as this process has its journal."""
-    return LocalExecutor(
-        node=HERE,
-        actuator=actuator,
-        runtime_dir=run.runtime_dir,
-        clock=MonotonicClock(),
-        lease_s=LEASE_S,
-        on_kept=run.record_keeper,
-        environment_of=run.inherited,
-        argv_of=run.argv,
-        output_of=output_of,
-        end_file_of=run.end_file,
-        log_of=run.log,
-        streams_of=run.streams,
-        may_steer=journal.has_claim,
-    )
-
-
 @contextmanager
-def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
+def opened(state: HostState, site: Site, policy: str, *, take: bool = False) -> Iterator[LocalHost]:
     """A host that other processes can talk to; leaving it ends its jobs. `take`: the socket of one that hangs."""
     chosen, parameters = state.board.policy or (policy, {})
     with _planner(chosen, parameters, state.time) as planner:
-        host = LocalHost(state, executor, planner)
+        host = LocalHost(state, site, planner)
         try:
             handler = ControlHandler(
                 host, host.told_facts, host.budget, host.submit_told, host.ask_to_leave, host.check_store, host.settle
@@ -566,10 +523,10 @@ def opened(state: HostState, executor: LocalExecutor, policy: str, *, take: bool
             if not host.is_handed_over:
                 host.end_jobs("Punctual is ending")
         except JournalTaken:  # another process steers the jobs now
-            executor.release()
+            site.executor.release()
             raise
         except BaseException:
-            executor.close()
+            site.executor.close()
             raise
 
 

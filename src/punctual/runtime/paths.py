@@ -43,6 +43,11 @@ def service_socket() -> Path:
     return _private(_root("runtime") / "service") / "api.sock"
 
 
+def agent_roots() -> tuple[Path, Path]:
+    """The folders of all agents of this machine: of what lives as long as they do, and of what stays."""
+    return _private(_root("runtime") / "agents" / "live"), _private(_root("state") / "agents" / "runs")
+
+
 def _root(kind: str) -> Path:
     home = os.environ.get(HOME_VARIABLE)
     if home:

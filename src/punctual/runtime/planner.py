@@ -17,13 +17,13 @@ from typing import Any, Protocol, Self, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
+from punctual.core.codec import decode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
 from punctual.core.quoting import Quote, QuoteRequest, quote_told, refusing_guarantees
 from punctual.runtime.policy_worker import BadFrameError, Channel
-from punctual.store.codec import decode
 
 T = TypeVar("T")
 

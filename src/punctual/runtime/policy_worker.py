@@ -17,11 +17,11 @@ from dataclasses import asdict
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
+from punctual.core.codec import encode
 from punctual.core.events import PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.quoting import QuoteRequest, refusing_guarantees
-from punctual.store.codec import encode
 
 _PR_SET_PDEATHSIG = 1
 _N_LENGTH_BYTES = 8

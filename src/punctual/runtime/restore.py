@@ -1,33 +1,32 @@
 """From a run whose host was killed, or hangs, to a host that goes on with its jobs."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
-from punctual.core.commands import LaunchJob
+from punctual.core.commands import LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import NodeJoined, ProgressReported, SteeringResumed
+from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringResumed
 from punctual.core.ids import JobId
+from punctual.core.instants import moved
 from punctual.core.job import Allocation
 from punctual.core.status import JobStatus
 from punctual.core.story import Reason
-from punctual.executors.local.actuator import Choice
-from punctual.executors.local.executor import LocalExecutor, in_force
-from punctual.executors.local.keeper_link import GUARD_S_MAX, LEASE_S, Kept, take_over
-from punctual.executors.local.orphans import end_orphans, end_processes_of
-from punctual.runtime.local_host import (
+from punctual.executors.local.orphans import end_orphans
+from punctual.runtime.adoption import actuator_of, adopted, claimed
+from punctual.runtime.host_executor import (
     HERE,
-    HostOptions,
-    HostState,
-    LocalHost,
     OutputOf,
-    capacity_here,
+    Site,
+    cluster_executor,
+    cluster_site,
     local_executor,
-    opened,
-    tidying,
+    local_site,
 )
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import HostState, LocalHost, opened, tidying
 from punctual.runtime.restored_state import (
     STOPPED_UNSTEERED,
     missed_events,
@@ -37,14 +36,26 @@ from punctual.runtime.restored_state import (
 )
 from punctual.runtime.run_folder import Run
 from punctual.runtime.run_journal import host_journal
-from punctual.wire import PageError
-
-T = TypeVar("T")
+from punctual.store.stored import JournalBusy, StoredJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
-_LOOK_S = 0.1
-#: How long a keeper that has begun to clear up may take to end.
-_CLEARING_S_MAX = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """Where the jobs of a run that is resumed run on.
+
+    Attributes
+    ----------
+    granted
+        What each job holds that does.
+    missed
+        What has happened since the instant of the journal's last message, in the journal's time.
+    """
+
+    site: Site
+    granted: Mapping[JobId, Allocation]
+    missed: Callable[[float], Iterable[Event]]
 
 
 @contextmanager
@@ -59,7 +70,8 @@ def resumed_host(
     Parameters
     ----------
     take
-        Take the jobs also from a process that is still there: one that is stopped or hangs.
+        Take the jobs also from a process that is still there: one that is stopped or hangs. It is killed if it was
+        stopped while it wrote the journal: nobody else can write until it is gone.
     is_service
         Whether the host is to stay when its jobs have ended.
 
@@ -76,7 +88,7 @@ def resumed_host(
             "End its jobs (`punctual stop`): nobody can tell how they stand.",
         )
     with ExitStack() as ending:
-        journal = ending.enter_context(host_journal(run, take=take))
+        journal = ending.enter_context(_journal(run, take=take))
         state, last_at = restored_state(run, journal)
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
@@ -88,27 +100,25 @@ def resumed_host(
                 f"job '{run.name}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        options = HostOptions(**run.record().get("options", {}))
-        with ExitStack() as claims:
-            # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
-            run.socket.unlink(missing_ok=True)
-            kept = _claimed(run, jobs, claims)
-            end_orphans()
-            run.record_steering(is_service=is_service)
-            executor = local_executor(run, journal, _actuator(kept, options), output_of)
-            granted = _adopted(state, executor, kept)
-            claims.pop_all()  # they are the executor's now
-            executor.follow()
-            for job in kept.keys() - granted.keys():
-                kept[job].close()
-        # Only now: until it was claimed a job may still have ended.
-        events = [event for of_job in missed_events(state, last_at, granted) for event in of_job]
+        options = HostOptions.of(run.record())
+        # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
+        run.socket.unlink(missing_ok=True)
+        is_local = options.engine == "local"
+        steer = partial(run.record_steering, is_service=is_service)
+        resumed = (
+            _local_site(state, options, output_of, jobs, steer)
+            if is_local
+            else _cluster_site(state, options, jobs, steer)
+        )
+        events = list(resumed.missed(last_at))
         ending.push(tidying(run))
-        host = ending.enter_context(opened(state, executor, options.policy, take=take))
-        for event in (*events, *_capacity_changed(state)):
+        host = ending.enter_context(opened(state, resumed.site, options.policy, take=take))
+        for event in events:
             host.post(event)
-        host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=granted))
-        for job in granted:
+        host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
+        if not is_local:
+            resumed.site.join(state.time.from_machine)
+        for job in resumed.granted:
             if run.jobs()[job] == "stopping":
                 host.stop(job, STOPPED_UNSTEERED)
         for submission in submissions:
@@ -116,82 +126,72 @@ def resumed_host(
         yield host
 
 
-def _claimed(run: Run, jobs: list[JobId], claims: ExitStack) -> dict[JobId, Kept]:
-    """The jobs that run on, which nobody else steers from now on; they are as they were when `claims` closes.
+def _journal(run: Run, *, take: bool) -> StoredJournal:
+    try:
+        return host_journal(run, take=take)
+    except JournalBusy:
+        if not take:
+            raise
+    run.kill_steering()
+    return host_journal(run, take=take)
 
-    Nothing is left of the others.
 
-    Raises
-    ------
-    InvalidSpec
-        Somebody else steers one.
+def _local_site(
+    state: HostState, options: HostOptions, output_of: OutputOf, jobs: list[JobId], steer: Callable[[], None]
+) -> Resumed:
+    """The machine that this is, with the jobs whose keepers are there.
+
+    `steer`: writes down that this process steers the run, once nobody else does.
     """
-    kept: dict[JobId, Kept] = {}
-    for job in jobs:
-        claim = _claim(run, job)
-        if claim is not None:
-            kept[job] = claim
-            claims.callback(claim.close)
-    return kept
+    run, journal = state.run, state.journal
+    with ExitStack() as claims:
+        kept = claimed(run, jobs, claims)
+        end_orphans()
+        steer()
+        executor = local_executor(run, journal, actuator_of(kept, options.actuator), output_of)
+        granted = adopted(run, executor, kept, partial(_launched, state), state.time.from_machine)
+        claims.pop_all()  # they are the executor's now
+        executor.follow()
+        for job in kept.keys() - granted.keys():
+            kept[job].close()
+    site = local_site(executor)
+    # Only now: until it was claimed a job may still have ended.
+    return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
 
 
-def _claim(run: Run, job: JobId) -> Kept | None:
-    """None: the job has no process any more, and none that a stopped host was about to start will be."""
-    address = run.takeover_socket(job)
-    give_up_at = time.monotonic() + LEASE_S + 1.0
-    while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
-        claim = take_over(address)
-        if claim is not None:
-            return claim
-        if time.monotonic() > give_up_at:
-            raise InvalidSpec(
-                "only a job that nobody steers can be taken over", "one that another command has just taken over",
-                f"job '{job}'", "See `punctual ps` for what runs, and whether it is steered.",
-            )  # fmt: skip
-        time.sleep(_LOOK_S)
-    address.unlink(missing_ok=True)
-    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
-    end_processes_of(address)
-    return None
+def _missed_here(state: HostState, last_at: float, granted: Mapping[JobId, Allocation], site: Site) -> Iterator[Event]:
+    for of_job in missed_events(state, last_at, granted):
+        yield from of_job
+    known = {node.id: node.capacity for node in state.board.nodes()}
+    if site.capacity is not None and known.get(HERE) != site.capacity:
+        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity)
 
 
-def _is_unkept(run: Run, job: JobId) -> bool:
-    return run.keeper_pid(job) is None
+def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+    """The nodes of a cluster, with the jobs that their agents have."""
+    steer()
+    executor = cluster_executor(state.run, options, [node.id for node in state.board.nodes()])
+    try:
+        granted, events = executor.resume()
+        for job in granted.keys() - set(jobs):  # it has ended, as far as its users know
+            executor.perform(StopJob(at=time.monotonic(), job=job, cause="it has ended"), lambda _: None)
+    except BaseException:
+        executor.release()
+        raise
+    in_journal_time = [moved(event, -state.time.shift_s) for event in events]
+    held = {job: granted[job] for job in jobs if job in granted}
+    return Resumed(
+        cluster_site(executor),
+        held,
+        lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
+    )
 
 
-def _await(look: Callable[[], T], most_s: float) -> T:
-    """What `look` returns: the first that is true, or the last within `most_s` seconds."""
-    give_up_at = time.monotonic() + most_s
-    while not (seen := look()) and time.monotonic() < give_up_at:
-        time.sleep(_LOOK_S)
-    return seen
-
-
-def _actuator(kept: dict[JobId, Kept], options: HostOptions) -> str | Choice:
-    """What enforces grants: the same as before, where jobs run under it."""
-    return next((in_force(claim.request.actuator) for claim in kept.values()), options.actuator)
-
-
-def _adopted(state: HostState, executor: LocalExecutor, kept: dict[JobId, Kept]) -> dict[JobId, Allocation]:
-    """Have the executor go on with the jobs that run; what each holds."""
-    granted = {}
-    for job, claim in kept.items():
-        status = state.board.job(job)
-        launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
-        try:
-            granted[job] = executor.take_over(
-                claim, launch, None if latest is None else state.time.to_machine(latest), state.time.from_machine
-            )
-        except (OSError, PageError) as error:
-            if _await(partial(_is_unkept, state.run, job), _CLEARING_S_MAX):
-                continue  # its process has just ended
-            raise InvalidSpec(
-                "the job's page and control groups must be there for this user",
-                str(error),
-                f"job '{job}'",
-                "Take it over as the user who started it; it goes on meanwhile.",
-            ) from error
-    return granted
+def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported | None]:
+    """How a job was launched, and what was last reported of it, in the time of this machine."""
+    status = state.board.job(job)
+    launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
+    return launch, None if latest is None else state.time.to_machine(latest)
 
 
 def _launch_of(status: JobStatus) -> LaunchJob:
@@ -221,10 +221,3 @@ def _latest_of(status: JobStatus) -> ProgressReported | None:
         used_core_s=status.used_core_s,
         landed=status.landed,
     )
-
-
-def _capacity_changed(state: HostState) -> list[NodeJoined]:
-    """What is to be told of this machine, if it has not what it had."""
-    known = {node.id: node.capacity for node in state.board.nodes()}
-    capacity = capacity_here()
-    return [] if known.get(HERE) == capacity else [NodeJoined(at=state.time.now(), node=HERE, capacity=capacity)]

@@ -1,22 +1,22 @@
 """How the jobs of a run stand whose host was killed: what its journal says, and what its keepers have left."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
+from punctual.core.codec import decode
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted, ProgressReported
+from punctual.core.events import Event, JobFailed, JobFinished, JobSubmitted
 from punctual.core.ids import JobId
-from punctual.executors.local.ending import cause_of, is_retryable, stopped_by
-from punctual.executors.local.progress import PageProgress, ProgressSample
+from punctual.core.job import JobState
+from punctual.core.lifecycle import ended_by
+from punctual.executors.local.ending import stopped_by
+from punctual.runtime.adoption import recorded_end
 from punctual.runtime.journal_time import JournalTime
 from punctual.runtime.local_host import HostState, new_state
-from punctual.runtime.process_record import boot_id
 from punctual.runtime.run_folder import Run
+from punctual.runtime.runs import read_about
 from punctual.store.boot import clock_shift
-from punctual.store.codec import decode
 from punctual.store.stored import JournalUnusable, StoredJournal
-from punctual.wire import Page, PageError
 
 #: Why a job ends that its user stopped when it had no host.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
@@ -80,13 +80,27 @@ def _fold(state: HostState, journal: StoredJournal, sequence: int) -> float:
 
 def record_ended(state: HostState) -> None:
     """Bring the run's record up to what the journal says: its host may have been killed between the two."""
+    open_jobs = state.run.open_jobs()
     standing = {status.id: status.state for status in state.board.jobs()}
-    for job in state.run.open_jobs():
+    standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    for job in open_jobs:
         if job not in standing and state.run.kept_submission(job) is not None:
             continue  # it is still to be submitted
         job_state = standing.get(job, "failed")
         if job_state in ("finished", "failed"):
             state.run.record_end(job, job_state)
+
+
+def _ends_of_forgotten(journal: StoredJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+    """How jobs have ended that no board remembers, because so many have ended since; those that have not are left out."""
+    if not jobs:
+        return {}
+    ends: dict[JobId, JobState] = {}
+    for _, message in read_about(journal, jobs):
+        job = ended_by(message)
+        if job in jobs and job is not None:
+            ends[job] = "finished" if isinstance(message, JobFinished) else "failed"
+    return ends
 
 
 def missed_submissions(state: HostState) -> list[JobSubmitted]:
@@ -115,65 +129,12 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
         if record.get("ended") != 0 and _is_in_journal(state, job):
             run.forget_end(job)
             continue
-        shift_s = state.time.shift_s
-        event = _recorded_end(job, record, shift_s=shift_s, at_least=last_at)
+        report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=stopped_by(STOPPED_UNSTEERED), retryable=False)
-        page = _page_left(record)
-        if page is None:
-            yield (event,)
-            continue
-        landed_at = page.landed_at()
-        if landed_at is not None and isinstance(event, JobFinished):
-            event = replace(event, landed_at=landed_at - shift_s)
-        yield _last_report(event, page.latest(0.0), float(record["core_s"]), shift_s), event
+        yield (event,) if report is None else (report, event)
 
 
 def _is_in_journal(state: HostState, job: JobId) -> bool:
     """Whether the journal tells the end of the job's last process; the next one removes what that has left."""
     return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())
-
-
-def _recorded_end(
-    job: JobId, record: dict[str, Any], *, shift_s: float = 0.0, at_least: float
-) -> JobFinished | JobFailed:
-    """What a keeper's record of the end means.
-
-    Parameters
-    ----------
-    shift_s
-        What is added to instants of the journal to get the monotonic clock.
-    at_least
-        Instant of the last message about the job.
-    """
-    code = int(record["ended"])
-    is_of_now = record.get("boot") == boot_id() and "at_ns" in record
-    ended_at = record["at_ns"] / 1e9 - shift_s if is_of_now else at_least
-    at = max(at_least, ended_at)
-    if code == 0:
-        return JobFinished(at=at, job=job, landed_at=ended_at)
-    return JobFailed(at=at, job=job, cause=cause_of(code), exit_code=code, retryable=is_retryable(code))
-
-
-def _page_left(record: dict[str, Any]) -> PageProgress | None:
-    """The page of a process that is gone, with at least one report; None: it had none, or the machine was restarted since."""
-    try:
-        page = PageProgress(Page.of(bytes.fromhex(record.get("page", ""))), 0.0)
-    except (PageError, TypeError, ValueError):
-        return None
-    return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None
-
-
-def _last_report(
-    event: JobFinished | JobFailed, sample: ProgressSample, used_core_s: float, shift_s: float
-) -> ProgressReported:
-    assert sample.unit_at is not None
-    return ProgressReported(
-        at=event.at,
-        job=event.job,
-        steps_done=sample.steps_done,
-        steps_total=sample.steps_total,
-        unit_at=sample.unit_at - shift_s,
-        used_core_s=used_core_s,
-        landed=sample.landed,
-    )

@@ -4,6 +4,8 @@ import errno
 import fcntl
 import json
 import os
+import select
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +20,7 @@ from punctual.core.job import JobState
 from punctual.executors.local.ending import has_left
 from punctual.executors.local.keeper_link import being_written, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, logs_of
-from punctual.runtime.paths import refused_if_unwritable, remove_tree, runtime_root, state_root
+from punctual.runtime.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.runtime.process_record import is_alive, is_of_this_boot, process_record
 from punctual.store.place import StorePlace
 
@@ -31,6 +33,8 @@ _STORE = "store.json"
 SERVICE = "is_service"
 #: What is kept of a job until it ends.
 _KEPT = ("environment", "argv", "streams", "submitted")
+#: How long a process that was killed may take to be gone, in seconds.
+_KILL_S_MAX = 10.0
 #: How jobs stand that have ended.
 ENDED: tuple[JobState, ...] = ("finished", "failed")
 
@@ -282,6 +286,20 @@ class Run:
             self.record_facts(version=version("punctual"), **({SERVICE: True} if is_service else {}))
             self._compact_jobs()
 
+    def kill_steering(self) -> None:
+        """Kill the process that steers the run, if it is there and another one than this; returns once it is gone."""
+        pid = self.record().get("pid")
+        if pid is None:  # it has left
+            return
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(pid)
+            try:
+                if self.is_live() and not self.is_steered_here():  # asked once nobody else can get its number
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    select.select([process], [], [], _KILL_S_MAX)
+            finally:
+                os.close(process)
+
     def has_service(self) -> bool:
         """Whether a service steers this run."""
         record = _read_json(self.runtime_dir / _RECORD)
@@ -355,6 +373,16 @@ class Run:
 def run_named(name: str) -> Run:
     """The places of a run of this name, whether they are there or not."""
     return Run(name, runtime_root() / name, state_root() / name)
+
+
+def agent_run(name: str) -> Run:
+    """The places of a node's agent and its jobs, made if they are missing; it has no journal."""
+    live, state = agent_roots()
+    run = Run(name, live / name, state / name)
+    with refused_if_unwritable(live):
+        for folder in (run.runtime_dir, run.state_dir):
+            folder.mkdir(mode=0o700, exist_ok=True)
+    return run
 
 
 def create_run(name: str, facts: Mapping[str, Any] | None = None) -> Run:
@@ -468,19 +496,40 @@ def _append_line(path: Path, text: str) -> None:
         os.close(file)
 
 
-def _read_pairs(path: Path) -> dict[Any, Any]:
-    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line."""
+#: Of files of pairs that were read: their whole lines, and what these say. A run has a line for each job that it ever had.
+_PAIRS: dict[Path, tuple[bytes, dict[Any, Any]]] = {}
+_N_PAIRS_MAX = 64
+
+
+def _read_pairs(path: Path) -> Mapping[Any, Any]:
+    """What the lines of a file say, each a pair in JSON, the last of each key; leaves out what is only half a line.
+
+    Of a file that has only grown since it was read last, only the new lines are made sense of.
+    """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes()
     except OSError:
         return {}
+    known, pairs = _PAIRS.get(path, (b"", {}))
+    if not text.startswith(known):
+        known, pairs = b"", {}
+    lines = text[: text.rfind(b"\n") + 1]
+    if new := lines[len(known) :].splitlines():
+        pairs = {**pairs, **_pairs(new)}
+        if len(_PAIRS) >= _N_PAIRS_MAX:
+            _PAIRS.clear()
+        _PAIRS[path] = lines, pairs
+    return pairs
+
+
+def _pairs(lines: Sequence[bytes]) -> dict[Any, Any]:
     try:
-        return dict(json.loads(f"[{','.join(lines)}]"))
+        return dict(json.loads(b"[%b]" % b",".join(lines)))
     except ValueError:
         return dict(pair for line in lines if (pair := _pair(line)) is not None)
 
 
-def _pair(line: str) -> tuple[Any, Any] | None:
+def _pair(line: bytes) -> tuple[Any, Any] | None:
     with suppress(ValueError):
         key, value = json.loads(line)
         return key, value

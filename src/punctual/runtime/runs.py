@@ -12,7 +12,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.protocols import Message
 from punctual.runtime.paths import runtime_root, state_root
-from punctual.runtime.run_folder import ENDED, Run, run_named
+from punctual.runtime.run_folder import ENDED, Run
 from punctual.runtime.run_journal import reader, written_at
 from punctual.store.stored import About, StoredJournal
 
@@ -55,7 +55,8 @@ def known_jobs() -> list[KnownJob]:
 
 def open_jobs(*, but: Run | None = None) -> list[KnownJob]:
     """The jobs that have not ended, as far as is known, of all runs, or of all `but` one."""
-    return [job for run in known_runs() if run != but for job in jobs_of(run) if job.steering != "ended"]
+    runs = [run for run in known_runs() if run != but and run.open_jobs()]
+    return [job for run in runs for job in jobs_of(run) if job.steering != "ended"]
 
 
 def jobs_of(run: Run) -> list[KnownJob]:
@@ -97,6 +98,27 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     raise _ambiguous(text, matching, jobs)
 
 
+def open_job(text: str | None) -> KnownJob:
+    """The job that has not ended, found as `find_job` does.
+
+    Raises
+    ------
+    InvalidSpec
+        There is no such job, there is more than one, or it has ended.
+    """
+    jobs = open_jobs()
+    if text is not None and not any(job.title.startswith(text) for job in jobs):
+        for job in known_jobs():
+            if job.title == text:
+                raise InvalidSpec(
+                    "the job must be one that has not ended",
+                    f"'{text}', which has ended",
+                    "the jobs of this user",
+                    f"See how it ended: `punctual show {text}`.",
+                )
+    return find_job(text, jobs)
+
+
 def _steering(run: Run, job: JobId, state: JobState, *, is_live: bool) -> Steering:
     if state in ENDED:
         return "ended"
@@ -122,8 +144,9 @@ def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob])
 
 
 def _runs_in(root: Path) -> list[Run]:
-    names = sorted(folder.name for folder in root.iterdir() if folder.is_dir() and _NAME.fullmatch(folder.name))
-    return [run_named(name) for name in names]
+    names = sorted(folder.name for folder in root.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
+    runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
+    return [Run(name, runtime / name, state / name) for name in names]
 
 
 def messages_of(run: Run, jobs: Sequence[JobId] | None = None) -> list[Message]:

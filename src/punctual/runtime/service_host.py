@@ -11,9 +11,10 @@ from punctual.core.ids import JobId
 from punctual.executors.local.output import Streams
 from punctual.runtime.control_client import is_silent, submit
 from punctual.runtime.control_socket import ControlFailed, ask
+from punctual.runtime.host_options import HostOptions
 from punctual.runtime.job_names import names_in
-from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output
-from punctual.runtime.local_host import HostOptions, LocalHost, local_host
+from punctual.runtime.joined_host import JoinedHost, check_options, ignore_output, receiver_of_none
+from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import SERVICE, Run, run_named
 from punctual.runtime.run_journal import check_store
@@ -101,7 +102,8 @@ class ServiceHost(JoinedHost):
                 return False
             run = service_run() or shared_run() or unsteered_run()
             if run is None:
-                self._open(local_host(_free_name(), options, facts={**facts, SERVICE: True}, store=store))
+                facts = {**facts, SERVICE: True}
+                self._open(local_host(_free_name(), options, output_of=receiver_of_none, facts=facts, store=store))
                 return True
             check_options(options, run, "end its jobs first (`punctual stop`)")
             check_store(run, store)
@@ -109,7 +111,7 @@ class ServiceHost(JoinedHost):
             if run.is_live() and not take and not _has_left(run):
                 return False
             try:
-                self._open(resumed_host(run, take=take, is_service=True))
+                self._open(resumed_host(run, output_of=receiver_of_none, take=take, is_service=True))
             except JournalUnusable:
                 raise
             except InvalidSpec as error:  # all its jobs have ended, or its keepers do not know yet

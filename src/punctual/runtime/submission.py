@@ -307,34 +307,38 @@ def worker_in(workers: WorkerRange, capacity: Resources) -> Resources:
 
 
 def _spec(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
-    if request.workers is None:
-        return _spec_of_cores(request, job, capacity)
-    return _spec_of_workers(request, job, request.workers, capacity)
-
-
-def _spec_of_workers(request: JobRequest, job: JobId, workers: WorkerRange, capacity: Resources) -> JobSpec:
-    worker = worker_in(workers, capacity)
-    server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
+    workers = request.workers
+    own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity)
+    default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER
     return JobSpec(
         id=job,
-        ceiling=(worker if server is None else worker + server) * workers.n_most,
-        floor=worker * workers.n_least,
-        worker=worker,
-        server=server,
-        counts=workers.counts,
         work_steps=request.n_steps,
         goal=request.goal,
         deadline_s=request.deadline_s,
-        controller=request.controller or DEFAULT_WORKER_CONTROLLER,
-        model=WORKER_MODEL if server is None else SERVER_MODEL,
+        controller=request.controller or default,
         margin_frac=request.margin_frac,
         n_retries=_n_retries(request),
         weight=request.weight,
         after=tuple(map(JobId, request.after)),
-        preemptible=_preemptible(request, worker.gpus),
+        preemptible=_preemptible(request, own["ceiling"].gpus),
         guarantee=request.guarantee,
-        profile=_profile(request, worker),
+        **own,
     )
+
+
+def _workers_of(request: JobRequest, workers: WorkerRange, capacity: Resources) -> dict[str, Any]:
+    """What is declared of a job made of workers alone."""
+    worker = worker_in(workers, capacity)
+    server = None if workers.servers is None else Resources(SERVER_FRAC * worker.cores)
+    return {
+        "ceiling": (worker if server is None else worker + server) * workers.n_most,
+        "floor": worker * workers.n_least,
+        "worker": worker,
+        "server": server,
+        "counts": workers.counts,
+        "model": WORKER_MODEL if server is None else SERVER_MODEL,
+        "profile": _profile(request, worker),
+    }
 
 
 def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
@@ -359,28 +363,18 @@ def _profile(request: JobRequest, worker: Resources) -> tuple[SeenRate, ...]:
     return (SeenRate(shape=Shape(n_workers=1, cores=worker.cores), rate_sps=rate_sps),)
 
 
-def _spec_of_cores(request: JobRequest, job: JobId, capacity: Resources) -> JobSpec:
+def _share_of(request: JobRequest, capacity: Resources) -> dict[str, Any]:
+    """What is declared of a job on a share of cores alone."""
     ceiling_cores = capacity.cores if request.ceiling_cores is None else request.ceiling_cores
     if request.ceiling_cores is not None:
         check_ceiling(ceiling_cores, capacity)
     _check_gpu_frac(request.gpu_frac, capacity)
     floor_cores = min(FLOOR_CORES, ceiling_cores) if request.floor_cores is None else request.floor_cores
-    return JobSpec(
-        id=job,
-        ceiling=Resources(ceiling_cores, request.gpu_frac),
-        floor=Resources(floor_cores, request.gpu_frac),
-        work_steps=request.n_steps,
-        goal=request.goal,
-        deadline_s=request.deadline_s,
-        controller=request.controller or DEFAULT_CONTROLLER,
-        margin_frac=request.margin_frac,
-        n_retries=_n_retries(request),
-        weight=request.weight,
-        after=tuple(map(JobId, request.after)),
-        preemptible=_preemptible(request, request.gpu_frac),
-        guarantee=request.guarantee,
-        work_core_s=request.work_core_s,
-    )
+    return {
+        "ceiling": Resources(ceiling_cores, request.gpu_frac),
+        "floor": Resources(floor_cores, request.gpu_frac),
+        "work_core_s": request.work_core_s,
+    }
 
 
 def _preemptible(request: JobRequest, gpus: float) -> bool:

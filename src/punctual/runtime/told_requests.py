@@ -1,5 +1,6 @@
 """What users have asked of jobs that run, in words and in plain fields."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +45,14 @@ def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None
     return None
 
 
+def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
+    """A policy, and what it is made with."""
+    made_with = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    return f"{policy} ({made_with})" if made_with else policy
+
+
 def _policy(event: PolicyChanged) -> ToldRequest:
-    with_parameters = ", ".join(f"{name}={value}" for name, value in event.parameters.items())
-    now = f"{event.policy} ({with_parameters})" if with_parameters else event.policy
+    now = policy_text(event.policy, event.parameters)
     text = f"the policy was changed {told_by(event.by)}: now {now}, before {event.before or 'another one'}"
     facts = {"policy": event.policy, "parameters": event.parameters, "before": event.before, "by": event.by}
     return ToldRequest("policy", text, facts)

@@ -43,9 +43,21 @@ _DESCRIPTION = (
 )
 
 
+class _Application(FastAPI):
+    """Makes its document when somebody first asks for it: that takes longer than everything else at the start."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, which is kept."""
+        is_new = self.openapi_schema is None
+        document = super().openapi()
+        if is_new:
+            document["components"]["schemas"].update(_schemas_of_problem())
+        return document
+
+
 def make_app(context: ServiceContext) -> FastAPI:
     """The application of a host. It lets everybody in: `punctual.service.guard` stands before it."""
-    app = FastAPI(
+    app = _Application(
         title="Punctual",
         version=__version__,
         description=_DESCRIPTION,
@@ -60,7 +72,6 @@ def make_app(context: ServiceContext) -> FastAPI:
     for routes in _ROUTES:
         app.include_router(routes.router, prefix=PREFIX)
     problems.install(app)
-    app.openapi()["components"]["schemas"].update(_schemas_of_problem())  # the document is kept
     return app
 
 

@@ -135,6 +135,9 @@ class AsyncJob:
         self._client = client
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"AsyncJob({self.name!r})"
+
     async def status(self) -> JobStanding:
         """See `Job.status`."""
         return await self._client.show(self.name)

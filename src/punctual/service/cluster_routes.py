@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from punctual import __version__, registry
-from punctual.service.context import Context, Viewer
+from punctual.service.context import Context, Viewer, told
 from punctual.service.metrics_text import MEDIA_TYPE, metrics_text
 from punctual.service.problems import answers
 from punctual.service.schema import ClusterStanding, Health, PolicyEntry, PolicyList
@@ -15,10 +15,10 @@ from punctual.service.standing import cluster_standing
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/cluster", responses=answers())
-async def cluster(context: Context) -> ClusterStanding:
+@router.get("/cluster", response_model=ClusterStanding, responses=answers())
+async def cluster(context: Context) -> Response:
     """Show the nodes, what of them is held, free and promised."""
-    return cluster_standing(context.host)
+    return told(cluster_standing(context.host))
 
 
 @router.get("/policies", responses=answers())

@@ -23,7 +23,8 @@ from punctual.runtime.job_names import names_in
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.spec_change import SpecChange
 from punctual.runtime.submission import Submission
-from punctual.service.context import Context, ServiceContext, Submitter, note_change
+from punctual.service.context import Context, ServiceContext, Submitter, json_answer, note_change, told
+from punctual.service.guard import Caller
 from punctual.service.kept_chains import N_LINKS_MAX
 from punctual.service.problems import Refused, answers
 from punctual.service.schema import (
@@ -70,12 +71,11 @@ def submit(
         )
     context.check_takes_changes()
     if idempotency_key is None:
-        job = _submitted(context, asked)
+        job = _submitted(context, asked, caller)
     else:
-        told = asked.model_dump_json().encode()
-        with context.keys.claimed(caller.name, idempotency_key, told) as claimed:
-            job = _submitted_once(context, asked, claimed)
-    note_change(caller, f"job '{job}' was submitted")
+        said = asked.model_dump_json().encode()
+        with context.keys.claimed(caller.name, idempotency_key, said) as claimed:
+            job = _submitted_once(context, asked, caller, claimed)
     return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
@@ -100,7 +100,7 @@ async def list_jobs(
     ]
     page = wanted[:limit]
     next_cursor = _cursor(page[-1]) if len(wanted) > len(page) else None
-    return _json(
+    return json_answer(
         b'{"jobs":[%b],"nextCursor":%b}'
         % (b",".join(context.standings.of_all(page, now)), json.dumps(next_cursor).encode())
     )
@@ -109,19 +109,19 @@ async def list_jobs(
 @router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
 async def show(job: str, context: Context) -> Response:
     """Show how one job stands."""
-    return _json(context.standings.of(context.status(job), context.host.clocks()))
+    return json_answer(context.standings.of(context.status(job), context.host.clocks()))
 
 
-@router.get("/jobs/{job}/why", responses=answers(404))
+@router.get("/jobs/{job}/why", response_model=WhyAnswer, responses=answers(404))
 def why(
     job: str,
     context: Context,
     last: Annotated[int, Query(ge=1, le=N_LINKS_MAX, description="How many of the latest.")] = 10,
     every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
-) -> WhyAnswer:
+) -> Response:
     """Tell why the job got what it got: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
-    return why_answer(status, context.chains.links(status.id, last, every=every), now)
+    return told(why_answer(status, context.chains.links(status.id, last, every=every), now))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
@@ -172,15 +172,10 @@ def resume(job: str, context: Context, caller: Submitter) -> Response:
     return _shown(context, context.status(job), 202)
 
 
-def _json(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that is written as its model would be."""
-    return Response(body, code, headers=headers, media_type="application/json")
-
-
 def _shown(
     context: ServiceContext, status: JobStatus, code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return _json(standing_json(context.host, status, context.host.clocks()), code, headers)
+    return json_answer(standing_json(context.host, status, context.host.clocks()), code, headers)
 
 
 def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
@@ -199,11 +194,11 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 # Submitting.
 
 
-def _submitted(context: ServiceContext, asked: SubmitRequest) -> JobId:
-    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)))
+def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) -> JobId:
+    return _given_to_host(context, _named(context, checked_submission_of(asked, context.host.capacity)), caller)
 
 
-def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: ClaimedKey) -> JobId:
+def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
     """The job that the key was given to; it is submitted if it never came to that."""
     if claimed.job is not None and context.host.knows(claimed.job):
         return claimed.job
@@ -214,7 +209,7 @@ def _submitted_once(context: ServiceContext, asked: SubmitRequest, claimed: Clai
     else:
         submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
     try:
-        return _given_to_host(context, submission)
+        return _given_to_host(context, submission, caller)
     except InvalidSpec:
         if claimed.job is None:
             claimed.forget()
@@ -254,8 +249,9 @@ def _named(context: ServiceContext, submission: Submission) -> Submission:
     return named
 
 
-def _given_to_host(context: ServiceContext, submission: Submission) -> JobId:
-    context.host.submit_told([submission])
+def _given_to_host(context: ServiceContext, submission: Submission, caller: Caller) -> JobId:
+    context.host.submit_told([replace(submission, by=str(caller))])
+    note_change(caller, f"job '{submission.spec.id}' was submitted")
     return submission.spec.id
 
 

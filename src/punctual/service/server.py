@@ -1,8 +1,10 @@
 """The server: the API at an address, with tokens, and at a socket for the service's own user."""
 
+import gc
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -30,6 +32,9 @@ DEFAULT_ADDRESS = "127.0.0.1:4747"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 _BACKLOG = 128
+#: How long a thread that computes may keep the others from going on, in seconds. An answer waits for it up to once for
+#: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
+_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +179,21 @@ def _answered(
         takes_jobs=takes_jobs,
     )
     host.subscribe(service.signal.notify)
-    with endpoints_served(service, endpoints):
+    with _quick_threads(), endpoints_served(service, endpoints):
         yield
+
+
+@contextmanager
+def _quick_threads() -> Iterator[None]:
+    """Have no thread of this process wait long for another: one answers while others steer, make plans and read journals."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(usual_s)
 
 
 # Addresses.
@@ -204,7 +222,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[so
                 "without TLS the service must listen on the loopback interface",
                 f"'{address}'",
                 "the service",
-                "Give a certificate (`--tls-cert`, `--tls-key`); or say that tokens and jobs may be read on the network.",
+                "Give a certificate (`--tls-cert`, `--tls-key`); or let tokens and jobs be read on the network (`--allow-plain`).",
             )
         # With its protocol named: only then does asyncio send small answers at once (TCP_NODELAY).
         with socket.socket(family, kind, protocol) as listening:

@@ -187,27 +187,11 @@ class AdaptiveTables:
                 "Name a folder with MODEL/validation-BATCH.csv and MODEL/placements.csv in it.",
             )  # fmt: skip
 
-    def training(self, model: str) -> AdaptiveTraining:
-        """The training of `model`.
-
-        Raises
-        ------
-        InvalidSpec
-            It was not measured.
-        """
-        training = self.trainings.get(model.lower())
-        if training is None:
-            raise InvalidSpec(
-                "a job's model must have been measured", f"'{model}'", "the measured trainings",
-                f"Known: {', '.join(sorted(self.trainings))}.",
-            )  # fmt: skip
-        return training
-
     def speed(self, model: str, device_batch_max: float = inf) -> AdaptiveSpeed:
         """How fast `model` gets on; computed once."""
-        training, key = self.training(model), (model.lower(), device_batch_max)
+        key = model, device_batch_max
         if key not in self._speeds:
-            self._speeds[key] = _speed(training, device_batch_max)
+            self._speeds[key] = _speed(self.trainings[model], device_batch_max)
         return self._speeds[key]
 
 

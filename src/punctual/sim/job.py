@@ -3,9 +3,8 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.slots import set_by_slots
 from punctual.sim.truth import Truth
@@ -44,11 +43,7 @@ class SimJob:
     told_steps: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.work_steps < inf:
-            raise InvalidSpec(
-                "`work_steps` must be finite and above zero", f"{self.work_steps} steps", f"job '{self.spec.id}'",
-                "Leave the job out, or give it some work.",
-            )  # fmt: skip
+        check_above_zero(f"job '{self.spec.id}'", work_steps=self.work_steps)
         begins = [begin for begin, _ in self.phases]
         if begins and (
             begins[0] != 0 or not all(begin < after for begin, after in pairwise([*begins, self.work_steps]))

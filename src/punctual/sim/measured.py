@@ -69,19 +69,8 @@ class SpeedTables:
         )
 
     def of(self, model: str, batch: int | None) -> Mapping[str, Measured]:
-        """The tables of `model` by kind of device, for the measured batch nearest to `batch` (None: the smallest).
-
-        Raises
-        ------
-        InvalidSpec
-            The model was not measured.
-        """
-        rows = self.rates.get(model.lower())
-        if rows is None:
-            raise InvalidSpec(
-                "a job's model must have been measured", f"'{model}'", "the measured speeds",
-                f"Known: {', '.join(sorted(self.rates))}.",
-            )  # fmt: skip
+        """The tables of `model` by kind of device, for the measured batch nearest to `batch` (None: the smallest)."""
+        rows = self.rates[model]
         wanted = batch or min(rows)
         return rows[min(rows, key=lambda size: (abs(log(size / wanted)), size))]
 

@@ -1,10 +1,11 @@
 """How the simulated world deviates from one in which everything happens at once and always succeeds."""
 
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_fraction, check_not_negative
 
+_WHERE = "the physics"
 _FRACTIONS = ("failed_launch_frac", "failed_resize_frac", "lost_answer_frac")
 _AMOUNTS = ("resize_s", "solver_s", "solver_per_job_s", "rate_sigma", "failures_per_device_h")
 _SPANS = ("report_s", "checkpoint_s", "node_mtbf_s", "node_repair_s")
@@ -59,18 +60,9 @@ class Physics:
     lost_answer_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.startup_s is not None:
-            _check("startup_s", self.startup_s, isfinite(self.startup_s) and self.startup_s >= 0, "0 or more")
-        for name in _AMOUNTS:
-            amount = getattr(self, name)
-            _check(name, amount, isfinite(amount) and amount >= 0, "0 or more")
+        check_not_negative(_WHERE, startup_s=self.startup_s or 0.0, **{name: getattr(self, name) for name in _AMOUNTS})
         for name in _SPANS:
             span_s = getattr(self, name)
-            _check(name, span_s, span_s is None or span_s > 0, "above 0")
-        for name in _FRACTIONS:
-            _check(name, getattr(self, name), 0 <= getattr(self, name) < 1, "from 0 to below 1")
-
-
-def _check(name: str, amount: float, holds: bool, must: str) -> None:
-    if not holds:
-        raise InvalidSpec(f"`{name}` must be {must}", str(amount), "the physics", f"Give a number {must}.")
+            if span_s is not None and not span_s > 0:
+                raise InvalidSpec(f"`{name}` must be above 0", str(span_s), _WHERE, "Give a number above 0.")
+        check_fraction(_WHERE, **{name: getattr(self, name) for name in _FRACTIONS})

@@ -1,14 +1,15 @@
 """How fast a job really trains. The scheduler never sees this: it sees progress, and fits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import inf, isfinite
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero, check_not_negative
 from punctual.core.job import Allocation
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
+
+_WHERE = "a true speed"
 
 
 class Truth(Protocol):
@@ -26,7 +27,7 @@ class Constant:
     rate: float
 
     def __post_init__(self) -> None:
-        _check_above_zero("rate", self.rate, "steps/s")
+        check_above_zero(_WHERE, rate=self.rate)
 
     def rate_sps(self, shape: Shape) -> float:
         return self.rate
@@ -55,9 +56,8 @@ class AllReduce:
     across_factor: float = 2.0
 
     def __post_init__(self) -> None:
-        _check_above_zero("step_s", self.step_s, "s")
-        _check_not_negative("communication_frac", self.communication_frac)
-        _check_not_negative("across_factor", self.across_factor)
+        check_above_zero(_WHERE, step_s=self.step_s)
+        check_not_negative(_WHERE, communication_frac=self.communication_frac, across_factor=self.across_factor)
 
     def rate_sps(self, shape: Shape) -> float:
         n = shape.n_workers
@@ -82,10 +82,9 @@ class Served:
     server_s: float = 0.0
 
     def __post_init__(self) -> None:
-        names = ("compute_s", "fixed_s", "link_s", "worker_s", "server_s")
-        for name in names:
-            _check_not_negative(name, getattr(self, name))
-        _check_above_zero("time of a step", sum(getattr(self, name) for name in names), "s")
+        times = asdict(self)
+        check_not_negative(_WHERE, **times)
+        check_above_zero(_WHERE, step_s=sum(times.values()))
 
     def rate_sps(self, shape: Shape) -> float:
         w, p = shape.n_workers, shape.n_servers or shape.n_workers
@@ -97,8 +96,7 @@ class Served:
 
     def scaled(self, factor: float) -> "Served":
         """The law with every time multiplied by `factor`."""
-        times = (self.compute_s, self.fixed_s, self.link_s, self.worker_s, self.server_s)
-        return Served(*(factor * time_s for time_s in times))
+        return Served(**{name: factor * time_s for name, time_s in asdict(self).items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +169,8 @@ class Cores:
     serial_frac: float = 0.05
 
     def __post_init__(self) -> None:
-        _check_above_zero("step_core_s", self.step_core_s, "core-seconds")
-        _check_not_negative("serial_frac", self.serial_frac)
+        check_above_zero(_WHERE, step_core_s=self.step_core_s)
+        check_not_negative(_WHERE, serial_frac=self.serial_frac)
 
     def rate_sps(self, shape: Shape) -> float:
         cores = shape.cores
@@ -193,7 +191,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         for (n_workers, _), rate in self.rates.items():
-            _check_above_zero(f"rate with {n_workers} workers", rate, "steps/s")
+            check_above_zero(_WHERE, **{f"rate with {n_workers} workers": rate})
 
     def counts(self) -> tuple[int, ...]:
         """The numbers of workers that were measured, ascending."""
@@ -230,15 +228,3 @@ def slowest(kinds: Mapping[str, Measured]) -> Measured:
 def measured_on(kinds: Mapping[str, Measured]) -> Truth:
     """A table for each kind of device; without names of kinds the one that there is. Other kinds are like the slowest."""
     return kinds[""] if set(kinds) == {""} else ByDevice(kinds, slowest(kinds))
-
-
-def _check_above_zero(name: str, amount: float, unit: str) -> None:
-    if not 0 < amount < inf:
-        raise InvalidSpec(
-            f"`{name}` must be finite and above zero", f"{amount} {unit}", "a true speed", "Give a positive number."
-        )
-
-
-def _check_not_negative(name: str, amount: float) -> None:
-    if not (isfinite(amount) and amount >= 0):
-        raise InvalidSpec(f"`{name}` must be finite and not negative", str(amount), "a true speed", "Give 0 or more.")

@@ -8,12 +8,12 @@ is one worker with its cores (one, if the trace does not say). The kind of devic
 Where the trace counts no steps, a step is what the job did in one second with what it had.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, isfinite
+from math import ceil, inf
 from typing import Any, Literal, Protocol
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero, check_fraction, check_not_negative
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
@@ -41,6 +41,7 @@ from punctual.traces.draw import Draw
 #: What a job declares of its speed: everything, only the speed that was recorded, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]
 
+_WHERE = "a rule of scaling"
 #: A job's numbers of workers are looked at one by one; of workers and servers, each pair.
 N_COUNTS_MAX, N_PARTS_MAX = 10_000, 1_000
 
@@ -86,8 +87,7 @@ class Declared:
     size_sigma: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_amount("startup_s", self.startup_s)
-        _check_amount("size_sigma", self.size_sigma)
+        check_not_negative(_WHERE, startup_s=self.startup_s, size_sigma=self.size_sigma)
         _check(self.devices_per_node >= 1, "`devices_per_node` must be 1 or more", self.devices_per_node)
         Resources(others=self.worker_others)
 
@@ -187,7 +187,7 @@ class Changing(Declared):
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
-        _check_amount("resize_cost_s", self.resize_cost_s)
+        check_not_negative(_WHERE, resize_cost_s=self.resize_cost_s)
         _check(self.knows in ("all", "recorded", "nothing"), "`knows` must be all, recorded or nothing", self.knows)
 
     def elastic(
@@ -285,9 +285,7 @@ class MeasuredTables(Changing):
         object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        kinds = self.read.of(trace.model_name, trace.batch_size)
+        kinds = self.read.of(_model_of(trace, self.read.rates), trace.batch_size)
         counts = sorted({count for table in kinds.values() for count in table.counts()})
         n = min(counts, key=lambda count: (abs(count - _n_workers(trace)), count))
         work_steps = trace.work_steps or self._steps(trace, slowest(kinds), n)
@@ -326,9 +324,8 @@ class AdaptiveBatch(Changing):
         object.__setattr__(self, "read", AdaptiveTables(self.tables))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        speed = self.read.speed(trace.model_name, trace.parameters.get("device_batch_max", inf))
+        model = _model_of(trace, self.read.trainings)
+        speed = self.read.speed(model, trace.parameters.get("device_batch_max", inf))
         kinds = speed.average
         most = trace.parameters.get("n_gpus_max", inf)
         counts = sorted({n for table in kinds.values() for n in table.counts() if n <= most})
@@ -398,7 +395,7 @@ class ParameterServers(Changing):
         Changing.__post_init__(self)
         for name in ("n_workers_max", "n_servers_max", "n_samples"):
             _check(1 <= getattr(self, name) <= N_PARTS_MAX, f"`{name}` must be 1 to {N_PARTS_MAX}", getattr(self, name))
-        _check(0 <= self.speed_error_frac < 1, "`speed_error_frac` must be from 0 to below 1", self.speed_error_frac)
+        check_fraction(_WHERE, speed_error_frac=self.speed_error_frac)
         Resources(others=self.server_others)
         object.__setattr__(self, "laws", read_laws(self.tables) if self.tables else {})
         self._shares()
@@ -431,16 +428,7 @@ class ParameterServers(Changing):
         return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
 
     def _law(self, trace: TraceJob) -> Served:
-        if not self.tables:
-            return self._shares()
-        if trace.model_name is None:
-            raise _silent(trace, "which model it trains")
-        if trace.model_name not in self.laws:
-            raise InvalidSpec(
-                "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
-                f"Known: {', '.join(self.laws)}.",
-            )  # fmt: skip
-        return self.laws[trace.model_name]
+        return self.laws[_model_of(trace, self.laws)] if self.tables else self._shares()
 
     def _shares(self) -> Served:
         return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)
@@ -479,7 +467,7 @@ class CoreShares(Declared):
 
     def __post_init__(self) -> None:
         Declared.__post_init__(self)
-        _check(0 < self.least_cores < inf, "`least_cores` must be above zero", self.least_cores)
+        check_above_zero(_WHERE, least_cores=self.least_cores)
         _check(1 <= self.most_factor < inf, "`most_factor` must be 1 or more", self.most_factor)
         Cores(step_core_s=1.0, serial_frac=self.serial_frac)
 
@@ -522,6 +510,19 @@ def sim_jobs(
         Registered name of what steers each job; None: nothing looks at it between events.
     """
     return (rule.job(trace, seed, controller) for trace in traces)
+
+
+def _model_of(trace: TraceJob, measured: Collection[str]) -> str:
+    """The name among the `measured` models of the one that the job trains; in lower case, if not as the trace has it."""
+    if trace.model_name is None:
+        raise _silent(trace, "which model it trains")
+    for name in (trace.model_name, trace.model_name.lower()):
+        if name in measured:
+            return name
+    raise InvalidSpec(
+        "a job's model must have been measured", f"'{trace.model_name}'", f"job '{trace.id}'",
+        f"Known: {', '.join(sorted(measured))}.",
+    )  # fmt: skip
 
 
 def _n_workers(trace: TraceJob) -> int:
@@ -584,10 +585,6 @@ def _silent(trace: TraceJob, about: str) -> InvalidSpec:
     )
 
 
-def _check_amount(name: str, amount: float) -> None:
-    _check(isfinite(amount) and amount >= 0, f"`{name}` must be finite and 0 or more", amount)
-
-
 def _check(holds: bool, must: str, got: object) -> None:
     if not holds:
-        raise InvalidSpec(must, str(got), "a rule of scaling", "Correct it, or leave it out for its default.")
+        raise InvalidSpec(must, str(got), _WHERE, "Correct it, or leave it out for its default.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord
-from punctual.store.stored import About, JournalTaken, JournalUnusable, StoredJournal
+from punctual.store.stored import About, JournalBusy, JournalTaken, JournalUnusable, StoredJournal
 from punctual.store.thinning import Row
 
 __all__ = ["JournalTaken", "SqliteJournal"]
@@ -261,10 +261,11 @@ class SqliteJournal(StoredJournal):
             )
 
     def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
-        remedy = "Make room, or give the right to."
+        must = "the journal must be one that can be opened"
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
             remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
-        return self._invalid("the journal must be one that can be opened", str(error), remedy)
+            return JournalBusy(must, str(error), self.place, remedy)
+        return self._invalid(must, str(error), "Make room, or give the right to.")
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

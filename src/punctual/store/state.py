@@ -47,12 +47,17 @@ def dumps(state: object) -> bytes:
         It holds something that `loads` would refuse: an open file, a function, a class that is neither plain nor of
         Punctual's pure packages.
     """
-    layouts: dict[str, list[str]] = {}
     must = "the state must consist of plain values, arrays and classes of Punctual's pure packages"
     with _refused(must, "Let controllers, models and policies keep such values only."):
-        body = pickle.dumps(state, protocol=5)
-        # Reading it is the only sure way to know that it can be read; it costs as much as writing it.
-        _Reader(body, lambda name, layout: layouts.setdefault(name, layout) == layout).load()
+        written = io.BytesIO()
+        writer = _Writer(written, protocol=5)
+        writer.dump(state)
+        body, layouts = written.getvalue(), dict(map(_layout, filter(is_dataclass, writer.parts)))
+        # Reading is the only sure way to know that something can be read, and costs more than writing: a state of many
+        # jobs would hold up what it is of. So it is read if it has a part of a kind that none had that was read before.
+        if not _READ.issuperset(writer.parts):
+            _Reader(body, lambda name, layout: layouts.get(name) == layout).load()
+            _READ.update(writer.parts)
     header = json.dumps(layouts).encode()
     return _MAGIC + zlib.compress(len(header).to_bytes(4, "big") + header + body, level=1)
 
@@ -73,6 +78,27 @@ def loads(state: bytes) -> Any:
         return _Reader(unpacked[4 + n_header :], lambda name, layout: layouts.get(name) == layout).load()
 
 
+#: The `_Writer.parts` of all states that this process has written and been able to read.
+_READ: set[Any] = set()
+
+
+class _Writer(pickle.Pickler):
+    """Notes of what kinds the parts of a state are: their classes, and the classes and functions among them."""
+
+    def __init__(self, file: io.BytesIO, protocol: int) -> None:
+        super().__init__(file, protocol)
+        self.parts: set[Any] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        self.parts.add(value if hasattr(value, "__qualname__") else type(value))
+        return NotImplemented  # it is written as it would be without this
+
+
+def _layout(kind: Any) -> tuple[str, list[str]]:
+    """Name of a dataclass, and its fields."""
+    return f"{kind.__module__}.{kind.__qualname__}", [field.name for field in fields(kind)]
+
+
 class _Reader(pickle.Unpickler):
     """Finds classes of values only; `knows` says whether a class's fields are what they were."""
 
@@ -87,7 +113,7 @@ class _Reader(pickle.Unpickler):
             return value
         if not isinstance(value, type) or (value.__module__, value.__qualname__) != (module, name):
             raise pickle.UnpicklingError(f"'{module}.{name}' is no class that is defined there")
-        if is_dataclass(value) and not self._knows(f"{module}.{name}", [field.name for field in fields(value)]):
+        if is_dataclass(value) and not self._knows(*_layout(value)):
             raise pickle.UnpicklingError(f"'{module}.{name}' has other fields now")
         return value
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from punctual.core.codec import decode, encode, kind_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.store.boot import ClockRecord, clock_now, shift_between
-from punctual.store.codec import decode, encode, kind_of
 from punctual.store.owner import Owner, this_process
 from punctual.store.thinning import Row
 
@@ -33,6 +33,10 @@ class JournalTaken(InvalidSpec):
 
 class JournalUnusable(InvalidSpec):
     """The journal, or what is needed of it, is damaged or of another version of Punctual: to try again does not help."""
+
+
+class JournalBusy(InvalidSpec):
+    """Another process has been writing the journal for long: it was stopped meanwhile."""
 
 
 class StoreUnreachable(InvalidSpec):

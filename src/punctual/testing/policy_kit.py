@@ -156,7 +156,7 @@ class PolicyConformance:
         waiting = tuple(job for job in jobs if not (job.planned or job.granted))
         self._check(replace(snapshot, holding=holding, waiting=waiting, free=free, carry=plan.carry))
 
-    @_GENERATED
+    @settings(_GENERATED, max_examples=30)  # of two snapshots each: as many as above
     @given(snapshots(), snapshots())
     def test_understands_its_own_carry(self, before: Snapshot, snapshot: Snapshot) -> None:
         """... also where other jobs and nodes are there now, and where it is somebody else's."""

@@ -6,13 +6,12 @@ or when they are put in another order.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Protocol
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_not_negative, check_share
 from punctual.traces.draw import fraction
 from punctual.traces.job import TraceJob
-from punctual.traces.named import check
+from punctual.traces.named import check_bounds
 
 
 class DeadlineRule(Protocol):
@@ -56,13 +55,8 @@ class UniformSlack:
     share_frac: float = 1.0
 
     def __post_init__(self) -> None:
-        check(
-            0 < self.low <= self.high < float("inf"),
-            "0 < `low` <= `high` must hold",
-            f"low={self.low:g}, high={self.high:g}",
-            "uniform-slack",
-        )
-        check(0 <= self.share_frac <= 1, "`share_frac` must be from 0 to 1", self.share_frac, "uniform-slack")
+        check_bounds("uniform-slack", low=self.low, high=self.high)
+        check_share("uniform-slack", share_frac=self.share_frac)
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
         """`job` with a deadline of this rule, or with none."""
@@ -102,16 +96,9 @@ class Chronus:
     best_effort_frac: float = 0.0
 
     def __post_init__(self) -> None:
-        check(
-            0 < self.low <= self.high < float("inf"),
-            "0 < `low` <= `high` must hold",
-            f"low={self.low:g}, high={self.high:g}",
-            "chronus",
-        )
-        check(isfinite(self.extra_s) and self.extra_s >= 0, "`extra_s` must not be negative", self.extra_s, "chronus")
-        check(
-            0 <= self.best_effort_frac <= 1, "`best_effort_frac` must be from 0 to 1", self.best_effort_frac, "chronus"
-        )
+        check_bounds("chronus", low=self.low, high=self.high)
+        check_not_negative("chronus", extra_s=self.extra_s)
+        check_share("chronus", best_effort_frac=self.best_effort_frac)
 
     def apply(self, job: TraceJob, seed: int) -> TraceJob:
         """`job` with a deadline of this rule, or as a best-effort job."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import fsum, isfinite
+from math import fsum
 
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.traces.job import TraceJob
 
 
@@ -30,8 +30,7 @@ def rescaled(jobs: Iterable[TraceJob], load: float, n_devices: int) -> list[Trac
         When `load` is not above zero, or the present load is not known (see `offered_load`).
     """
     listed = list(jobs)
-    if not (isfinite(load) and load > 0):
-        raise InvalidSpec("the load must be above zero", f"{load}", "a trace", "Give for example 0.9.")
+    check_above_zero("a trace", load=load)
     factor = offered_load(listed, n_devices) / load
     first_at = min(job.submitted_at for job in listed)
     return [replace(job, submitted_at=first_at + (job.submitted_at - first_at) * factor) for job in listed]

@@ -1,11 +1,12 @@
 """A script under an agent in a process of its own, and Punctual's side of its page."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from tests.client.elastic.forked_script import run_script
+from tests.client.elastic.stage import forkserver
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.store.owner import start_ticks
@@ -21,15 +22,14 @@ class Stage:
         self.page = Page.create(str(self._path))
         self.n_devices_each = 0
         self._n_requests = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Any = None
 
     def start(self, *argv: str, n_workers: int = 1, n_servers: int = 0, **environment: str) -> None:
         self.send_target(n_workers, n_servers)
         environment = {**os.environ, PAGE_VARIABLE: str(self._path), "OMP_NUM_THREADS": "3", **environment}
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, *argv], env=environment, stdout=output, stderr=output, start_new_session=True
-            )
+        self._output.write_bytes(b"")
+        self._process = forkserver.Process(target=run_script, args=(argv, environment, str(self._output)))
+        self._process.start()
 
     def send_target(self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = ()) -> int:
         self._n_requests += 1
@@ -43,7 +43,7 @@ class Stage:
 
     def await_status(self, holds: Callable[[WorkerStatus], bool]) -> WorkerStatus:
         def look() -> WorkerStatus:
-            assert self._process.poll() is None, self.output()
+            assert self._process.exitcode is None, self.output()
             return self.page.worker_status()
 
         return wait_until(look, holds, pause_s=0.005)
@@ -61,14 +61,18 @@ class Stage:
         self.page.send(Directives())
 
     def exit_code(self) -> int:
-        return self._process.wait(PATIENCE_S)
+        self._process.join(PATIENCE_S)
+        code: int | None = self._process.exitcode
+        assert code is not None, self.output()
+        return code
 
     def output(self) -> str:
         return self._output.read_text()
 
     @property
     def agent_pid(self) -> int:
-        return self._process.pid
+        pid: int = self._process.pid
+        return pid
 
     def workers(self) -> list[int]:
         """Process ids in order of their start."""
@@ -78,7 +82,7 @@ class Stage:
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.join()
         self.page.close()
 
 

@@ -17,14 +17,13 @@ from typing import Any
 
 from punctual.client.elastic import links
 from punctual.client.elastic.context import Context
+from punctual.client.elastic.forkserver import PRELOADED
 from punctual.client.elastic.member import Leave
 from punctual.client.elastic.membership import Membership, Progress, source_of
 
 #: The libraries are loaded once, and workers are copies.
 forkserver = get_context("forkserver")
-forkserver.set_forkserver_preload(
-    ["torch", "torch._dynamo", "torch.distributed", "punctual.client.elastic.context", __name__]
-)
+forkserver.set_forkserver_preload([*PRELOADED, __name__, "tests.client.elastic.agent_stage"])
 
 Train = Callable[..., Any]
 

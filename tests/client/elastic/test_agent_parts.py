@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from punctual.client.elastic.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.client.elastic.membership import Membership
 from punctual.client.elastic.worker_pool import Worker, WorkerPool, WorkerState, hung, late
 from punctual.client.elastic.worker_spawner import WorkerSpawner
-from punctual.wire import N_DEVICES_MAX, Page
+from punctual.wire import N_DEVICES_MAX, Page, WorkerTarget
 
 HANG_NS = 1000
 NOW_NS = 1_000_000
@@ -301,6 +302,59 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
         WorkerSpawner(lambda link: None, 0)
+
+
+class IdleSpawner:
+    """Has all workers that it is asked for, without any process; a test speaks for them."""
+
+    is_ready = True
+
+    def __init__(self, *_: object) -> None:
+        self.control, self._forkserver = socket.socketpair()
+        self.workers: list[socket.socket] = []
+        self.killed: list[int] = []
+
+    def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
+        connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.workers.append(other_end)
+        return connection
+
+    def kill(self, pid: int) -> None:
+        self.killed.append(pid)
+
+    def close(self) -> None:
+        for end in (self.control, self._forkserver, *self.workers):
+            end.close()
+
+
+def test_a_worker_that_has_lost_its_servers_and_is_being_ended_is_no_newcomer(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "WorkerSpawner", IdleSpawner)
+    page.send_worker_target(WorkerTarget(1, 2, 0, 1))
+    join = {"said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0}
+    with agent.Agent(print, page) as made:
+        made._reconcile(time.monotonic_ns())
+        workers: list[Worker] = list(made._pool.workers)
+        spawner: Any = made._spawner
+        for worker, end in zip(workers, spawner.workers, strict=True):
+            worker.pid = 100 + worker.number
+            end.send(json.dumps(join).encode())
+            made._on_worker_message(worker)
+        made._reconcile(time.monotonic_ns())
+        assert made._pool.members == workers
+        made._on_worker_exit(workers[0], -signal.SIGKILL)  # told before the other has noticed
+        assert spawner.killed == [102, 103]
+        spawner.workers[1].send(json.dumps({**join, "after_fault": True, "has_state": False}).encode())
+        made._on_worker_message(workers[1])
+        made._reconcile(time.monotonic_ns())
+        assert made._pool.members == []
+        for worker in workers[1:]:
+            made._on_worker_exit(worker, -signal.SIGKILL)
+        made._reconcile(time.monotonic_ns())
+        assert page.worker_status().n_workers_lost == 1
+        assert [worker.state for worker in made._pool.workers] == ["starting"] * 3
+        assert not made._state_lost_ns
 
 
 def test_devices_are_shared_only_where_there_are_too_few() -> None:

@@ -63,8 +63,9 @@ _LEAVE_S_MAX = 10.0
 _N_DEATHS_MAX = 3
 #: Between two looks at the page and at the board; a change of size is not urgent, training goes on meanwhile.
 _LOOK_S = 0.05
-#: The end of a process is told by the forkserver a moment after those that it was connected with have told that.
-_EXIT_S_MAX = 1.0
+#: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
+#: than a moment where the machine is busy.
+_EXIT_S_MAX = 10.0
 
 _MESSAGE_BYTES_MAX = 65_536
 
@@ -254,6 +255,8 @@ class Agent:
                 self._fail(worker, words["trace"])
 
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
+        if worker.state == "leaving":  # it has said so before it was killed, and must not be taken for a newcomer
+            return
         worker.n_steps, worker.progress = words["n_steps"], words["progress"]
         worker.become("ready", monotonic_ns())
         if worker in self._pool.trainers:

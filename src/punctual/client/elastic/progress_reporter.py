@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from punctual.client import stop
 from punctual.client.complaint import warn
-from punctual.client.declaration import Phase, Phases, by_name
+from punctual.client.declaration import Phases, by_name
 from punctual.client.elastic.agent_client import AgentClient
 from punctual.client.record import Course, PhaseRecord
 from punctual.client.session import Session, current, install
@@ -64,9 +64,9 @@ class ProgressReporter:
             self._begin(self.session, self._course, n_steps)
 
     def _begin(self, session: Session, course: Course, n_steps: int) -> None:
-        declared = by_name(self._phases).items()
-        plan = {name: (phase, _n_occurrences(phase, course, n_steps)) for name, phase in declared}
-        session.begin_loop(replace(course, start_step=n_steps), plan)
+        course = replace(course, start_step=n_steps)
+        plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in by_name(self._phases).items()}
+        session.begin_loop(course, plan)
         if self._can_stop or stop.has_hooks():
             session.allow_stop()
         session.start_training()
@@ -118,14 +118,6 @@ class ProgressReporter:
                 "It trains on; give it a `--checkpoint-dir` with room.",
             )  # fmt: skip
             self.session.refuse_to_leave()
-
-
-def _n_occurrences(phase: Phase, course: Course, n_steps: int) -> int:
-    """Occurrences still to come after `n_steps` steps: one after each epoch, if their number was not declared."""
-    if phase.count is not None:
-        return phase.count - phase.count * n_steps // max(1, course.total_steps)
-    n_each = max(1, course.n_steps_per_epoch)
-    return -(-course.total_steps // n_each) - n_steps // n_each
 
 
 def _speaking(is_beginning: bool) -> Session:

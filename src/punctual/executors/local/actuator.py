@@ -77,6 +77,7 @@ class Actuator(Protocol):
         """Raise `Unusable` if it cannot be used here."""
         ...
 
+    @property
     def keeper_prefix(self) -> Sequence[str]:
         """What the keeper's command line begins with."""
         ...

@@ -1,7 +1,6 @@
 """Control groups version 1: the CPU quota of the `cpu` controller, usage from `cpuacct`."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
@@ -27,6 +26,7 @@ class CgroupV1:
 
     name = "cgroup-v1"
     can_cap = True
+    keeper_prefix = ()
 
     def __init__(
         self, cpu: Path | None, cpuacct: Path | None, n_cpus: int | None = None, freezer: Path | None = None
@@ -50,9 +50,6 @@ class CgroupV1:
         if self._freezer is not None:
             remove_abandoned(self._freezer / FOLDER)
         try_out(self)
-
-    def keeper_prefix(self) -> Sequence[str]:
-        return ()
 
     def open(self, job: JobId, keeper_pid: int) -> "CgroupV1Group":
         assert self._cpu is not None

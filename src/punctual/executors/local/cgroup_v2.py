@@ -1,7 +1,6 @@
 """Control groups version 2: `cpu.max` in a subtree that may be written to."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
@@ -28,6 +27,7 @@ class CgroupV2:
 
     name = "cgroup-v2"
     can_cap = True
+    keeper_prefix = ()
 
     def __init__(self, base: Path | None, n_cpus: int | None = None) -> None:
         self._base = base
@@ -48,9 +48,6 @@ class CgroupV2:
             raise Unusable(f"'{self._base / 'cgroup.controllers'}' does not list the cpu controller")
         remove_abandoned(self._base / FOLDER)
         try_out(self)
-
-    def keeper_prefix(self) -> Sequence[str]:
-        return ()
 
     def open(self, job: JobId, keeper_pid: int) -> "CgroupV2Group":
         assert self._base is not None

@@ -28,6 +28,7 @@ class ExecutorContext:
     devices: DevicePool
     on_kept: Callable[[JobId, int, int], None]
     lease_s: float | None
+    fence_s: float | None
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str]]

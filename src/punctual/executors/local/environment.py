@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local.devices import VISIBLE_VARIABLE
-from punctual.wire import PAGE_VARIABLE
-
-#: Tells a script which job it is.
-JOB_VARIABLE = "PUNCTUAL_JOB"
+from punctual.wire import JOB_VARIABLE, PAGE_VARIABLE
 
 
 def job_environment(

@@ -13,7 +13,7 @@ from punctual.core.events import ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
-from punctual.core.resources import NOTHING
+from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
@@ -69,6 +69,8 @@ class LocalExecutor:
         Is told the two processes that keep a job and outlive this one, keeper and guard, before the job is started.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
+    fence_s
+        A job is ended after so many seconds without `renew`. None: it is not.
     end_file_of
         Where the keeper of a job writes down how the job ended. None: nowhere.
     log_of
@@ -104,6 +106,7 @@ class LocalExecutor:
         candidates: Sequence[Actuator] | None = None,
         on_kept: Callable[[JobId, int, int], None] = lambda *_: None,
         lease_s: float | None = None,
+        fence_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: os.environ,
@@ -128,6 +131,7 @@ class LocalExecutor:
             devices=DevicePool(visible_devices() if devices is None else devices),
             on_kept=on_kept,
             lease_s=lease_s,
+            fence_s=fence_s,
             end_file_of=end_file_of,
             log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
             environment_of=environment_of,
@@ -194,9 +198,19 @@ class LocalExecutor:
             if not run.ended:
                 run.renew(stays_paused=is_paused_by_user(job))
 
-    def actuator_name(self, job: JobId) -> str:
-        """What enforces the job's grant."""
+    @property
+    def actuator(self) -> str:
+        """What enforces grants."""
         return self.chosen.actuator.name
+
+    @property
+    def actuator_reason(self) -> str:
+        """In a sentence, why it is this one."""
+        return self.chosen.reason
+
+    def held(self) -> dict[JobId, Resources]:
+        """What each job holds that has not ended; nothing, where it is paused or about to be started."""
+        return {job: run.held for job, run in list(self._runs.items()) if not run.ended}
 
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as its agent last counted them, and what their changes have cost; None: it has none."""

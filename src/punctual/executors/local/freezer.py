@@ -10,7 +10,7 @@ from typing import Protocol
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
 from punctual.executors.local.mounts import hierarchy
-from punctual.executors.local.process_tree import TreeUsage
+from punctual.executors.local.process_tree import TreeUsage, stat_of
 
 #: A tree of processes that still grows after so many looks is stopped by the next ones.
 _N_SCANS_MAX = 100
@@ -168,11 +168,7 @@ def is_killed(pid: int) -> bool:
 
 def _state_of(pid: int) -> str:
     """The letter that the kernel has for it; Z also for one that is not there."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return "Z"
-    return status.rpartition(")")[2].split()[0]
+    return next(iter(stat_of(pid)), "Z")
 
 
 def _signal(pid: int, number: int) -> None:

@@ -24,6 +24,7 @@ the job ends                              the keeper writes the end file, ends w
                                           removes its control groups
 nothing comes for `lease_s`: who steers   the keeper lifts the quota and resumes a paused job, unless the last
 hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
+nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
 somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
 SIGTERM to guard or keeper                the keeper lifts the quota; SIGTERM to the job's process group,
@@ -104,6 +105,8 @@ class LaunchRequest:
     lease_s
         After so many seconds without a word from the process that steers the job, nobody does. None: only the end of
         the connection says so.
+    fence_s
+        After so many seconds without such a word the job is ended. None: it goes on without.
     logs
         Of each log: its path, where what goes into it can be read, and a pipe that gets a byte when there is more.
     log_bytes_max
@@ -128,6 +131,7 @@ class LaunchRequest:
     own_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
     lease_s: float | None = None
+    fence_s: float | None = None
     logs: list[tuple[str, int, int]] = field(default_factory=list)
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
@@ -145,7 +149,7 @@ class Keeper:
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
         self._is_steered = self._has_children = True
-        self._stays_paused = False
+        self._stays_paused = self._is_fenced = False
         self._wake_fd = wake_fd
         self._poll = select.poll()
         self._job_pid = self._started_at_ns = 0
@@ -178,7 +182,7 @@ class Keeper:
         return self._finish()
 
     def _wait(self, most_s: float = inf) -> None:
-        timeout_s = min(self._lease_left_s(), self._kill_left_s(), most_s)
+        timeout_s = min(self._lease_left_s(), self._fence_left_s(), self._kill_left_s(), most_s)
         ready = [fd for fd, _ in self._poll.poll(None if timeout_s == inf else timeout_s * 1e3)]
         # The connection first: whoever comes to the takeover socket may know already that it has been closed.
         for fd in sorted(ready, key=lambda fd: fd != self._connection_fd):
@@ -198,6 +202,9 @@ class Keeper:
             self._is_steered = False
             if not self._stays_paused:
                 self._lift()
+        if self._fence_left_s() == 0.0:
+            self._is_fenced = True
+            self._terminate()
 
     def _lease_left_s(self) -> float:
         if not self._is_steered:
@@ -205,6 +212,11 @@ class Keeper:
         if self._request.lease_s is None:
             return inf if self._connection_fd is not None else 0.0
         return max(0.0, self._heard_at + self._request.lease_s - time.monotonic())
+
+    def _fence_left_s(self) -> float:
+        if self._request.fence_s is None or self._kill_at is not None:
+            return inf
+        return max(0.0, self._heard_at + self._request.fence_s - time.monotonic())
 
     def _kill_left_s(self) -> float:
         return inf if self._kill_at is None else max(_SWEEP_S, self._kill_at - time.monotonic())
@@ -320,6 +332,7 @@ class Keeper:
             "at_ns": at_ns,
             "usage": kept_files.read(self._request.usage_file),
             "core_s": spent.ru_utime + spent.ru_stime,
+            **({"fenced": True} if self._is_fenced else {}),
         }
         left = {"boot": kept_files.read(_BOOT_ID).strip(), "page": _read_page(self._request.page_fd).hex()}
         self._keep_end(json.dumps({**last, **left}))

@@ -199,7 +199,7 @@ class JobProcess:
         return answer
 
     def _start_keeper(self) -> KeeperLink:
-        prefix = self._context.actuator.keeper_prefix()
+        prefix = self._context.actuator.keeper_prefix
         self._check_steering()
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
@@ -240,6 +240,7 @@ class JobProcess:
             own_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
+            fence_s=self._context.fence_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
 from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.process_tree import stat_of
 
 #: Tells the processes of one job from those of every other: where the job's keeper can be talked to.
 KEEPER_VARIABLE = "PUNCTUAL_KEEPER"
@@ -97,7 +98,8 @@ def _is_kept(pid: int) -> bool:
     while pid > 1:
         if any(word.endswith(_KEEPER) for word in _file_of(pid, "cmdline").split(b"\0")):
             return True
-        pid = _parent_of(pid)
+        stat = stat_of(pid)
+        pid = int(stat[1]) if stat else 0
     return False
 
 
@@ -106,14 +108,6 @@ def _file_of(pid: int, name: str) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/{name}").read_bytes()
     return b""
-
-
-def _parent_of(pid: int) -> int:
-    """0: there is no such process."""
-    with suppress(OSError):
-        # The program's name stands in brackets and may hold brackets and blanks itself.
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    return 0
 
 
 def _lift(group: Path) -> None:

@@ -1,7 +1,6 @@
 """No enforcement: the job is slowed by pacing itself, and its usage is that of its process tree."""
 
 import os
-from collections.abc import Sequence
 
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import CgroupFiles
@@ -14,12 +13,10 @@ class PacingOnly:
 
     name = "pacing"
     can_cap = False
+    keeper_prefix = ()
 
     def check(self) -> None:
         """Usable everywhere."""
-
-    def keeper_prefix(self) -> Sequence[str]:
-        return ()
 
     def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
         return PacingOnlyGroup(keeper_pid)

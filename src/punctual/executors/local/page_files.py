@@ -11,9 +11,6 @@ from punctual.wire import PAGE_BYTES, Page
 #: As the kernel shows it beside the file descriptors of who holds it.
 MEMORY_NAME = "punctual-page"
 
-#: Whoever has it open, the job too, would end (SIGBUS) at the next look at a page that has become shorter.
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
 
 def new_page() -> tuple[int, Page]:
     """A page, and the descriptor of its memory, which is closed with it; raises `OSError` where there is no room."""
@@ -21,7 +18,8 @@ def new_page() -> tuple[int, Page]:
     try:
         # Not only its length: where memory is full, writing to a page that has none yet ends the process (SIGBUS).
         os.posix_fallocate(fd, 0, PAGE_BYTES)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        # Whoever has it open, the job too, would end (SIGBUS) at the next look at a page that has become shorter.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         page = Page.made(mmap.mmap(fd, PAGE_BYTES))
     except OSError:
         os.close(fd)

@@ -62,10 +62,15 @@ def _children(pid: int) -> list[int]:
 
 
 def _ended_children_core_s(pid: int) -> float:
+    """User and system time."""
+    fields = stat_of(pid)
+    return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S if fields else 0.0
+
+
+def stat_of(pid: int) -> list[str]:
+    """What the kernel tells of a process in a line, behind its name: state, parent, ...; empty: there is none."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return 0.0
-    # The program's name stands in brackets and may hold blanks itself; user and system time of children follow.
-    fields = status.rpartition(")")[2].split()
-    return (int(fields[13]) + int(fields[14])) / _TICKS_PER_S
+        return []
+    return status.rpartition(")")[2].split()  # the program's name stands in brackets, and may hold brackets and blanks

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from punctual.core.ids import JobId
@@ -35,6 +34,7 @@ class UserScope:
 
     name = "cgroup-v2"
     can_cap = True
+    keeper_prefix = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--")
 
     def __init__(self, mount: Path | None, n_cpus: int | None = None) -> None:
         self._mount = mount
@@ -51,7 +51,7 @@ class UserScope:
             raise Unusable("no version 2 hierarchy is mounted")
         if shutil.which("systemd-run") is None or not _RUNS_SYSTEMD.exists():
             raise Unusable("no systemd that could delegate a scope to this user")
-        look = [*self.keeper_prefix(), sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
+        look = [*self.keeper_prefix, sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
         try:
             answer = subprocess.run(look, capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
         except subprocess.TimeoutExpired:
@@ -60,9 +60,6 @@ class UserScope:
             raise Unusable(f"the user's systemd refused a scope ({answer.stderr.strip()})")
         if "cpu" not in answer.stdout.split():
             raise Unusable("the user's systemd does not delegate the cpu controller")
-
-    def keeper_prefix(self) -> Sequence[str]:
-        return ("systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--")
 
     def open(self, job: JobId, keeper_pid: int) -> CgroupV2Group:
         assert self._mount is not None

@@ -1,7 +1,6 @@
 """What generators share: arrivals, and the checks of their parameters."""
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
 
 from punctual.core.units import DAY_S
 from punctual.traces.draw import Draw
@@ -48,21 +47,10 @@ def check_jobs(name: str, n_jobs: int) -> None:
     check(n_jobs <= N_JOBS_MAX, f"`n_jobs` must be at most {N_JOBS_MAX:,}", n_jobs, name)
 
 
-def check_load(name: str, load: float, n_devices: int) -> None:
-    """A load must be above zero, and of some devices."""
-    check(isfinite(load) and load > 0, "`load` must be above zero", load, name)
-    check(n_devices >= 1, "`n_devices` must be above zero", n_devices, name)
-
-
 def check_choices(name: str, parameter: str, choices: Choices) -> None:
     """Choices must be above zero, likelihoods not below it, and one of them above."""
     holds = all(choice > 0 and weight >= 0 for choice, weight in choices) and any(weight for _, weight in choices)
     check(holds, f"`{parameter}` must be pairs of a number above zero and its weight", choices, name)
-
-
-def check_swing(name: str, swing_frac: float) -> None:
-    """A rate cannot be negative."""
-    check(0 <= swing_frac <= 1, "`swing_frac` must be from 0 to 1", swing_frac, name)
 
 
 def _wave(since_peak_s: float) -> float:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from punctual.core.errors import check_above_zero, check_share
 from punctual.core.units import HOUR_S
 from punctual.traces.draw import Draw, mean_between, mean_of
-from punctual.traces.generators._base import check_jobs, check_load, check_swing, daily_arrivals
+from punctual.traces.generators._base import check_jobs, daily_arrivals
 from punctual.traces.job import TraceJob
-from punctual.traces.named import check
+from punctual.traces.named import check_bounds
 
 _NAME = "modelarts-like"
 _PEAK_AT_S = 15.0 * HOUR_S
@@ -55,15 +56,9 @@ class ModelartsLike:
 
     def __post_init__(self) -> None:
         check_jobs(_NAME, self.n_jobs)
-        check_load(_NAME, self.load, self.n_devices)
-        check_swing(_NAME, self.swing_frac)
-        check(0 <= self.deadline_frac <= 1, "`deadline_frac` must be from 0 to 1", self.deadline_frac, _NAME)
-        check(
-            0 < self.slack_low <= self.slack_high < float("inf"),
-            "0 < `slack_low` <= `slack_high` must hold",
-            f"slack_low={self.slack_low:g}, slack_high={self.slack_high:g}",
-            _NAME,
-        )
+        check_above_zero(_NAME, load=self.load, n_devices=self.n_devices)
+        check_share(_NAME, swing_frac=self.swing_frac, deadline_frac=self.deadline_frac)
+        check_bounds(_NAME, slack_low=self.slack_low, slack_high=self.slack_high)
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
 
+from punctual.core.errors import check_not_negative
 from punctual.core.units import HOUR_S
 from punctual.traces.draw import Draw
 from punctual.traces.generators._base import check_jobs
 from punctual.traces.job import TraceJob
-from punctual.traces.named import check
+from punctual.traces.named import check_bounds
 
 _NAME = "optimus"
 _GIB = 2**30
@@ -59,14 +59,8 @@ class Optimus:
 
     def __post_init__(self) -> None:
         check_jobs(_NAME, self.n_jobs)
-        check(
-            isfinite(self.horizon_s) and self.horizon_s >= 0, "`horizon_s` must not be negative", self.horizon_s, _NAME
-        )
-        check(
-            0 < self.duration_low_s <= self.duration_high_s < float("inf"),
-            "0 < `duration_low_s` <= `duration_high_s` must hold",
-            f"duration_low_s={self.duration_low_s:g}, duration_high_s={self.duration_high_s:g}", _NAME,
-        )  # fmt: skip
+        check_not_negative(_NAME, horizon_s=self.horizon_s)
+        check_bounds(_NAME, duration_low_s=self.duration_low_s, duration_high_s=self.duration_high_s)
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""

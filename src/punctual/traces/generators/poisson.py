@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isfinite
+from typing import ClassVar
 
+from punctual.core.errors import check_above_zero
 from punctual.traces.draw import Draw, mean_of
-from punctual.traces.generators._base import Choices, check_choices, check_jobs, check_load, steady_arrivals
+from punctual.traces.generators._base import Choices, check_choices, check_jobs, steady_arrivals
 from punctual.traces.job import TraceJob
-from punctual.traces.named import check
-
-_NAME = "poisson"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +30,8 @@ class Poisson:
         Mean duration.
     """
 
+    name: ClassVar[str] = "poisson"
+
     n_jobs: int = 1000
     load: float = 0.9
     n_devices: int = 64
@@ -39,21 +39,22 @@ class Poisson:
     duration_s: float = 3600.0
 
     def __post_init__(self) -> None:
-        check_jobs(_NAME, self.n_jobs)
-        check_load(_NAME, self.load, self.n_devices)
-        check_choices(_NAME, "gpus", self.gpus)
-        check(
-            isfinite(self.duration_s) and self.duration_s > 0, "`duration_s` must be above zero", self.duration_s, _NAME
-        )
+        check_jobs(self.name, self.n_jobs)
+        check_above_zero(self.name, load=self.load, n_devices=self.n_devices, duration_s=self.duration_s)
+        check_choices(self.name, "gpus", self.gpus)
 
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""
         draw = Draw(seed)
         gap_s = mean_of(self.gpus) * self.duration_s / (self.load * self.n_devices)
-        for i_job, at in enumerate(steady_arrivals(draw, self.n_jobs, gap_s)):
+        for i_job, at in enumerate(self.arrivals(draw, gap_s)):
             yield TraceJob(
-                id=f"poisson-{i_job}",
+                id=f"{self.name}-{i_job}",
                 submitted_at=at,
                 n_gpus=draw.pick(self.gpus),
                 duration_s=draw.exponential(self.duration_s),
             )
+
+    def arrivals(self, draw: Draw, gap_s: float) -> Iterator[float]:
+        """When the jobs come, with a mean gap of `gap_s`."""
+        return steady_arrivals(draw, self.n_jobs, gap_s)

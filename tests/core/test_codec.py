@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.store.messages import KINDS, messages, messages_of
 
+from punctual.core.codec import decode, encode, kind_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
@@ -16,7 +17,6 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.core.timer import Timer
-from punctual.store.codec import decode, encode, kind_of
 
 
 def round_trip(message: Message) -> Message:

@@ -1,0 +1,76 @@
+"""The allocation of a batch system that a command runs in: it ends at a time, whatever runs then."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Timer
+
+from punctual.core.units import format_duration
+from punctual.runtime.joined_host import JoinedHost
+from punctual.runtime.submission import Submission
+
+#: When the allocation ends, in seconds since 1970; set by Slurm 22.05 and later.
+END_VARIABLE = "SLURM_JOB_END_TIME"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmAllocation:
+    """When an allocation ends, and when jobs in it are asked to stop; monotonic seconds."""
+
+    ends_at: float
+    stop_at: float
+
+
+def allocation(environment: Mapping[str, str] = os.environ) -> SlurmAllocation | None:
+    """The allocation that this command runs in; None: there is none, or its end is not known.
+
+    Jobs are asked to stop a fiftieth of the time left before its end, but 1 to 5 minutes before it; with less than ten
+    minutes left, a tenth.
+    """
+    text = environment.get(END_VARIABLE, "")
+    left_s = float(text) - time.time() if text.isdigit() else 0.0
+    if left_s <= 0:  # or what is left of an allocation that this shell has outlived
+        return None
+    lead_s = min(left_s / 10, 300.0, max(60.0, left_s / 50))
+    now = time.monotonic()
+    return SlurmAllocation(now + left_s, now + left_s - lead_s)
+
+
+def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) -> None:
+    """Tell the user of each job whose deadline lies behind the moment at which it will be asked to stop."""
+    if end is None:
+        return
+    for submission in submissions:
+        spec, began_at = submission.spec, submission.submitted_at
+        if spec.deadline_s is None or began_at + spec.deadline_s <= end.stop_at:
+            continue
+        behind_s = began_at + spec.deadline_s - end.ends_at
+        where = f"{format_duration(abs(behind_s))} {'after' if behind_s > 0 else 'before'}"
+        sys.stderr.write(
+            f"punctual: warning: the deadline of job '{spec.id}' is {where} the end of this Slurm allocation, and the job is "
+            f"asked to stop {format_duration(end.ends_at - end.stop_at)} before that end. Give an earlier deadline, or ask "
+            "Slurm for more time (sbatch --time).\n"
+        )
+
+
+@contextmanager
+def stopped_before_end(host: JoinedHost, end: SlurmAllocation | None) -> Iterator[None]:
+    """Within, the jobs of `host` that belong to this command are asked to stop before the allocation ends."""
+    if end is None:
+        yield
+        return
+    timer = Timer(max(0.0, end.stop_at - time.monotonic()), _stop_all, [host])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _stop_all(host: JoinedHost) -> None:
+    for job in host.jobs:
+        host.stop(job, "the end of the Slurm allocation")

@@ -1,0 +1,68 @@
+"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and tell its host's answer."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from punctual.cli._options import AsJson, OpenJob
+from punctual.cli._words import cores as told_cores
+from punctual.core.errors import InvalidSpec
+from punctual.runtime import control_client
+from punctual.runtime.runs import open_job
+from punctual.runtime.spec_change import SpecChange
+
+
+def set(
+    job: OpenJob = None,
+    weight: Annotated[float | None, typer.Option(help="How much it counts against others, above 0.")] = None,
+    cores: Annotated[str | None, typer.Option(help="Least and most cores, 0.5..2, or the most alone, 2.")] = None,
+    workers: Annotated[str | None, typer.Option(metavar="A..B", help="Least and most workers.")] = None,
+    deadline: Annotated[
+        str | None, typer.Option(help="As `punctual deadline` takes it: 90s, +10m, 18:00, none.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a job's weight, cores, workers or deadline while it works."""
+    if (weight, cores, workers, deadline) == (None, None, None, None):
+        raise InvalidSpec(
+            "`punctual set` must be told what to change",
+            "nothing",
+            "the command line",
+            "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
+        )
+    changes = SpecChange.written(weight=weight, cores=cores, workers=workers)
+    answer = control_client.change(open_job(job), changes, when=deadline)
+    may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
+    if answer["workers"] is not None:
+        may_have = "{} to {} workers".format(*answer["workers"])
+    show_answer(answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}", as_json=as_json)
+
+
+def pause(
+    job: OpenJob = None,
+    why: Annotated[str, typer.Option(help="Why, for whoever asks `punctual why`.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Have a job hold nothing until `punctual resume`; it keeps its memory, and its deadline goes on counting."""
+    answer = control_client.pause(open_job(job), why)
+    show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
+
+
+def resume(job: OpenJob = None, as_json: AsJson = False) -> None:
+    """Let a job go on that was paused with `punctual pause`."""
+    answer = control_client.resume(open_job(job))
+    show_answer(answer, f"{answer['job']}: goes on with what the next plan gives it", as_json=as_json)
+
+
+def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
+    """Ask a job to make a checkpoint, if it can, and end."""
+    target = open_job(job)
+    done = control_client.stop(target)
+    show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)
+
+
+def show_answer(answer: Mapping[str, Any], line: str, *, as_json: bool) -> None:
+    """Write `answer` as one JSON object, or `line`."""
+    typer.echo(json.dumps(answer) if as_json else line)

@@ -1,0 +1,88 @@
+"""How a host talks to the agent of a node.
+
+A request and its answer are JSON objects. The host asks, also for events: a `poll` is answered when there are some, or after
+a while. So anything that carries a request and an answer will do: a function call, a socket, a remote actor.
+
+Every request says its `generation`: that of the host, and how often it has lost the node. An agent obeys the newest that it
+has heard of, and answers others with ``{"superseded": newest}``. Every other answer has `received` and `sent`, instants of
+the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
+
+greet
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
+    of it `holds` together, and `is_empty`: whether no job is left.
+do
+    `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
+    `environment` and `argv`. What becomes of it is an event.
+poll
+    `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
+    to stay paused; `logged`: how many bytes are here of the logs of jobs. Answer: `capacity`, `device` and `holds`; `events`
+    with higher numbers; `reports`, the latest progress; `facts` by job; `output`: job, place in its log and, in base64, what
+    is there.
+end
+    Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from punctual.core.codec import decode, encode, kind_of
+from punctual.core.ids import NodeId
+from punctual.core.protocols import Message
+
+Request = dict[str, Any]
+Answer = dict[str, Any]
+
+#: Shares of the time after which a silent node counts as lost. Its agent first has its jobs end, after a checkpoint; then ends
+#: them by force; and a keeper whose agent is gone ends its job when it has not heard from it for so long. So nothing runs on the
+#: node any more when its jobs are started elsewhere.
+STOP_FRAC, KILL_FRAC, KEEPER_FRAC = 14 / 24, 17 / 24, 4 / 24
+
+
+class ChannelLost(Exception):
+    """There was no answer. Whether the agent has heard the request is not known."""
+
+
+class AgentChannel(Protocol):
+    """The connection to one agent; may be used by several threads."""
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the agent, which goes on."""
+        ...
+
+
+class Members(Protocol):
+    """Which nodes there are."""
+
+    def channels(self) -> Mapping[NodeId, AgentChannel]:
+        """The channel of each node that is there now, always the same one."""
+        ...
+
+    def close(self, *, for_good: bool) -> None:
+        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        ...
+
+
+class DirectChannel:
+    """To an agent of this process."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self._answer = answer
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        return self._answer(request)
+
+    def close(self) -> None: ...
+
+
+def told(message: Message) -> list[str]:
+    """A message as it is sent."""
+    return [kind_of(message), encode(message)]
+
+
+def heard(sent: list[str]) -> Message:
+    """The message that `told` made; raises `InvalidSpec` if it is none."""
+    return decode(*sent)

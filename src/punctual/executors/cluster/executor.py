@@ -1,0 +1,382 @@
+"""Gives every command to the agent of the node on which its job lies."""
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from punctual.core.answers import unknown_job
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    Event,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobWarned,
+    NodeJoined,
+    NodeLost,
+    ProgressReported,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation
+from punctual.core.protocols import Clock, Sink
+from punctual.core.resources import Resources
+from punctual.core.story import Reason
+from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.node_link import LinkOptions, NodeLink
+from punctual.wire import WorkerStatus
+
+_LOG = logging.getLogger(__name__)
+
+#: A node that has said nothing for so long is lost, in seconds.
+LOST_AFTER_S = 60.0
+#: How old the progress of a job may be when it is looked at, in seconds.
+REPORT_S = 0.1
+_LOOK_S = 1.0
+#: How long the first node may take to answer before jobs are accepted: its agent is to be started.
+_FIRST_S_MAX = 20.0
+#: How long jobs that are to end at once may take.
+_END_S_MAX = 20.0
+#: How long a thread that waits for an answer is waited for.
+_LEAVE_S_MAX = 2.0
+#: Of how many jobs that have ended it is known when that was told, and what they did not do.
+_N_ENDED_MAX = 1000
+
+
+class ClusterExecutor:
+    """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
+
+    A job lies on one node. Of a grant on several it gets the largest part, and says so. One that is to hold something on another
+    node than its own is ended there, after a checkpoint if it can make one, and its process counts as lost.
+
+    Parameters
+    ----------
+    generation
+        Larger than that of every host before.
+    known
+        The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
+    environment_of, argv_of
+        As of `punctual.executors.local.executor.LocalExecutor`.
+    on_output
+        Gets what jobs write, as it comes and from other threads.
+    lost_after_s
+        After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
+    report_s
+        How often each agent reports progress.
+    """
+
+    #: What enforces grants, and why it is that.
+    actuator, actuator_reason = "by node", "Each node uses the first that is usable there."
+
+    def __init__(
+        self,
+        members: Members,
+        *,
+        generation: int,
+        clock: Clock,
+        known: Collection[NodeId] = (),
+        environment_of: Callable[[JobId], Mapping[str, str]] = lambda _: {},
+        argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
+        on_output: Callable[[JobId, bytes], None] = lambda *_: None,
+        lost_after_s: float = LOST_AFTER_S,
+        report_s: float = REPORT_S,
+    ) -> None:
+        self._members, self._clock, self._known = members, clock, frozenset(known)
+        self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
+        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s)
+        self._lock = threading.RLock()
+        self._links: dict[NodeId, NodeLink] = {}
+        #: Where each job that has not ended lies, and who gets the events about it; others get those of no job.
+        self._node_of: dict[JobId, NodeId] = {}
+        self._sinks: dict[JobId, Sink] = {}
+        #: What the jobs of an earlier host were found to hold.
+        self._held_before: dict[JobId, Allocation] = {}
+        self._early: list[Event] = []
+        self._sink: Sink = self._early.append
+        #: Those whose launch was not answered yet.
+        self._starting: set[JobId] = set()
+        self._latest: dict[JobId, ProgressReported] = {}
+        self._paused: frozenset[JobId] = frozenset()
+        #: By node, how much of the logs of its jobs is here.
+        self._logged: dict[NodeId, dict[JobId, int]] = {}
+        self._facts: dict[JobId, Mapping[str, Any]] = {}
+        #: When the end of a job was told; a command made before that was made without knowing it.
+        self._told_end_at: dict[JobId, float] = {}
+        #: Jobs that leave their nodes for others: the request that asked for it.
+        self._moving: dict[JobId, ResizeJob] = {}
+        #: Where a job was last, and how far, that is started again on another node.
+        self._was_at: dict[JobId, tuple[NodeId, float]] = {}
+        self._ends = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
+        self._watcher.start()
+
+    # Beginning.
+
+    def resume(self) -> tuple[dict[JobId, Allocation], list[Event]]:
+        """What each job of an earlier host holds that runs on, and what has happened beside; to be called before `start`.
+
+        Returns when every node that was known has answered, or may be taken for lost: then `NodeLost` is one of the events.
+        """
+        give_up_at = self._clock.now() + self._options.lost_after_s
+        while self._silent() and self._clock.now() < give_up_at:
+            self._ends.wait(_LOOK_S / 20)
+        with self._lock:
+            lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
+            events, self._early[:] = [*self._early, *lost], []
+            held = {job: self._held_before[job] for job in self._node_of}
+        return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
+
+    def start(self, sink: Sink) -> None:
+        """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        give_up_at = self._clock.now() + _FIRST_S_MAX
+        while not self._node_is_there() and self._clock.now() < give_up_at:
+            self._ends.wait(_LOOK_S / 20)
+        with self._lock:
+            early, self._sink = list(self._early), sink
+            self._early.clear()
+            for event in early:
+                self._tell(event)
+
+    # The contract of executors.
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        """Have the command's effect, and answer through `sink`; never blocks."""
+        with self._lock:
+            match command:
+                case LaunchJob():
+                    self._launch(command, sink)
+                case ResizeJob():
+                    self._resize(command, sink)
+                case StopJob():
+                    self._stop(command, sink)
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        """Report what the job's agent last said of its progress, at the instant of which that is."""
+        with self._lock:
+            report = self._latest.get(job)
+        if report is not None:
+            sink(report)
+
+    def _launch(self, command: LaunchJob, sink: Sink) -> None:
+        job = command.job
+        if command.at <= self._told_end_at.get(job, -1.0):
+            return
+        node = self._node_of.get(job) or max(command.grant, key=lambda node: _size(command.grant[node]), default=None)
+        link = None if node is None else self._links.get(node)
+        if node is None or link is None or not link.is_joined:
+            cause = f"node '{node}' is not there"
+            sink(GrantFailed(at=command.at, job=job, request=command.request, granted={}, cause=cause))
+            return
+        if job not in self._node_of:
+            self._starting.add(job)
+        self._node_of[job], self._sinks[job] = node, sink
+        grant = {node: command.grant[node]} if node in command.grant else {}
+        more = {"environment": dict(self._environment_of(job)), "argv": _list_of(self._argv_of(job))}
+        link.send(replace(command, grant=grant), more)
+
+    def _resize(self, command: ResizeJob, sink: Sink) -> None:
+        node = self._node_of.get(command.job)
+        if node is None:
+            self._answer_unknown(command, sink)
+            return
+        self._sinks[command.job] = sink
+        if command.grant and node not in command.grant:
+            self._moving[command.job] = command
+            to = next(iter(command.grant))
+            self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
+            return
+        grant = {node: command.grant[node]} if command.grant else {}
+        self._links[node].send(replace(command, grant=grant))
+
+    def _stop(self, command: StopJob, sink: Sink) -> None:
+        node = self._node_of.get(command.job)
+        if node is None:
+            self._answer_unknown(command, sink)
+            return
+        self._moving.pop(command.job, None)
+        self._links[node].send(command)
+
+    def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
+        if command.at > self._told_end_at.get(command.job, -1.0):
+            sink(unknown_job(command))
+
+    # What a host asks beside.
+
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
+        """Have the agents know which jobs are to stay paused whatever becomes of them."""
+        with self._lock:
+            jobs = list(self._node_of)
+        self._paused = frozenset(job for job in jobs if is_paused_by_user(job))
+
+    def worker_status(self, job: JobId) -> WorkerStatus | None:
+        """The workers of the job as last counted, and what their changes have cost; None: it has none."""
+        workers = self._facts.get(job, {}).get("workers")
+        return None if workers is None else WorkerStatus(**workers)
+
+    def faults(self, job: JobId) -> list[InvalidSpec]:
+        """What a job that ended with success declared and did not do."""
+        return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
+
+    def release(self) -> None:
+        """Leave what runs to the host that comes next; nothing is answered any more."""
+        self._leave(for_good=False)
+
+    def _leave(self, *, for_good: bool) -> None:
+        self._ends.set()
+        with self._lock:
+            links = list(self._links.values())
+        for link in links:
+            link.close()
+        self._watcher.join(_LEAVE_S_MAX)
+        for link in links:
+            link.join(_LEAVE_S_MAX)
+        self._members.close(for_good=for_good)
+
+    def close(self) -> None:
+        """End what still runs; returns when nothing is left of it on the nodes that answer."""
+        with self._lock:
+            links = [link for link in self._links.values() if link.is_joined]
+        endings = [threading.Thread(target=link.end, args=(_END_S_MAX,), daemon=True) for link in links]
+        for ending in endings:
+            ending.start()
+        for ending in endings:
+            ending.join()
+        self._leave(for_good=True)
+
+    # Which nodes there are; in a thread of its own.
+
+    def _watch(self) -> None:
+        while not self._ends.is_set():
+            try:
+                channels = self._members.channels()
+            except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
+                _LOG.exception("it cannot be found out which nodes there are")
+                self._ends.wait(_LOOK_S)
+                continue
+            with self._lock:
+                for node, channel in channels.items():
+                    if node not in self._links and not self._ends.is_set():
+                        resets = node not in self._known
+                        link = NodeLink(node, channel, self._options, self, resets=resets)
+                        self._links[node] = link
+                        link.start()
+                for node in self._links.keys() - channels.keys():
+                    if not self._links[node].is_joined:
+                        self._links.pop(node).close()
+            self._ends.wait(_LOOK_S)
+
+    def _node_is_there(self) -> bool:
+        with self._lock:
+            return any(link.is_joined for link in self._links.values())
+
+    def _silent(self) -> list[NodeId]:
+        """The nodes that were known and have not answered."""
+        with self._lock:
+            answered = {node for node, link in self._links.items() if link.has_answered}
+        return sorted(self._known - answered)
+
+    # What the links tell.
+
+    def joined(self, link: NodeLink, capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None:
+        with self._lock:
+            for job, amount in held.items():
+                self._node_of.setdefault(job, link.node)
+                self._held_before[job] = {link.node: amount} if amount else {}
+            self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+
+    def lost(self, link: NodeLink) -> None:
+        with self._lock:
+            for job in [job for job, node in self._node_of.items() if node == link.node]:
+                self._forget(job)
+            self._tell(NodeLost(at=self._clock.now(), node=link.node))
+
+    def received(self, link: NodeLink, event: Event) -> None:
+        with self._lock:
+            job: JobId | None = getattr(event, "job", None)
+            if job is not None and self._node_of.get(job) != link.node:
+                return  # it lies elsewhere now
+            if isinstance(event, JobFinished | JobFailed):
+                event = self._ended(event)
+            elif isinstance(event, JobStarted):
+                self._starting.discard(event.job)
+            elif isinstance(event, GrantFailed) and event.job in self._starting and not event.granted:
+                self._forget(event.job)  # there is no process; the next launch may be elsewhere
+            self._tell(event)
+            if job is not None and job not in self._node_of:
+                self._told_end_at[job] = self._clock.now()
+                self._sinks.pop(job, None)
+
+    def reported(self, link: NodeLink, report: ProgressReported) -> None:
+        job = report.job
+        with self._lock:
+            if self._node_of.get(job) != link.node:
+                return
+            self._latest[job] = report
+            was_at = self._was_at.get(job)
+            if was_at is None or was_at[0] == link.node or report.steps_done <= 0:
+                return
+            del self._was_at[job]
+            if report.steps_done < was_at[1]:
+                text = (
+                    f"it goes on at step {report.steps_done:g} on node '{link.node}', after step {was_at[1]:g} on node "
+                    f"'{was_at[0]}': the steps between are done again. A checkpoint must lie where both nodes can read it"
+                )
+                self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
+
+    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
+        self._facts[job] = facts
+
+    def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
+        with self._lock:
+            if self._node_of.get(job) != link.node:
+                return
+            self._logged.setdefault(link.node, {})[job] = end
+        self._on_output(job, output)
+
+    def logged_of(self, node: NodeId) -> dict[JobId, int]:
+        with self._lock:
+            return dict(self._logged.get(node, {}))
+
+    def paused_on(self, node: NodeId) -> list[JobId]:
+        return [job for job in self._paused if self._node_of.get(job) == node]
+
+    def _ended(self, event: JobFinished | JobFailed) -> Event:
+        job, move = event.job, self._moving.get(event.job)
+        self._forget(job)
+        for ended in (self._told_end_at, self._facts):
+            while len(ended) > _N_ENDED_MAX:
+                del ended[next(iter(ended))]
+        if isinstance(event, JobFinished) or not (event.retryable or move):
+            self._was_at.pop(job, None)
+        if move is None or isinstance(event, JobFinished):
+            return event
+        return replace(
+            event,
+            cause=f"it was moved to node '{next(iter(move.grant))}'",
+            exit_code=None,
+            retryable=True,
+            is_lost=True,
+        )
+
+    def _forget(self, job: JobId) -> None:
+        """The job lies nowhere any more."""
+        node, latest = self._node_of.pop(job), self._latest.pop(job, None)
+        self._moving.pop(job, None)
+        self._starting.discard(job)
+        self._logged.get(node, {}).pop(job, None)
+        if latest is not None:
+            self._was_at[job] = node, latest.steps_done
+
+    def _tell(self, event: Event) -> None:
+        self._sinks.get(getattr(event, "job", JobId("")), self._sink)(event)
+
+
+def _size(amount: Resources) -> tuple[float, float]:
+    return amount.gpus, amount.cores
+
+
+def _list_of(argv: Sequence[str] | None) -> list[str] | None:
+    return None if argv is None else list(argv)

@@ -1,0 +1,239 @@
+"""One node, seen from the host: it is greeted, told commands and asked for events, in threads of its own."""
+
+import logging
+import threading
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from punctual.core.commands import JobCommand
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, ProgressReported
+from punctual.core.ids import JobId, NodeId
+from punctual.core.instants import moved
+from punctual.core.protocols import Clock
+from punctual.core.resources import Resources
+from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, heard, told
+from punctual.executors.cluster.clock_offset import ClockOffset
+
+_LOG = logging.getLogger(__name__)
+M = TypeVar("M")
+
+#: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
+_ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkOptions:
+    """See `punctual.executors.cluster.executor.ClusterExecutor`."""
+
+    generation: int
+    clock: Clock
+    lost_after_s: float
+    report_s: float
+
+
+class LinkListener(Protocol):
+    """Who is told what a node says; from the node's threads."""
+
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None: ...
+
+    def lost(self, link: "NodeLink") -> None: ...
+
+    def received(self, link: "NodeLink", event: Event) -> None: ...
+
+    def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
+
+    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None: ...
+
+    def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
+
+    def paused_on(self, node: NodeId) -> list[JobId]: ...
+
+    def logged_of(self, node: NodeId) -> dict[JobId, int]: ...
+
+
+class NodeLink:
+    """Talks to the agent of one node.
+
+    Parameters
+    ----------
+    resets
+        Whether nothing may be left of what the agent did before it is greeted for the first time.
+
+    Attributes
+    ----------
+    is_joined
+        Whether the node has answered, and is not lost.
+    has_answered
+        Whether what the agent has had to say when it was greeted is known.
+    """
+
+    def __init__(
+        self, node: NodeId, channel: AgentChannel, options: LinkOptions, listener: LinkListener, *, resets: bool
+    ) -> None:
+        self.node = node
+        self._channel, self._options, self._listener = channel, options, listener
+        self._resets = resets
+        self.is_joined = self.has_answered = self._is_told = False
+        self._offset = ClockOffset()
+        self._capacity: Resources | None = None
+        #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
+        self._generation = [options.generation, 0]
+        self._incarnation = ""
+        self._last_number = 0
+        self._stamp: float | None = None
+        self._answered_at = options.clock.now()
+        self._outbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._ends = threading.Event()
+        names = (self._listen, "listen"), (self._send, "send")
+        self._threads = [
+            threading.Thread(target=run, name=f"punctual-{what}-{node}", daemon=True) for run, what in names
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, command: JobCommand, more: Mapping[str, Any] | None = None) -> None:
+        """Have the agent perform a command; returns at once. It is said again until it is answered or the node is lost."""
+        sent = told(moved(command, self._offset.offset_s))
+        known = {"generation": self._generation, "incarnation": self._incarnation, "seen": self._last_number}
+        self._outbox.put({"verb": "do", "command": sent, **known, **(more or {})})
+
+    def end(self, limit_s: float) -> None:
+        """End all jobs of the node; returns when nothing is left of them and the listener knows, or after `limit_s` seconds."""
+        give_up_at = self._now() + limit_s
+        is_empty, last = False, 0
+        while not (is_empty and self._last_number >= last) and self._now() < give_up_at and self.is_joined:
+            try:
+                answer = self._ask({"verb": "end"})
+            except ChannelLost:
+                return
+            is_empty, last = answer["is_empty"], answer["last"]
+            self._ends.wait(_AGAIN_S / 4)
+
+    def close(self) -> None:
+        """Say nothing more to the agent, which goes on."""
+        self._ends.set()
+        self._outbox.put(None)
+        self._channel.close()
+
+    def join(self, limit_s: float) -> None:
+        """Wait for what is under way after `close`."""
+        for thread in self._threads:
+            thread.join(limit_s)
+
+    def _now(self) -> float:
+        return self._options.clock.now()
+
+    # The two threads.
+
+    def _listen(self) -> None:
+        is_greeted = False
+        while not self._ends.is_set():
+            try:
+                is_greeted = is_greeted or self._greet()
+                if is_greeted:
+                    self._poll()
+                    continue
+            except ChannelLost as error:
+                if not (is_greeted or self._is_told):
+                    self._is_told = True
+                    _LOG.warning("node '%s' does not answer: %s", self.node, error)
+                is_greeted = False
+            except Exception:  # noqa: BLE001 -- what came is no answer of an agent: it counts as silent
+                _LOG.exception("node '%s' has answered something else", self.node)
+                is_greeted = False
+            if self.is_joined and self._now() - self._answered_at > self._options.lost_after_s:
+                self._lose()
+            self._ends.wait(_AGAIN_S)
+
+    def _send(self) -> None:
+        while (request := self._outbox.get()) is not None:
+            while not self._ends.is_set() and self.is_joined:
+                try:
+                    self._ask(request)
+                    break
+                except ChannelLost:
+                    self._ends.wait(_AGAIN_S)
+                except InvalidSpec as error:
+                    _LOG.error("node '%s' has refused a command: %s", self.node, error)
+                    break
+
+    def _greet(self) -> bool:
+        """Whether the agent knows this host, and nothing is left that it is not to have."""
+        answer = self._ask({"verb": "greet", "reset": self._resets})
+        if self._resets and not answer["is_empty"]:
+            return False
+        if answer["incarnation"] != self._incarnation:
+            self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
+        self._resets = False
+        held = {JobId(job): Resources(**amount) for job, amount in answer["held"].items()}
+        self._take_capacity(answer, held)
+        return True
+
+    def _poll(self) -> None:
+        wait_s = self._options.report_s
+        answer = self._ask(
+            {
+                "verb": "poll",
+                "after": self._last_number,
+                "stamp": self._stamp,
+                "wait_s": wait_s,
+                "paused": self._listener.paused_on(self.node),
+                "logged": self._listener.logged_of(self.node),
+            },
+            wait_s,
+        )
+        if answer["incarnation"] != self._incarnation:
+            raise ChannelLost
+        self._take_capacity(answer, None)
+        for sent in answer["reports"]:
+            report = self._here(heard(sent))
+            assert isinstance(report, ProgressReported)
+            self._listener.reported(self, report)
+        for job, begin, text in answer["output"]:
+            output = b64decode(text)
+            self._listener.wrote(self, JobId(job), begin + len(output), output)
+        for job, facts in answer["facts"].items():
+            self._listener.told_facts(JobId(job), facts)
+        for number, sent in answer["events"]:
+            if number > self._last_number:
+                event = self._here(heard(sent))
+                assert isinstance(event, Event)
+                self._listener.received(self, event)
+                self._last_number = number
+        self.has_answered = True
+
+    def _take_capacity(self, answer: Answer, held: Mapping[JobId, Resources] | None) -> None:
+        capacity = Resources(**answer["capacity"])
+        if capacity != self._capacity or not self.is_joined:
+            self._capacity, self.is_joined = capacity, True
+            self._listener.joined(self, capacity, answer["device"], held or {})
+
+    def _lose(self) -> None:
+        self.is_joined = False
+        self._generation, self._resets = [self._generation[0], self._generation[1] + 1], True
+        self._listener.lost(self)
+
+    def _ask(self, request: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
+        sent_at = self._now()
+        answer = self._channel.call({"generation": self._generation, **request}, wait_s + _ANSWER_S_MAX)
+        if "superseded" in answer:
+            if answer["superseded"][0] > self._options.generation:
+                _LOG.warning("another host has taken node '%s' over", self.node)
+                self._ends.set()
+            raise ChannelLost
+        self._answered_at = self._now()
+        self._stamp = max(self._stamp or answer["sent"], answer["sent"])
+        self._offset.take(sent_at, answer["received"], answer["sent"], self._answered_at)
+        return answer
+
+    def _here(self, message: M) -> M:
+        """A message of the agent by this clock, none of its instants in the future."""
+        here, now = moved(message, -self._offset.offset_s), self._now()
+        late = [name for name in ("at", "unit_at", "landed_at") if getattr(here, name, now) > now]
+        return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]

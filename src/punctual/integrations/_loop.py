@@ -1,0 +1,173 @@
+"""A training loop that belongs to a library, told step by step from the library's hooks."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from punctual.client import losses, stop
+from punctual.client.complaint import invalid, whole
+from punctual.client.declaration import Phase
+from punctual.client.record import Course
+from punctual.client.session import current
+from punctual.client.span import PhaseSpan, phase
+from punctual.wire import CHECKPOINT_VARIABLE, PAGE_VARIABLE
+
+#: What `FrameworkLoop.end_asked` says of a training whose loss is what was to be reached: it ends as a success.
+GOAL_REACHED = 1
+
+
+class FrameworkLoop:
+    """The steps of one training, for hooks that are called when a step has ended.
+
+    Parameters
+    ----------
+    total_steps
+        Steps of the whole job.
+    start_step
+        Steps done before this process: those of the checkpoint that it goes on from.
+    n_steps_per_epoch
+        0: there are no epochs, or they are of no use.
+    phases
+        What is known of each kind of phase; without a count it comes once after each epoch.
+    save
+        Makes a checkpoint when Punctual asks the training to stop or to leave, before the process ends; called in every
+        process of the training. None: the training is not to be asked.
+
+    Raises
+    ------
+    ValueError
+        The number of steps is not known, or one of the numbers cannot be used.
+    """
+
+    def __init__(
+        self,
+        total_steps: float,
+        *,
+        start_step: int = 0,
+        n_steps_per_epoch: int = 0,
+        phases: Mapping[str, Phase] | None = None,
+        save: Callable[[], object] | None = None,
+    ) -> None:
+        course = Course(start_step, max(start_step, _known(total_steps)), n_steps_per_epoch)
+        plan = {name: (known, course.n_occurrences_left(known)) for name, known in (phases or {}).items()}
+        self._session = current()
+        self._session.begin_loop(course, plan)
+        self._save = save
+        if save is not None:
+            stop.on_stop(save)
+        #: Whether anybody looks at the losses of single steps; on a GPU it costs time to ask for one.
+        self.needs_losses = losses.goal() is not None
+        self._session.start_training()
+
+    @property
+    def n_steps(self) -> int:
+        """Steps done, those before this process included."""
+        return self._session.n_steps
+
+    def step_began(self) -> None:
+        """A step begins; it is done when it ends, or when a phase begins in it."""
+        self._session.step_open = True
+
+    def step_ended(self, loss: Any = None) -> None:
+        """Count the step under way, unless it is counted already; waits if the pacing line says so.
+
+        Parameters
+        ----------
+        loss
+            Its loss: a number or a tensor of one; None: not known.
+        """
+        if loss is not None and self.needs_losses:
+            self.report_loss(loss)
+        if self._session.step_open:
+            self._session.step_done()
+
+    def report_loss(self, loss: Any) -> None:
+        """The loss of the step under way, or of the last one."""
+        self._session.report_loss(losses.number(loss))
+
+    def end_asked(self) -> int:
+        """Whether the loop is to end here: `GOAL_REACHED`, the code to exit with after a checkpoint, or 0.
+
+        All processes of a distributed training get the same answer, if all of them ask after the same step.
+        """
+        return _largest_of_all(self._session.end_asked or (GOAL_REACHED if self._session.goal_reached else 0))
+
+    def end(self, exit_code: int) -> None:
+        """Make the checkpoint, and end the process as Punctual asked; `exit_code` as `end_asked` gave it."""
+        stop.obey(exit_code)
+
+    def finish(self) -> None:
+        """The library's loop has ended: steps and phases that are left need not be done."""
+        self._session.finished = True
+        self._session.end_early(n_phases_more=0)
+        if self._save is not None:
+            stop.forget(self._save)
+
+
+class OpenPhase:
+    """The phase under way, for hooks that are called at its beginning and its end."""
+
+    def __init__(self) -> None:
+        self._span: PhaseSpan | None = None
+
+    def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False) -> None:
+        """A phase begins, of so many units if that is known; the one before it ends."""
+        self.end()
+        self._span = phase(name, units=units or None, rehearsal=rehearsal)
+        self._span.__enter__()
+
+    def is_open(self) -> bool:
+        return self._span is not None
+
+    def advance(self, of: int | None = None) -> None:
+        """A unit is done, of so many in all."""
+        if self._span is not None:
+            self._span.advance(1, of=of)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The phase has ended, if there is one; by `error`, with the units that it had by then."""
+        span, self._span = self._span, None
+        if span is not None:
+            span.__exit__(None if error is None else type(error))
+
+
+def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:
+    """The folder `given`, or that of ``punctual run --checkpoint-dir``; None: there is neither."""
+    named = given or os.environ.get(CHECKPOINT_VARIABLE)
+    return Path(named) if named else None
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Have `model.save_model` write `path`, which is there only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writing = path.with_name(f"writing-{path.name}")
+    model.save_model(str(writing))
+    writing.replace(path)
+
+
+def _known(total_steps: float) -> int:
+    if not isfinite(total_steps) or total_steps < 0:
+        raise invalid(
+            "the number of steps must be known before the first",
+            "a loader without a length, and no limit",
+            "this training",
+            "Limit the training by steps, or give the steps of the whole training as total_steps=.",
+        )
+    return whole(int(total_steps), "total_steps", "this training")
+
+
+def _largest_of_all(answer: int) -> int:
+    """The largest answer of all processes that train together; only the one that has the page is told anything."""
+    torch = sys.modules.get("torch")  # a training that has not loaded it is one process
+    if torch is None or PAGE_VARIABLE not in os.environ:
+        return answer
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        return answer
+    device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else None
+    answers = torch.tensor([answer], device=device)
+    distributed.all_reduce(answers, op=distributed.ReduceOp.MAX)
+    return int(answers.item())

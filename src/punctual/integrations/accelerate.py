@@ -1,0 +1,138 @@
+"""Hugging Face Accelerate: ``for batch in AcceleratedLoop(accelerator, loader, epochs=10):``."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from punctual.client.declaration import Phases, by_name
+from punctual.client.span import phase
+from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints
+
+
+class AcceleratedLoop:
+    """Batches of a prepared loader, epoch after epoch; it begins where the newest checkpoint in its folder ends.
+
+    Make it after ``accelerator.prepare``, in all processes. It has the accelerator save its state when Punctual asks the
+    training to stop, and at `save`.
+
+    Parameters
+    ----------
+    accelerator
+        What has prepared the model, the optimizer and `loader`.
+    loader
+        A prepared loader that has a length.
+    epochs
+        Passes over it in the whole training.
+    checkpoint_dir
+        Folder of checkpoints; None: ``punctual run --checkpoint-dir``, and without that there are none.
+    phases
+        Names of phases that run once after each epoch, or names with what is known of each, as for `punctual.track`.
+
+    Attributes
+    ----------
+    epoch, step
+        Numbers of the epoch and of the batch under way, from 0 over the whole training.
+    epoch_ended
+        Whether that batch is the last of its epoch.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        loader: Any,
+        *,
+        epochs: int,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        phases: Phases = (),
+    ) -> None:
+        self.epoch = self.step = 0
+        self.epoch_ended = False
+        self._accelerator = accelerator
+        self._loader = loader
+        self._epochs = epochs
+        self._n_steps = 0
+        self._folder = folder_of_checkpoints(checkpoint_dir)
+        accelerator.register_for_checkpointing(self)
+        newest = max(self._checkpoints(), default=None)
+        if newest is not None:
+            accelerator.load_state(str(newest))
+        self._loop = FrameworkLoop(
+            epochs * len(loader),
+            start_step=self._n_steps,
+            n_steps_per_epoch=len(loader),
+            phases=by_name(phases),
+            save=self.save if self._folder else None,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        first_epoch, n_skipped = divmod(self._n_steps, max(1, len(self._loader)))
+        for epoch in range(first_epoch, self._epochs):
+            self.epoch = epoch
+            for batch in self._batches(n_skipped):
+                yield batch
+                self._n_steps = self.step + 1
+                self._loop.step_ended()
+                asked = self._loop.end_asked()
+                if asked > GOAL_REACHED:
+                    self._loop.end(asked)
+                if asked:
+                    return self._loop.finish()
+            n_skipped = 0
+        return self._loop.finish()
+
+    def _batches(self, n_skipped: int) -> Iterator[Any]:
+        """The rest of an epoch."""
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(self.epoch)
+        loader = self._accelerator.skip_first_batches(self._loader, n_skipped) if n_skipped else self._loader
+        for i, batch in enumerate(loader, n_skipped):
+            self.step = self.epoch * len(self._loader) + i
+            self.epoch_ended = i == len(self._loader) - 1
+            self._loop.step_began()
+            yield batch
+
+    def report_loss(self, loss: Any) -> None:
+        """The loss of the step under way, a number or a tensor of one, for ``punctual run --until``."""
+        self._loop.report_loss(loss)
+
+    def save(self) -> None:
+        """Make a checkpoint after the batch under way, in all processes; older ones go when it is complete.
+
+        Raises
+        ------
+        ValueError
+            There is no folder for it.
+        """
+        if self._folder is None:
+            raise ValueError("AcceleratedLoop needs checkpoint_dir=, or `punctual run --checkpoint-dir`, to save")
+        with phase("checkpoint"):
+            self._n_steps = self.step + 1
+            writing = self._folder / "writing"
+            self._accelerator.save_state(str(writing))
+            self._accelerator.wait_for_everyone()
+            if self._accelerator.is_main_process:
+                self._put_in_place(writing, self._folder / f"step-{self._n_steps:012}")
+            self._accelerator.wait_for_everyone()
+
+    def _put_in_place(self, written: Path, checkpoint: Path) -> None:
+        if checkpoint.exists():  # of the same step
+            shutil.rmtree(checkpoint)
+        written.rename(checkpoint)
+        for other in self._checkpoints():
+            if other != checkpoint:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _checkpoints(self) -> list[Path]:
+        return [] if self._folder is None else [*self._folder.glob("step-*")]
+
+    # What the accelerator saves of it.
+
+    def state_dict(self) -> dict[str, int]:
+        return {"n_steps": self._n_steps}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._n_steps = state["n_steps"]

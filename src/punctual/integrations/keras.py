@@ -1,0 +1,124 @@
+"""Keras 3: ``model.fit(..., callbacks=[KerasCallback()])``."""
+
+import os
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from keras.callbacks import Callback
+
+from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, OpenPhase, folder_of_checkpoints
+
+
+class KerasCallback(Callback):
+    """Tells Punctual the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
+
+    Parameters
+    ----------
+    checkpoint_dir
+        Where they go; None: ``punctual run --checkpoint-dir``, and without that the training cannot be asked to stop. Give
+        ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
+        epoch: batches of an epoch that was left in its middle are seen, and counted, again.
+    total_steps
+        Batches of the whole training, for data without a length; None: as Keras says.
+    loss
+        What of Keras's logs ``punctual run --until`` looks at, as "val_loss", after each epoch; None: the running mean of the
+        loss, after each batch.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        *,
+        total_steps: int | None = None,
+        loss: str | None = None,
+    ) -> None:
+        super().__init__()
+        self._folder = folder_of_checkpoints(checkpoint_dir)
+        self._total_steps = total_steps
+        self._loss = loss
+        self._loop: FrameworkLoop | None = None
+        self._phase = OpenPhase()
+        self._epoch = 0
+
+    @property
+    def initial_epoch(self) -> int:
+        """The epoch to go on with, for ``model.fit(initial_epoch=)``."""
+        newest = self._newest()
+        return 0 if newest is None else int(newest.name.split(".")[0].removeprefix("epoch-"))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        newest = self._newest()
+        if newest is not None:
+            if self.model.optimizer is not None and not self.model.optimizer.built:
+                self.model.optimizer.build(self.model.trainable_variables)  # or its state would not be read
+            self.model.load_weights(str(newest))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        self._loop = self._loop or self._begun(epoch)
+
+    def _begun(self, epoch: int) -> FrameworkLoop:
+        n_steps = self.params.get("steps") or 0
+        return FrameworkLoop(
+            self._total_steps or (self.params["epochs"] * n_steps if n_steps else inf),
+            start_step=epoch * n_steps,
+            n_steps_per_epoch=n_steps,
+            save=self._save if self._folder else None,
+        )
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if self._loop is not None:  # none for `train_on_batch` in a loop of the script
+            self._loop.step_began()
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        if self._loop is None:
+            return
+        self._loop.step_ended(None if self._loss else (logs or {}).get("loss"))
+        # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there.
+        if batch + 1 != self.params.get("steps"):
+            self._end_if_asked()
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        self._epoch = epoch + 1
+        if self._loop is not None:
+            loss = (logs or {}).get(self._loss) if self._loss else None
+            if loss is not None:
+                self._loop.report_loss(loss)
+            self._end_if_asked()
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._phase.begin("evaluate")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._phase.advance()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._phase.end()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        loop, self._loop = self._loop or self._begun(self.initial_epoch), None  # none, if all epochs were done before
+        loop.finish()
+
+    def _end_if_asked(self) -> None:
+        assert self._loop is not None
+        asked = self._loop.end_asked()
+        if asked == GOAL_REACHED:
+            self.model.stop_training = True
+        elif asked:
+            self._loop.end(asked)
+
+    def _save(self) -> None:
+        assert self._folder is not None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        older = [*self._folder.glob("epoch-*.weights.h5")]
+        writing = self._folder / "writing.weights.h5"
+        self.model.save_weights(str(writing), overwrite=True)
+        kept = writing.replace(self._folder / f"epoch-{self._epoch:06}.weights.h5")
+        for path in older:
+            if path != kept:
+                path.unlink()
+
+    def _newest(self) -> Path | None:
+        return None if self._folder is None else max(self._folder.glob("epoch-*.weights.h5"), default=None)

@@ -1,0 +1,82 @@
+"""LightGBM: ``lightgbm.train(..., callbacks=[LightGBMCallback()])``."""
+
+import os
+
+from lightgbm import Booster
+from lightgbm.callback import CallbackEnv, EarlyStopException
+
+from punctual.client.complaint import invalid
+from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints, save_model
+
+
+class LightGBMCallback:
+    """Tells Punctual the boosting rounds; asked to stop, it saves the model first.
+
+    A round is a step, with the evaluation of its validation sets. LightGBM does not say when a training has ended: where
+    it may end before its last round, call `finish` after it.
+
+    Parameters
+    ----------
+    checkpoint_dir
+        Where the model goes, as ``stopped.txt``; None: ``punctual run --checkpoint-dir``, and without that the training
+        cannot be asked to stop.
+    loss
+        Which evaluation ``punctual run --until`` looks at, as ("valid_0", "binary_logloss"); None: none.
+    """
+
+    def __init__(
+        self, checkpoint_dir: str | os.PathLike[str] | None = None, *, loss: tuple[str, str] | None = None
+    ) -> None:
+        folder = folder_of_checkpoints(checkpoint_dir)
+        self._path = None if folder is None else folder / "stopped.txt"
+        self._loss = loss
+        self._loop: FrameworkLoop | None = None
+        # LightGBM asks: after a round, and before its own early stopping (30), which ends the training by an exception.
+        self.before_iteration, self.order = False, 25
+
+    @property
+    def resume_from(self) -> str | None:
+        """The model of a training that was asked to stop, for ``lightgbm.train(init_model=)``; None: there is none."""
+        return str(self._path) if self._path is not None and self._path.exists() else None
+
+    def n_rounds_left(self, n_rounds: int) -> int:
+        """Rounds still to be done of `n_rounds`, for ``lightgbm.train(num_boost_round=)``, which counts those of one call."""
+        path = self.resume_from
+        return n_rounds - (0 if path is None else Booster(model_file=path).current_iteration())
+
+    def __call__(self, env: CallbackEnv) -> None:
+        loop = self._loop = self._loop or self._begun(env)
+        loop.step_began()
+        for data, metric, value, *_ in env.evaluation_result_list or ():
+            if (data, metric) == self._loss:
+                loop.report_loss(value)
+        loop.step_ended()
+        asked = loop.end_asked()
+        if env.iteration + 1 == env.end_iteration:  # it has ended
+            return
+        if asked > GOAL_REACHED:
+            loop.end(asked)
+        if asked:
+            loop.finish()
+            raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
+
+    def finish(self) -> None:
+        """Say that the training has ended, before its last round or with it."""
+        if self._loop is not None:
+            self._loop.finish()
+
+    def _begun(self, env: CallbackEnv) -> FrameworkLoop:
+        model, path = env.model, self._path
+        if not isinstance(model, Booster):
+            raise invalid(
+                "a training must be of one model",
+                type(model).__name__,
+                "`LightGBMCallback`",
+                "Leave the callback out of `lightgbm.cv`, and track its folds with `punctual.track`.",
+            )
+        # The first call comes after the first round.
+        return FrameworkLoop(
+            env.end_iteration,
+            start_step=env.begin_iteration,
+            save=None if path is None else lambda: save_model(model, path),
+        )

@@ -1,0 +1,194 @@
+"""PyTorch Lightning: ``Trainer(callbacks=[LightningCallback()])``."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from importlib.metadata import PackageNotFoundError, version
+from math import inf, isfinite
+from typing import Any
+
+from punctual.client.complaint import invalid
+from punctual.client.declaration import Phase
+from punctual.client.span import phase
+from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, OpenPhase, folder_of_checkpoints
+
+#: Published by an attacker on 2026-04-30: to import them runs a program that steals credentials (GHSA-w37p-236h-pfx3).
+MALICIOUS_VERSIONS = {"2.6.2", "2.6.3"}
+
+
+def refuse_malicious() -> None:
+    """Raise `ValueError` if a version is installed that must not be imported."""
+    for package in ("lightning", "pytorch-lightning"):
+        with suppress(PackageNotFoundError):
+            if (installed := version(package)) in MALICIOUS_VERSIONS:
+                raise invalid(
+                    f"`{package}` must be neither 2.6.2 nor 2.6.3, which an attacker published to steal credentials "
+                    "(GHSA-w37p-236h-pfx3)",
+                    installed,
+                    "this environment",
+                    f"Replace it (pip install '{package}>=2.6.4'). If it was ever imported here, change all keys and tokens.",
+                )
+
+
+refuse_malicious()
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError:  # the same library under its other name
+    from pytorch_lightning import Callback, LightningModule, Trainer
+
+
+class LightningCallback(Callback):
+    """Tells Punctual the batches, evaluations and checkpoints of a `Trainer.fit`; asked to stop, it makes a checkpoint first.
+
+    Parameters
+    ----------
+    checkpoint_dir
+        Where that checkpoint goes, as ``stopped.ckpt``; None: ``punctual run --checkpoint-dir``, or else the trainer's
+        `default_root_dir`.
+    total_steps
+        Batches of the whole training, where the loader has no length; None: as the trainer's limits say.
+    loss
+        Name of a logged metric, looked at after each evaluation, for ``punctual run --until``; None: the loss of each
+        batch that `training_step` returns.
+
+    Raises
+    ------
+    ValueError
+        When the training begins, its number of batches is not known.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        *,
+        total_steps: int | None = None,
+        loss: str | None = None,
+    ) -> None:
+        self._folder = folder_of_checkpoints(checkpoint_dir)
+        self._total_steps = total_steps
+        self._loss = loss
+        self._loop: FrameworkLoop | None = None
+        self._phase = OpenPhase()
+
+    @property
+    def resume_from(self) -> str | None:
+        """The checkpoint of a training that was asked to stop, for ``trainer.fit(ckpt_path=)``.
+
+        None: there is none, or no folder was given.
+        """
+        path = None if self._folder is None else self._folder / "stopped.ckpt"
+        return str(path) if path is not None and path.exists() else None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if stage == "fit" and "save_checkpoint" not in vars(trainer):
+            trainer.save_checkpoint = _as_phase(trainer.save_checkpoint)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        total_steps = self._total_steps or _total_batches(trainer)
+        n_batches = trainer.num_training_batches
+        self._loop = FrameworkLoop(
+            total_steps,
+            start_step=trainer.fit_loop.epoch_loop.batch_progress.total.processed,
+            n_steps_per_epoch=int(n_batches) if isfinite(n_batches) else 0,
+            phases={"evaluate": Phase(_n_evaluations(trainer, total_steps), _n_units(trainer.num_val_batches))},
+            save=lambda: self._save(trainer),
+        )
+
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+        assert self._loop is not None
+        self._loop.step_began()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert self._loop is not None
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        self._loop.step_ended(None if self._loss else loss)
+        # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there.
+        if not trainer.is_last_batch:
+            self._end_if_asked(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._end_if_asked(trainer)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._loop is None:  # its checkpoint was the last one: Lightning has not begun to train
+            n_done = trainer.fit_loop.epoch_loop.batch_progress.total.processed
+            self._loop = FrameworkLoop(n_done, start_step=n_done)
+        self._loop.finish()
+        self._loop = None
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        n_batches = trainer.num_sanity_val_batches if trainer.sanity_checking else trainer.num_val_batches
+        self._phase.begin("evaluate", _n_units(n_batches), rehearsal=trainer.sanity_checking)
+
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        self._phase.advance()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._phase.end()
+        loss = trainer.callback_metrics.get(self._loss) if self._loss else None
+        if loss is not None and self._loop is not None and not trainer.sanity_checking:
+            self._loop.report_loss(loss)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._phase.end(exception)
+
+    def _end_if_asked(self, trainer: Trainer) -> None:
+        assert self._loop is not None
+        asked = self._loop.end_asked()
+        if asked == GOAL_REACHED:
+            trainer.should_stop = True
+        elif asked:
+            self._loop.end(asked)
+
+    def _save(self, trainer: Trainer) -> None:
+        self._folder = self._folder or folder_of_checkpoints(trainer.default_root_dir)
+        assert self._folder is not None
+        trainer.save_checkpoint(self._folder / "stopped.ckpt")
+
+
+def _as_phase(save: Callable[..., None]) -> Callable[..., None]:
+    """The trainer's own `save_checkpoint`, as the phase "checkpoint": there are hooks before it, and none after it."""
+
+    @wraps(save)
+    def saved(*arguments: Any, **options: Any) -> None:
+        with phase("checkpoint"):
+            save(*arguments, **options)
+
+    return saved
+
+
+def _total_batches(trainer: Trainer) -> float:
+    """Batches of the whole training; infinite: it is not limited."""
+    n_epochs = inf if trainer.max_epochs in {None, -1} else trainer.max_epochs
+    by_epochs = 0 if n_epochs == 0 else n_epochs * trainer.num_training_batches
+    by_steps = inf if trainer.max_steps == -1 else trainer.max_steps * trainer.accumulate_grad_batches
+    return min(by_epochs, by_steps)
+
+
+def _n_units(n_batches: Any) -> int | None:
+    """Batches of one evaluation over all its loaders; None: not known."""
+    total = sum(n_batches)
+    return int(total) if total and isfinite(total) else None
+
+
+def _n_evaluations(trainer: Trainer, total_steps: float) -> int | None:
+    """How often the whole training is evaluated; None: after each epoch, if it has epochs."""
+    n_each = trainer.num_val_batches  # empty: the loader is made with the first evaluation
+    if not trainer.enable_validation or (n_each and not sum(n_each)):
+        return 0
+    n_batches, n_between, n_epochs_between = (
+        trainer.num_training_batches,
+        trainer.val_check_batch,
+        trainer.check_val_every_n_epoch,
+    )
+    if n_between is None or not isfinite(n_between):
+        return None
+    if n_epochs_between is None:
+        return int(total_steps // n_between)
+    if not isfinite(n_batches) or not isfinite(total_steps):
+        return None
+    return int(total_steps // n_batches) // n_epochs_between * int(n_batches // n_between)

@@ -1,0 +1,124 @@
+"""What Punctual knows of a training, beside the training's own numbers: TensorBoard, MLflow, Weights & Biases.
+
+All numbers are of the job that this process belongs to, as its host tells them; a process that is no job has none. They are
+asked for and written by a thread, so that no step waits for it.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from punctual.wire import JOB_VARIABLE
+
+#: Takes numbers by their names, and the step that they belong to.
+Write = Callable[[dict[str, float], int], object]
+
+
+class MetricsReporter:
+    """Asks every `period_s` seconds how the job stands, and writes it, until `close` or the end of the process.
+
+    The numbers, of which those that are not known are left out:
+
+    ========================== ==========================================================================
+    punctual/deadline_left_s   until the deadline; below 0 behind it
+    punctual/forecast_left_s   until the job is expected to be done
+    punctual/forecast_late_s   how much later than its deadline it is expected; below 0: before it
+    punctual/grant_cores       cores that it is granted
+    punctual/usage_cores       cores that it uses
+    ========================== ==========================================================================
+
+    Parameters
+    ----------
+    write
+        Called in the reporter's thread. What it raises ends the reporting, and not the training.
+    """
+
+    def __init__(self, write: Write, *, period_s: float = 10.0) -> None:
+        self._write = write
+        self._period_s = period_s
+        self._closed = Event()
+        self._thread: Thread | None = None
+        if job := os.environ.get(JOB_VARIABLE):
+            self._thread = Thread(target=self._report, args=(job,), name="punctual-metrics", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Write once more, and no more."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _report(self, job: str) -> None:
+        standing, is_last = Standing(job), False
+        while not is_last:
+            is_last = self._closed.wait(self._period_s)
+            told = standing()
+            if told is not None and (numbers := numbers_of(told)):
+                try:
+                    self._write(numbers, int(told.get("steps_done") or 0))
+                except Exception as error:  # noqa: BLE001 -- whatever a library raises
+                    from punctual.client.complaint import warn
+
+                    warn(
+                        "numbers of Punctual must be writable", repr(error), "this training", "It goes on without them."
+                    )
+                    return
+
+
+class Standing:
+    """How `job` stands, each time it is called, as its host tells; None: nobody steers it, or does not answer."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._socket: Path | None = None
+
+    def __call__(self) -> dict[str, Any] | None:
+        from punctual.runtime.control_socket import ControlFailed, ask
+        from punctual.runtime.runs import open_jobs
+
+        if self._socket is None:
+            self._socket = next((known.run.socket for known in open_jobs() if known.job == self._job), None)
+        try:
+            told = {} if self._socket is None else ask(self._socket, {"verb": "status", "jobs": [self._job]})
+        except (ControlFailed, OSError):
+            self._socket = None  # another host may steer it by the next time
+            return None
+        return next(iter(told.get("jobs", ())), None)
+
+
+def numbers_of(told: dict[str, Any]) -> dict[str, float]:
+    """The numbers in what a host tells."""
+    elapsed_s, forecast_s, deadline_s = (told.get(name) for name in ("elapsed_s", "forecast_s", "deadline_s"))
+    numbers = {
+        "deadline_left_s": told.get("left_s"),
+        "forecast_left_s": None if forecast_s is None or elapsed_s is None else forecast_s - elapsed_s,
+        "forecast_late_s": None if forecast_s is None or deadline_s is None else forecast_s - deadline_s,
+        "grant_cores": told.get("grant_cores"),
+        "usage_cores": told.get("usage_cores"),
+    }
+    return {f"punctual/{name}": float(number) for name, number in numbers.items() if number is not None}
+
+
+def to_tensorboard(writer: Any, *, period_s: float = 10.0) -> MetricsReporter:
+    """Write to a `SummaryWriter`, or whatever else has its `add_scalar`."""
+
+    def write(numbers: dict[str, float], step: int) -> None:
+        for name, number in numbers.items():
+            writer.add_scalar(name, number, step)
+
+    return MetricsReporter(write, period_s=period_s)
+
+
+def to_mlflow(run_id: str | None = None, *, period_s: float = 10.0) -> MetricsReporter:
+    """Write to an MLflow run; None: the active one of this thread, which is begun if there is none."""
+    import mlflow
+
+    run = run_id or (mlflow.active_run() or mlflow.start_run()).info.run_id
+    return MetricsReporter(lambda numbers, step: mlflow.log_metrics(numbers, step=step, run_id=run), period_s=period_s)
+
+
+def to_wandb(run: Any, *, period_s: float = 10.0) -> MetricsReporter:
+    """Write to the run that ``wandb.init`` gave; the numbers appear with what the training logs next."""
+    return MetricsReporter(lambda numbers, _: run.log(numbers, commit=False), period_s=period_s)

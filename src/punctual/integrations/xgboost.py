@@ -1,0 +1,91 @@
+"""XGBoost: ``xgboost.train(..., callbacks=[XGBoostCallback(n_rounds)])``."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from xgboost import Booster
+from xgboost.callback import TrainingCallback
+
+from punctual.client.complaint import invalid
+from punctual.integrations._loop import GOAL_REACHED, FrameworkLoop, folder_of_checkpoints, save_model
+
+
+class XGBoostCallback(TrainingCallback):
+    """Tells Punctual the boosting rounds; asked to stop, it saves the model first.
+
+    A round is a step, with the evaluation of its evaluation sets.
+
+    Parameters
+    ----------
+    n_rounds
+        Rounds of the whole training, those done before this process included.
+    checkpoint_dir
+        Where the model goes, as ``stopped.ubj``; None: ``punctual run --checkpoint-dir``, and without that the training
+        cannot be asked to stop.
+    loss
+        Which evaluation ``punctual run --until`` looks at, as ("validation", "logloss"); None: none.
+    """
+
+    def __init__(
+        self,
+        n_rounds: int,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        *,
+        loss: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._n_rounds = n_rounds
+        folder = folder_of_checkpoints(checkpoint_dir)
+        self._path = None if folder is None else folder / "stopped.ubj"
+        self._loss = loss
+        self._loop: FrameworkLoop | None = None
+
+    @property
+    def resume_from(self) -> str | None:
+        """The model of a training that was asked to stop, for ``xgboost.train(xgb_model=)``; None: there is none."""
+        return str(self._path) if self._path is not None and self._path.exists() else None
+
+    @property
+    def n_rounds_left(self) -> int:
+        """Rounds still to be done, for ``xgboost.train(num_boost_round=)``, which counts those of one call."""
+        path = self.resume_from
+        return self._n_rounds - (0 if path is None else Booster(model_file=path).num_boosted_rounds())
+
+    def before_training(self, model: Booster) -> Booster:
+        if not isinstance(model, Booster):
+            raise invalid(
+                "a training must be of one model",
+                type(model).__name__,
+                "`XGBoostCallback`",
+                "Leave the callback out of `xgboost.cv`, and track its folds with `punctual.track`.",
+            )
+        path = self._path
+        self._loop = FrameworkLoop(
+            self._n_rounds,
+            start_step=model.num_boosted_rounds(),
+            save=None if path is None else lambda: save_model(model, path),
+        )
+        return model
+
+    def before_iteration(self, model: Booster, epoch: int, evals_log: Any) -> bool:
+        assert self._loop is not None
+        self._loop.step_began()
+        return False
+
+    def after_iteration(self, model: Booster, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Count the round; True ends the training."""
+        assert self._loop is not None
+        if self._loss is not None:
+            data, metric = self._loss
+            self._loop.report_loss(evals_log[data][metric][-1])
+        self._loop.step_ended()
+        asked = self._loop.end_asked()
+        if asked > GOAL_REACHED:
+            self._loop.end(asked)
+        return bool(asked)
+
+    def after_training(self, model: Booster) -> Booster:
+        assert self._loop is not None
+        self._loop.finish()
+        return model

@@ -1,0 +1,103 @@
+"""An agent as a process of its own, which outlives whoever started it; it is talked to over a Unix socket of mode 0600."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from punctual.core.errors import InvalidSpec
+from punctual.executors.cluster.channel import Answer, ChannelLost, Request
+from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask, listener_pid
+from punctual.runtime.node_agent import AgentOptions, NodeAgent
+from punctual.runtime.run_folder import agent_run
+
+_LOOK_S = 0.05
+#: How long an agent may take to answer, on a machine whose cores are all in use; it may have jobs to take over.
+_START_S_MAX = 60.0
+#: Between two looks whether anybody needs the agent.
+_IDLE_LOOK_S = 1.0
+
+
+class AgentProcess:
+    """The channel to the agent of a name on this machine, which is started if it is not there."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self._options = options
+        self._run = agent_run(options.name)
+        self._lock = threading.Lock()
+
+    @property
+    def log(self) -> Path:
+        """What the process itself has written."""
+        return self._run.state_dir / "agent.log"
+
+    def pid(self) -> int | None:
+        """The process; None: it is not there."""
+        return listener_pid(self._run.socket)
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        try:
+            return ask(self._run.socket, request, limit_s)
+        except ControlFailed as error:
+            if self.pid() is None:
+                self.start()
+            raise ChannelLost(str(error)) from error
+
+    def close(self) -> None:
+        """Let go of the agent, which goes on."""
+
+    def start(self) -> None:
+        """Start the process if it is not there; returns when it answers, or has ended, or after a while."""
+        with self._lock:
+            if self.pid() is not None:
+                return
+            command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process", json.dumps(asdict(self._options))]
+            # In no folder that may be removed; and without what is Ray's: its variables are not for jobs.
+            environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+            with self.log.open("ab") as output:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd="/",
+                    env=environment,
+                    start_new_session=True,
+                )
+            threading.Thread(target=process.wait, name="punctual-agent-end", daemon=True).start()  # leaves no zombie
+            give_up_at = time.monotonic() + _START_S_MAX
+            while self.pid() is None and process.poll() is None and time.monotonic() < give_up_at:
+                time.sleep(_LOOK_S)
+
+
+def main(text: str) -> int:
+    """Be an agent, until SIGTERM or until nobody needs it; its jobs outlive it. The exit status."""
+    options = AgentOptions(**json.loads(text))
+    ends = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ends.set())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        agent = NodeAgent(options)
+    except InvalidSpec as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    try:
+        with ControlSocket(agent_run(options.name).socket, agent.answer):
+            while not ends.wait(_IDLE_LOOK_S) and not agent.is_idle:
+                pass
+    finally:
+        agent.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,175 @@
+"""Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import NodeJoined
+from punctual.core.ids import JobId, NodeId
+from punctual.core.protocols import Executor, Sink
+from punctual.core.resources import Resources
+from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.actuator import Choice
+from punctual.executors.local.cgroup_files import file_name
+from punctual.executors.local.context import OnOutput
+from punctual.executors.local.executor import LocalExecutor
+from punctual.executors.local.keeper_link import LEASE_S
+from punctual.runtime.agent_process import AgentProcess
+from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.extras import check_extra
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.node_agent import AgentOptions
+from punctual.runtime.run_folder import Run
+from punctual.store.stored import StoredJournal
+from punctual.wire import WorkerStatus
+
+#: This machine.
+HERE = NodeId("local")
+
+#: At which size a log is begun anew, as those of this machine are.
+_LOG_BYTES_MAX = 1 << 26
+
+OutputOf = Callable[[JobId], OnOutput]
+
+
+class HostExecutor(Executor, Protocol):
+    """An executor, and what a host asks it beside. What enforces grants, and in a sentence why."""
+
+    @property
+    def actuator(self) -> str: ...
+
+    @property
+    def actuator_reason(self) -> str: ...
+
+    def renew(self, is_paused_by_user: Callable[[JobId], bool] = ...) -> None:
+        """Say that the jobs are still steered, and which stay paused when they are not."""
+        ...
+
+    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
+
+    def faults(self, job: JobId) -> list[InvalidSpec]: ...
+
+    def release(self) -> None:
+        """Leave what runs to whoever comes next; nothing is answered any more."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs; returns when nothing is left of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where jobs run.
+
+    Attributes
+    ----------
+    join
+        Has the sink be told from now on which nodes there are, in the time of this machine.
+    capacity
+        What one job can have at most; None: what the largest node has that has joined.
+    """
+
+    executor: HostExecutor
+    join: Callable[[Sink], None]
+    capacity: Resources | None = None
+
+
+def capacity_here() -> Resources:
+    """What this process may use of this machine."""
+    return Resources(usable_cores(), usable_gpus())
+
+
+def local_executor(run: Run, journal: StoredJournal, actuator: str | Choice, output_of: OutputOf) -> LocalExecutor:
+    """Runs the jobs of `run` on this machine, as long as this process has its journal."""
+    return LocalExecutor(
+        node=HERE,
+        actuator=actuator,
+        runtime_dir=run.runtime_dir,
+        clock=MonotonicClock(),
+        lease_s=LEASE_S,
+        on_kept=run.record_keeper,
+        environment_of=run.inherited,
+        argv_of=run.argv,
+        output_of=output_of,
+        end_file_of=run.end_file,
+        log_of=run.log,
+        streams_of=run.streams,
+        may_steer=journal.has_claim,
+    )
+
+
+def local_site(executor: LocalExecutor) -> Site:
+    """The machine that this is."""
+    capacity = capacity_here()
+    return Site(executor, lambda sink: sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity)), capacity)
+
+
+def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
+    """Runs the jobs of `run` on the nodes of a cluster, of which those that are `known` may have jobs of it."""
+    facts = run.facts()
+    generation = int(facts.get("generation", 0)) + 1
+    # Agents are those of one run: another of the same name, also of another machine, has others.
+    run.record_facts(generation=generation, agents=facts.get("agents") or f"{run.name}-{secrets.token_hex(4)}")
+    return ClusterExecutor(
+        members_of(run, options),
+        generation=generation,
+        clock=MonotonicClock(),
+        known=known,
+        environment_of=run.inherited,
+        argv_of=run.argv,
+        on_output=partial(_keep_output, run),
+        lost_after_s=options.lost_after_s,
+    )
+
+
+def _keep_output(run: Run, job: JobId, output: bytes) -> None:
+    """Add to a job's log what it has written on its node."""
+    log = run.log(job)
+    with suppress(OSError):  # the disk is full, say
+        if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
+            log.replace(log.with_name(f"{log.name}.1"))
+        fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "ab") as file:
+            file.write(output)
+
+
+def cluster_site(executor: ClusterExecutor) -> Site:
+    """The nodes of a cluster."""
+    return Site(executor, executor.start)
+
+
+def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: OutputOf) -> Site:
+    """Where the jobs of a new run are to run."""
+    if options.engine == "local":
+        return local_site(local_executor(run, journal, options.actuator, output_of))
+    return cluster_site(cluster_executor(run, options))
+
+
+def members_of(run: Run, options: HostOptions) -> Members:
+    """The nodes of the cluster; raises `InvalidSpec` if it cannot be reached."""
+    check_extra("ray", "a Ray cluster", "ray")
+    from punctual.executors.ray import RayMembers
+
+    name = run.facts()["agents"]
+
+    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
+        return partial(
+            AgentProcess,
+            AgentOptions(
+                name=f"{name}-{file_name(JobId(node))}",
+                node=node,
+                actuator=options.actuator,
+                lost_after_s=options.lost_after_s,
+            ),
+        )
+
+    return RayMembers(options.address, name, start_of)

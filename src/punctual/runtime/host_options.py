@@ -1,0 +1,74 @@
+"""How a host does its work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from punctual.core.errors import InvalidSpec
+from punctual.executors.cluster.executor import LOST_AFTER_S
+
+#: The policy that takes microseconds, and the one that shares the machine among several jobs.
+INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
+
+#: Where jobs run: on this machine, or on the nodes of a Ray cluster.
+Engine = Literal["local", "ray"]
+ENGINES: tuple[Engine, ...] = ("local", "ray")
+#: Shorter, and there would be no time to end the jobs of a node before it counts as lost, see `channel.KEEPER_FRAC`.
+_LOST_AFTER_S_MIN = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostOptions:
+    """How a host does its work; kept in the run's record, so that who resumes it does it the same way.
+
+    Attributes
+    ----------
+    actuator
+        How grants are enforced: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
+    policy
+        Registered name of the policy that shares the machine among several jobs.
+    shared
+        Whether jobs of other commands may join.
+    engine
+        Where jobs run.
+    address
+        Of the cluster; empty: there is none.
+    lost_after_s
+        After so many seconds without an answer a node of a cluster is lost.
+    """
+
+    actuator: str = "auto"
+    policy: str = SHARING_POLICY
+    shared: bool = False
+    engine: Engine = "local"
+    address: str = ""
+    lost_after_s: float = LOST_AFTER_S
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Self:
+        """Those of the run of which these are the facts."""
+        return cls(**facts.get("options", {}))
+
+    def check(self) -> None:
+        """Raise `InvalidSpec` if something cannot be."""
+        if self.engine not in ENGINES:
+            raise InvalidSpec(
+                "`--engine` must be one that there is",
+                f"'{self.engine}'",
+                "`punctual up`",
+                f"Use {' or '.join(ENGINES)}.",
+            )
+        if self.engine == "local" and self.address:
+            raise InvalidSpec(
+                "`--address` needs a cluster",
+                f"'{self.address}'",
+                "`punctual up`",
+                "Add `--engine ray`, or leave it out.",
+            )
+        if not self.lost_after_s >= _LOST_AFTER_S_MIN:
+            raise InvalidSpec(
+                f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
+                f"{self.lost_after_s:g} s",
+                "`punctual up`",
+                "What runs there must have ended before it may be started elsewhere.",
+            )

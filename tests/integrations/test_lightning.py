@@ -1,0 +1,148 @@
+from collections.abc import Callable
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, State
+
+pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
+
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
+
+from punctual.integrations import lightning as adapter
+from punctual.integrations.lightning import LightningCallback
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own, about small models and workers
+
+N_BATCHES, N_EPOCHS, N_VALIDATION = 4, 3, 2
+
+
+class Model(LightningModule):
+    """Learns nothing; counts what it is shown, and calls `at_batch` before each batch."""
+
+    def __init__(self, at_batch: Callable[[int], None] = lambda n: None) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+        self.n_batches = self.n_evaluations = 0
+        self.at_batch = at_batch
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.n_batches += 1
+        self.at_batch(self.n_batches)
+        return (self.weight * batch[0]).mean()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", batch[0].mean())
+
+    def on_validation_epoch_end(self) -> None:
+        self.n_evaluations += not self.trainer.sanity_checking
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+
+def loader(n_batches: int) -> DataLoader:
+    return DataLoader(TensorDataset(torch.ones(n_batches)), batch_size=1)
+
+
+def fit(folder: Path, model: LightningModule, *callbacks: Any, **options: Any) -> Trainer:
+    callback = LightningCallback(folder)
+    settings: dict[str, Any] = {"max_epochs": N_EPOCHS, **options}
+    trainer = Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
+        callbacks=[callback, *callbacks], **settings,
+    )  # fmt: skip
+    trainer.fit(model, loader(N_BATCHES), loader(N_VALIDATION), ckpt_path=callback.resume_from)
+    return trainer
+
+
+def test_batches_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) -> None:
+    planned: list[dict[str, float]] = []
+    model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
+    fit(tmp_path, model)
+    declared = page.declaration()
+    assert (declared.state, declared.fault, declared.total_steps) == (State.LANDED, Fault.NONE, 12)
+    assert page.progress().n_steps == 12
+    assert declared.can_stop
+    assert planned[0] == {"evaluate": N_EPOCHS * N_VALIDATION}
+    evaluate, checkpoint = page.phases()
+    assert (evaluate.n_units_done, evaluate.units_planned) == (6, 6)
+    assert evaluate.n_units_measured == 6 + 2  # the sanity check is a rehearsal
+    assert (checkpoint.name, checkpoint.n_units_done) == ("checkpoint", N_EPOCHS)
+
+
+@pytest.mark.parametrize("n_before", [1, 3, 4, 6, 8, 11, 12])
+def test_a_training_that_is_stopped_goes_on_where_it_was(
+    n_before: int, page: Page, restart: Callable[[], None], tmp_path: Path
+) -> None:
+    first = Model(lambda n: page.send(Directives(stop=True)) if n == n_before else None)
+    with pytest.raises(SystemExit) as stopped:
+        fit(tmp_path, first, enable_checkpointing=False)
+    assert (stopped.value.code, page.progress().n_steps, first.n_batches) == (143, n_before, n_before)
+    restart()
+    second = Model()
+    trainer = fit(tmp_path, second, enable_checkpointing=False)
+    assert first.n_batches + second.n_batches == trainer.global_step == page.progress().n_steps == 12
+    assert first.n_evaluations + second.n_evaluations == N_EPOCHS
+    assert (page.declaration().state, page.declaration().fault) == (State.LANDED, Fault.NONE)
+
+
+def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        fit(tmp_path, Model(lambda n: page.send(Directives(leave=True))))
+    assert (left.value.code, page.declaration().state) == (79, State.LEFT)
+
+
+def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "1.5")
+    model = Model()
+    fit(tmp_path, model)
+    assert (page.declaration().state, page.declaration().total_steps, model.n_batches) == (State.LANDED, 3, 3)
+
+
+def test_early_stopping_is_a_success(page: Page, tmp_path: Path) -> None:
+    fit(tmp_path, Model(), EarlyStopping("val_loss", patience=1), max_epochs=50)
+    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 8)
+
+
+def test_gradient_accumulation_and_a_limit_of_steps(page: Page, tmp_path: Path) -> None:
+    fit(tmp_path, Model(), max_epochs=-1, max_steps=3, accumulate_grad_batches=2, val_check_interval=2)
+    assert (page.declaration().state, page.declaration().total_steps, page.declaration().fault) == (State.LANDED, 6, 0)
+    assert page.phases()[0].n_units_done == 3 * N_VALIDATION
+
+
+def test_evaluations_every_other_epoch_are_planned_before_their_loader_is_made(page: Page, tmp_path: Path) -> None:
+    planned: list[float] = []
+    model = Model(lambda n: planned.append(page.phases()[0].units_planned))
+    fit(tmp_path, model, max_epochs=4, check_val_every_n_epoch=2, num_sanity_val_steps=0)
+    assert planned[0] == 2  # occurrences: how many batches each has is not known yet
+    assert page.phases()[0].n_units_done == 2 * N_VALIDATION
+    assert page.declaration().state == State.LANDED
+
+
+def test_without_punctual_nothing_changes(tmp_path: Path) -> None:
+    model = Model()
+    assert fit(tmp_path, model).global_step == model.n_batches == 12
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Any:
+        return repeat(torch.ones(1))
+
+
+def test_a_loader_without_an_end_needs_the_number_of_steps(page: Page, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "default_root_dir": tmp_path}
+    with pytest.raises(ValueError, match="must be known before the first"):
+        Trainer(**options, max_epochs=1, callbacks=[LightningCallback()]).fit(Model(), DataLoader(Endless()))
+
+
+@pytest.mark.parametrize("version", ["2.6.2", "2.6.3"])
+def test_versions_of_an_attacker_are_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapter, "version", lambda name: version)
+    with pytest.raises(ValueError, match="GHSA-w37p-236h-pfx3"):
+        adapter.refuse_malicious()

@@ -1,0 +1,111 @@
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from punctual.wire import Directives, Page, State
+
+pytest.importorskip("optuna", reason="Optuna is not installed (extra `adapters`)")
+
+import optuna
+
+from punctual.integrations import optuna as adapter
+from punctual.integrations.optuna import optimize, optimize_until
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+
+
+def study(**options: Any) -> Any:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), **options)
+
+
+def test_trials_are_steps(page: Page) -> None:
+    found = study()
+    optimize(found, lambda trial: trial.suggest_float("x", 0, 1), 5)
+    assert len(found.trials) == 5
+    assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (State.LANDED, 5, 5)
+
+
+def test_a_study_that_is_stopped_goes_on(page: Page, restart: Callable[[], None], tmp_path: Path) -> None:
+    storage: dict[str, Any] = {
+        "storage": f"sqlite:///{tmp_path}/study.db", "study_name": "study", "load_if_exists": True,
+    }  # fmt: skip
+
+    def objective(trial: Any) -> float:
+        if trial.number == 2:
+            page.send(Directives(stop=True))
+        return float(trial.suggest_float("x", 0, 1))
+
+    with pytest.raises(SystemExit) as stopped:
+        optimize(study(**storage), objective, 5)
+    assert (stopped.value.code, page.progress().n_steps) == (143, 3)
+    restart()
+    found = study(**storage)
+    optimize(found, objective, 5)
+    assert len(found.trials) == 5
+    assert (page.declaration().state, page.progress().n_steps) == (State.LANDED, 5)
+
+
+class Clock:
+    """Time that passes only when a trial says so; trials are told to begin at it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.time()
+        monkeypatch.setattr(adapter, "time", SimpleNamespace(time=lambda: self.now))
+        prune = adapter.TimePruner._is_late
+
+        def began(pruner: Any, study: Any, trial: Any) -> bool:
+            start = SimpleNamespace(timestamp=lambda: self.began)
+            return prune(pruner, study, SimpleNamespace(datetime_start=start, last_step=trial.last_step))
+
+        monkeypatch.setattr(adapter.TimePruner, "_is_late", began)
+
+    def steps(self, s_each: Callable[[int], float], n_steps: int = 4) -> Callable[[Any], float]:
+        """Make an objective whose trial number i takes `s_each(i)` seconds a step."""
+
+        def objective(trial: Any) -> float:
+            self.began = self.now
+            for step in range(n_steps):
+                self.now += s_each(trial.number)
+                trial.report(1.0, step)
+                if trial.should_prune():
+                    raise optuna.TrialPruned
+            return float(trial.suggest_float("x", 0, 1))
+
+        return objective
+
+
+def states(found: Any) -> list[str]:
+    return [trial.state.name for trial in found.trials]
+
+
+def test_no_trial_begins_that_would_be_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, found = Clock(monkeypatch), study(pruner=optuna.pruners.NopPruner())
+    end_at = clock.now + 10.0
+    assert optimize_until(found, clock.steps(lambda i: 1.0), end_at=end_at) == 2  # a third would be done after 12 s
+    assert states(found) == ["COMPLETE", "COMPLETE"]
+    assert isinstance(found.pruner, optuna.pruners.NopPruner)
+
+
+def test_a_trial_that_turns_out_to_be_late_is_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, found = Clock(monkeypatch), study(pruner=optuna.pruners.NopPruner())
+    end_at = clock.now + 10.0
+    optimize_until(found, clock.steps(lambda i: 1.0 if i == 0 else 2.0), end_at=end_at)
+    assert states(found) == ["COMPLETE", "PRUNED", "PRUNED"][: len(found.trials)]
+    assert clock.now <= end_at
+
+
+def test_the_first_trial_is_pruned_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, found = Clock(monkeypatch), study()
+    end_at = clock.now + 10.0
+    assert optimize_until(found, clock.steps(lambda i: 4.0), end_at=end_at) == 1
+    assert (states(found), clock.now) == (["PRUNED"], end_at + 2.0)
+
+
+def test_a_time_that_has_passed_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be in the future"):
+        optimize_until(study(), lambda trial: 0.0, end_at=time.time() - 1)

@@ -1,0 +1,133 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from punctual.wire import GOAL_VARIABLE, Directives, Fault, Page, State
+
+pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
+pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")
+
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from punctual.integrations.transformers import TransformersCallback, last_checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+
+N_STEPS, N_EPOCHS, N_EVALUATION = 4, 3, 2
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": (self.weight * x).mean(), "logits": x}
+
+
+class At(TrainerCallback):
+    """Calls `do` with the number of each step before it."""
+
+    def __init__(self, do: Callable[[int], None]) -> None:
+        self.do = do
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.do(state.global_step + 1)
+
+
+def examples(n: int) -> list[dict[str, torch.Tensor]]:
+    return [{"x": torch.ones(1), "labels": torch.ones(1)} for _ in range(n)]
+
+
+def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **options: Any) -> Trainer:
+    settings: dict[str, Any] = {
+        "num_train_epochs": N_EPOCHS, "per_device_train_batch_size": 2, "per_device_eval_batch_size": 1,
+        "eval_strategy": "epoch", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
+        "logging_strategy": "no", **options,
+    }  # fmt: skip
+    trainer = Trainer(
+        Model(), TrainingArguments(str(folder), **settings), train_dataset=examples(2 * N_STEPS),
+        eval_dataset=examples(N_EVALUATION), callbacks=[TransformersCallback(), At(at_step)],
+    )  # fmt: skip
+    trainer.train(resume_from_checkpoint=last_checkpoint(folder))
+    return trainer
+
+
+def landed_after(page: Page, n_steps: int) -> bool:
+    declared = page.declaration()
+    return (declared.state, declared.fault, declared.total_steps, page.progress().n_steps) == (
+        State.LANDED, Fault.NONE, n_steps, n_steps,
+    )  # fmt: skip
+
+
+def test_steps_evaluations_and_checkpoints_are_told(page: Page, tmp_path: Path) -> None:
+    planned: list[dict[str, float]] = []
+    note = lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()})  # noqa: E731
+    train(tmp_path, note, save_strategy="epoch")
+    assert landed_after(page, 12)
+    assert page.declaration().can_stop
+    assert planned[0] == {
+        "evaluate": N_EPOCHS,
+        "checkpoint": N_EPOCHS,
+    }  # how many batches an evaluation has is not known yet
+    assert planned[N_STEPS] == {"evaluate": N_EPOCHS * N_EVALUATION, "checkpoint": N_EPOCHS}
+    assert [(phase.n_units_done, phase.units_planned) for phase in page.phases()] == [(6, 6), (3, 3)]
+
+
+def test_they_may_come_every_few_steps(page: Page, tmp_path: Path) -> None:
+    train(tmp_path, eval_strategy="steps", eval_steps=5, save_strategy="steps", save_steps=6)
+    assert landed_after(page, 12)
+    evaluate, checkpoint = page.phases()
+    assert evaluate.n_units_done in {4, 6}  # older versions do not evaluate after the last step
+    assert (evaluate.units_planned, checkpoint.units_planned) == (evaluate.n_units_done, checkpoint.n_units_done)
+    assert checkpoint.n_units_done == 2
+
+
+@pytest.mark.parametrize("n_before", [1, 4, 6, 11, 12])
+def test_a_training_that_is_stopped_goes_on_where_it_was(
+    n_before: int, page: Page, restart: Callable[[], None], tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def stop_at(n: int) -> None:
+        seen.append(n)
+        if n == n_before:
+            page.send(Directives(stop=True))
+
+    with pytest.raises(SystemExit) as stopped:
+        train(tmp_path, stop_at)
+    assert (stopped.value.code, page.progress().n_steps) == (143, n_before)
+    n_evaluated = page.phases()[0].n_units_done
+    restart()
+    trainer = train(tmp_path, seen.append)
+    assert seen == [*range(1, 13)]
+    assert trainer.state.global_step == 12
+    assert landed_after(page, 12)
+    assert n_evaluated + page.phases()[0].n_units_done == N_EPOCHS * N_EVALUATION
+
+
+def test_a_training_that_makes_room_says_so(page: Page, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        train(tmp_path, lambda n: page.send(Directives(leave=True)))
+    assert (left.value.code, page.declaration().state) == (79, State.LEFT)
+
+
+def test_a_loss_that_is_reached_ends_the_training(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "1.5")
+    train(tmp_path, logging_strategy="steps", logging_steps=1)
+    assert page.declaration().state == State.LANDED
+    assert page.progress().n_steps == 4  # told after the third step, it ends after the next
+
+
+def test_an_evaluation_of_the_script_is_a_phase_too(page: Page, tmp_path: Path) -> None:
+    train(tmp_path, eval_strategy="no").evaluate()
+    assert page.phases()[0].n_units_done == N_EVALUATION
+    assert page.declaration().state == State.LANDED
+
+
+def test_without_punctual_nothing_changes(tmp_path: Path) -> None:
+    assert train(tmp_path).state.global_step == 12
+    assert last_checkpoint(tmp_path / "missing") is None

@@ -1,0 +1,84 @@
+"""Agents of this process or of others, and what can go wrong between them and a host."""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tests.waiting import wait_until
+
+from punctual.core.events import Event, NodeJoined
+from punctual.core.ids import NodeId
+from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, DirectChannel, Request
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.runtime.mailbox import MonotonicClock
+from punctual.runtime.node_agent import AgentOptions, NodeAgent
+
+
+class FixedMembers:
+    """The nodes that a test puts in and takes out."""
+
+    def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
+        self.nodes = dict(channels)
+
+    def channels(self) -> Mapping[NodeId, AgentChannel]:
+        return dict(self.nodes)
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+class Wire:
+    """A channel whose two directions can be cut, and to whose other end another agent can come."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self.channel = channel
+        self.hears = self.tells = True
+        self._lock = threading.Lock()
+
+    def cut(self) -> None:
+        self.hears = self.tells = False
+
+    def mend(self) -> None:
+        self.hears = self.tells = True
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        if not self.hears:
+            raise ChannelLost("cut before")
+        answer = self.channel.call(request, limit_s)
+        if not self.tells:
+            raise ChannelLost("cut after")
+        return answer
+
+    def close(self) -> None: ...
+
+
+def new_agent(node: NodeId, **options: Any) -> NodeAgent:
+    return NodeAgent(AgentOptions(**{"name": f"test-{node}", "node": node, "actuator": "pacing", **options}))
+
+
+def direct(agent: NodeAgent) -> DirectChannel:
+    return DirectChannel(agent.answer)
+
+
+def joined_executor(
+    channels: Mapping[NodeId, AgentChannel], events: list[Event], generation: int = 1, **options: Any
+) -> ClusterExecutor:
+    """An executor whose nodes have all joined."""
+    executor = ClusterExecutor(
+        FixedMembers(channels), generation=generation, clock=MonotonicClock(),
+        environment_of=lambda _: os.environ, report_s=0.02, **options,
+    )  # fmt: skip
+    executor.start(events.append)
+    wait_until(lambda: {event.node for event in events if isinstance(event, NodeJoined)} >= channels.keys())
+    return executor
+
+
+class ShiftedClock:
+    """A clock that shows another time than that of the machine."""
+
+    def __init__(self, shift_s: float) -> None:
+        self.shift_s = shift_s
+
+    def now(self) -> float:
+        return time.monotonic() + self.shift_s

@@ -1,0 +1,117 @@
+"""A host on a Ray cluster: its nodes, its jobs, and what other applications see of them."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.executors.conftest import is_alive
+from tests.runtime.live_jobs import pid_of_waiting, submission
+from tests.runtime.test_cluster import until_all
+from tests.waiting import wait_until
+
+from punctual.core.events import JobStarted
+from punctual.core.ids import JobId
+from punctual.runtime.control_socket import listener_pid
+from punctual.runtime.host_options import HostOptions
+from punctual.runtime.local_host import LocalHost, local_host
+from punctual.runtime.restore import resumed_host
+from punctual.runtime.run_folder import run_named
+from punctual.runtime.runs import messages_of
+
+
+def until_there_are(host: LocalHost, n_nodes: int) -> None:
+    until_all(host, lambda: len([node for node in host._board.nodes() if node.capacity.cores >= 1.0]) == n_nodes)
+
+
+def available_cpus() -> float:
+    import ray
+
+    return float(ray.available_resources().get("CPU", 0.0))
+
+
+class Other:
+    """Another application."""
+
+    def is_there(self) -> bool:
+        return True
+
+
+def test_two_jobs_have_a_node_each_and_ray_sees_what_they_hold(options: HostOptions, tmp_path: Path) -> None:
+    go = [tmp_path / "a", tmp_path / "b"]
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        for file in go:
+            host.submit(submission(file.name, floor_cores=1.0, awaited=file))
+        until_all(host, lambda: all(pid_of_waiting(file) for file in go))
+        assert len({node for status in host.jobs() for node in status.granted}) == 2
+        wait_until(lambda: available_cpus() == 0.0)
+        go[0].touch()
+        until_all(host, lambda: host.has_ended(JobId("a")))
+        wait_until(lambda: available_cpus() == 1.0)
+        go[1].touch()
+        until_all(host, host.all_ended)
+        assert {status.state for status in host.jobs()} == {"finished"}
+
+
+def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions) -> None:
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        import ray
+
+        actor: Any = ray.remote(num_cpus=1)(Other)
+        other = actor.remote()
+        assert ray.get(other.is_there.remote())
+        until_there_are(host, 1)
+        ray.kill(other)
+        until_there_are(host, 2)
+
+
+def test_a_job_outlives_its_agent_and_its_host(options: HostOptions, tmp_path: Path, ray_home: Path) -> None:
+    go = tmp_path / "go"
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        host.submit(submission("a", awaited=go))
+        until_all(host, lambda: pid_of_waiting(go) > 0)
+        (node,) = host.status(JobId("a")).granted
+        name = f"{run_named('host').facts()['agents']}-{node}"
+        socket = ray_home / "runtime" / "agents" / "live" / name / "control.sock"
+        agent = listener_pid(socket)
+        assert agent is not None
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: listener_pid(socket) not in (None, agent))
+        host.hand_over()
+    pid = pid_of_waiting(go)
+    assert is_alive(pid)
+    with resumed_host(run_named("host")) as host:
+        until_all(host, lambda: host.status(JobId("a")).state == "running")
+        assert is_alive(pid)
+        go.touch()
+        until_all(host, host.all_ended)
+    started = [event for event in messages_of(run_named("host")) if isinstance(event, JobStarted)]
+    assert {event.job for event in started} == {JobId("a")}
+    assert pid_of_waiting(go) == pid
+
+
+def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
+    options: HostOptions, ray_cluster: Any, tmp_path: Path, ray_home: Path
+) -> None:
+    go = tmp_path / "go"
+    options = replace(options, lost_after_s=6.0)
+    third = ray_cluster.add_node(num_cpus=2)  # the policy takes the node with most room
+    with local_host("host", options) as host:
+        until_there_are(host, 3)
+        largest = next(node.id for node in host._board.nodes() if node.capacity.cores > 1.0)
+        host.submit(submission("a", awaited=go))
+        until_all(host, lambda: pid_of_waiting(go) > 0)
+        pid = pid_of_waiting(go)
+        assert list(host.status(JobId("a")).granted) == [largest]
+        ray_cluster.remove_node(third)
+        until_there_are(host, 2)
+        assert not is_alive(pid), "nothing runs twice"
+        until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
+        assert largest not in host.status(JobId("a")).granted
+        go.touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("a")).state == "finished"
