@@ -167,11 +167,10 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
         patch.setenv("PUNCTUAL_HOME", str(tmp_path_factory.mktemp("agent")))
         agent = AgentProcess(AgentOptions(name="kit", node=NODE, actuator="pacing"))
         agent.start()
-    pid = agent.pid()
-    assert pid is not None
     yield agent
-    os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not is_alive(pid))
+    if (pid := agent.pid()) is not None:  # it also ends by itself some time after its last host
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_alive(pid))
 
 
 class TestAgentProcess(ExecutorConformance):

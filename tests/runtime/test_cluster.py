@@ -263,6 +263,17 @@ def test_an_agent_obeys_the_newest_host_alone(closing: ExitStack, folder: Path) 
     assert not pids_of(folder)
 
 
+def test_an_agent_that_has_not_heard_for_long_obeys_only_a_host_that_still_counts_on_it(
+    closing: ExitStack, folder: Path
+) -> None:
+    agent = agent_of(closing, A, lost_after_s=2.0)
+    agent.answer({"verb": "greet", "generation": [1, 0], "reset": True})
+    wait_until(lambda: agent._silent_s() > 2.0)
+    late = {"verb": "do", "generation": [1, 0], "command": told(launch(A, folder)), "incarnation": "", "seen": 0}
+    assert agent.answer(late)["fenced"]
+    assert not agent._executor.held()
+
+
 def test_an_agent_of_a_name_is_one_process(closing: ExitStack) -> None:
     agent_of(closing, A)
     with pytest.raises(InvalidSpec, match="only one of its name"):
@@ -310,6 +321,17 @@ def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_keeper(clo
     wire.mend()
     (failed,) = wait_until(lambda: of_kind(events, JobFailed))
     assert failed.is_lost
+
+
+def test_an_agent_that_was_needed_no_more_is_started_again(closing: ExitStack, folder: Path) -> None:
+    process = AgentProcess(AgentOptions(name="again", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    first, _ = cluster(closing, {A: process})
+    first.close()
+    wait_until(lambda: process.pid() is None)
+    second, events = cluster(closing, {A: process}, generation=2)
+    second.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(second) > 0)
 
 
 def end(process: AgentProcess) -> None:

@@ -15,6 +15,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.runtime.control_socket import ControlFailed, ControlSocket, ask, listener_pid
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
+from punctual.runtime.paths import HOME_VARIABLE
 from punctual.runtime.run_folder import agent_run
 
 _LOOK_S = 0.05
@@ -31,6 +32,8 @@ class AgentProcess:
         self._options = options
         self._run = agent_run(options.name)
         self._lock = threading.Lock()
+        home = os.environ.get(HOME_VARIABLE)
+        self._home = {HOME_VARIABLE: home} if home else {}
 
     @property
     def log(self) -> Path:
@@ -58,9 +61,12 @@ class AgentProcess:
         with self._lock:
             if self.pid() is not None:
                 return
+            for folder in (self._run.runtime_dir, self._run.state_dir):  # one that was needed no more has removed them
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             command = [sys.executable, "-P", "-m", "punctual.runtime.agent_process", json.dumps(asdict(self._options))]
             # In no folder that may be removed; and without what is Ray's: its variables are not for jobs.
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+            environment |= self._home
             with self.log.open("ab") as output:
                 process = subprocess.Popen(
                     command,

@@ -198,6 +198,10 @@ class NodeAgent:
         }
 
     def _do(self, request: Request) -> Answer:
+        if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
+            return {
+                "fenced": True
+            }  # the host may have taken this node for lost since; its next poll says that it has not
         command: JobCommand = heard_command(request["command"])
         seen = request["seen"] if request["incarnation"] == self._incarnation else 0
         self._acknowledge(seen)

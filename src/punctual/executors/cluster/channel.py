@@ -12,7 +12,8 @@ greet
     of it `holds` together, and `is_empty`: whether no job is left.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
-    `environment` and `argv`. What becomes of it is an event.
+    `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it
+    obeys only after another poll.
 poll
     `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
     to stay paused; `logged`: how many bytes are here of the logs of jobs. Answer: `capacity`, `device` and `holds`; `events`

@@ -145,7 +145,9 @@ class NodeLink:
                     _LOG.warning("node '%s' does not answer: %s", self.node, error)
                 is_greeted = False
             except Exception:  # noqa: BLE001 -- what came is no answer of an agent: it counts as silent
-                _LOG.exception("node '%s' has answered something else", self.node)
+                if not self._is_told:
+                    self._is_told = True
+                    _LOG.exception("node '%s' has answered something else", self.node)
                 is_greeted = False
             if self.is_joined and self._now() - self._answered_at > self._options.lost_after_s:
                 self._lose()
@@ -155,8 +157,9 @@ class NodeLink:
         while (request := self._outbox.get()) is not None:
             while not self._ends.is_set() and self.is_joined:
                 try:
-                    self._ask(request)
-                    break
+                    if not self._ask(request).get("fenced"):
+                        break
+                    self._ends.wait(_AGAIN_S)
                 except ChannelLost:
                     self._ends.wait(_AGAIN_S)
                 except InvalidSpec as error:
