@@ -27,7 +27,7 @@ def after(*pieces: bytes, pattern: str = "auto") -> Count | None:
 
 
 #: Page -> the lines that it shows, of the training and of others, and what is read of the last.
-SHOWN = {"tqdm": Count(120, 300), "lightning": Count(20, None), "hugging-face-trainer": Count(120, 300)}
+SHOWN = {"tqdm": Count(120, 300), "lightning": Count(20, None), "hugging-face": Count(120, 300)}
 
 
 @pytest.mark.parametrize("page", SHOWN)
