@@ -1,5 +1,7 @@
 """The page in a browser: what another policy would make of the jobs that there are."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,8 @@ from tests.page.live_page import PHONE, WIDE, Reader, barriers
 from tests.page.test_one_job import stepper, submitted
 from tests.service.live_service import LiveService
 from tests.waiting import wait_until
+
+from punctual.service.limits import Turns
 
 
 def running(service: LiveService, name: str, awaited: Path, **more: object) -> None:
@@ -49,11 +53,16 @@ def test_without_jobs_it_says_what_to_do(service: LiveService, reader: Reader) -
     expect(page.locator("#what-if-result")).to_be_hidden()
 
 
-def test_a_second_question_is_told_to_wait(service: LiveService, reader: Reader, tmp_path: Path) -> None:
-    running(service, "counted", tmp_path / "go", deadline="3h")
+@contextmanager
+def _taken(_: Turns) -> Iterator[int]:
+    yield 3
+
+
+def test_who_asks_while_another_question_is_answered_is_told_to_wait(
+    service: LiveService, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Turns, "turn", _taken)
     page = reader.open(service, place="#/what-if")
-    simulated(page, "fifo")
-    expect(page.locator("#what-if-jobs tr")).to_have_count(1)
     simulated(page, "max-min")
     expect(page.locator("#what-if-fault")).to_contain_text("Ask again in some seconds")
 

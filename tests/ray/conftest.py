@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import socket
 import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -39,13 +40,21 @@ def ray_cluster(
             patch.setenv(name, value)
         from ray.cluster_utils import Cluster
 
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        # At a port of its own: other processes of the test run may have clusters too, each with its own token.
+        head = {"num_cpus": 1, "include_dashboard": False, "gcs_server_port": _free_port()}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1)
         yield cluster
         import ray
 
         ray.shutdown()
         cluster.shutdown()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 @pytest.fixture
