@@ -1,7 +1,7 @@
 """Jobs on shares of one node's cores: whose deadlines are promised, and what each is to hold now."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, isfinite
 
 import numpy as np
@@ -16,143 +16,20 @@ from punctual.optim.timeline import Share, Timeline
 from punctual.optim.water_filling import fill
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
+from punctual.policies._sharing_job import GUESSED_S, SOON_S, SharingJob
 
-#: A promise is given up when the deadline would be missed by more than this share of it.
-_LATE_FRAC = 0.01
-#: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
-#: the more of it is done: what a training costs is overestimated while others start beside it.
-_HOPE_FRAC = 0.1
 #: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
 _TIGHT_FRAC = 0.6
 #: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
 #: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
 _ROOM_FRAC = 0.25
-#: Work that is due is taken to be due in so many seconds.
-_SOON_S = 0.25
-#: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
-#: steps go without cannot be made up for later, and they are few.
-_LANDING_S = 1.0
-#: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
-#: nothing is known are like jobs without a deadline.
-_MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 #: How often it is reckoned again when a job is due that has another deadline.
 _N_DUE = 2
 #: How exactly the share of their margins is found that promised jobs are counted with.
 _N_HALVINGS = 5
-#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
-#: done before others are measured: what it costs them is little, and it is late by little.
-_OVERDUE_FRAC = 0.25
 #: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
 #: deadline is told to it.
 _NAMED_FRAC = 0.1
-#: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
-#: that is nearer or is promised.
-_GUESSED_FRAC, _GUESSED_S = 0.5, 20.0
-
-
-@dataclass(slots=True, eq=False)
-class SharingJob:
-    """A job that shares the cores of a node.
-
-    Attributes
-    ----------
-    base, wanted
-        What it holds in any case, and what its controller wants.
-    left_core_s, std_core_s, most_cores, due_s, slack_s
-        What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
-        it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
-    unmeasured
-        Whether it has a deadline and has held too little to know how much work it has.
-    cores
-        What it gets over its base, as far as is decided.
-    share
-        What the plan has for it over its base, over time; None: it is not planned for.
-    """
-
-    view: JobView
-    base: Resources
-    wanted: Resources
-    left_core_s: float = 0.0
-    std_core_s: float = 0.0
-    most_cores: float = 0.0
-    due_s: float = inf
-    slack_s: float = 0.0
-    unmeasured: bool = False
-    cores: float = 0.0
-    share: Share | None = None
-
-    @classmethod
-    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
-        """The job as it is at instant `at`."""
-        work, left_core_s = view.work, view.core_s_left(at)
-        if view.deadline_at is None:
-            return cls(view, base, wanted)
-        if view.landed:
-            return cls(view, base, wanted, most_cores=max(wanted.cores - base.cores, 0.0), due_s=view.deadline_at - at)
-        if work is None or left_core_s is None:
-            return cls._guessed(view, base, wanted, at)
-        return cls(
-            view=view,
-            base=base,
-            wanted=wanted,
-            left_core_s=left_core_s,
-            std_core_s=work.std_core_s,
-            most_cores=max(work.usable_cores - base.cores, 0.0),
-            due_s=view.submitted_at + work.due_s - at,
-            slack_s=work.slack_s,
-        )
-
-    @classmethod
-    def _guessed(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
-        """The job as long as it has not told how much work it has."""
-        running_s = 0.0 if view.started_at is None else at - view.started_at
-        left_s = (view.deadline_at or at) - at
-        if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
-            return cls(view, base, wanted)
-        most_cores = max(wanted.cores - base.cores, 0.0)
-        due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, _GUESSED_S)
-        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * due_s
-        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=due_s, unmeasured=True)
-
-    @property
-    def id(self) -> JobId:
-        return self.view.spec.id
-
-    @property
-    def is_landing(self) -> bool:
-        """Whether its last steps are due."""
-        return self.due_s < _LANDING_S and not self.unmeasured and not self.view.landed
-
-    @property
-    def more_cores(self) -> float:
-        """What its controller wants over what it gets so far."""
-        return max(0.0, self.wanted.cores - self.base.cores - self.cores)
-
-    def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
-        """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
-        due_s = max(self.due_s + late_s, _SOON_S)
-        left_core_s = self.left_core_s + sigmas * self.std_core_s - self.base.cores * due_s
-        return CoreJob(
-            work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
-        )
-
-    def best(self, sigmas: float) -> CoreJob:
-        """What is left of it in the best case, until its promise is given up."""
-        job = self.job(-sigmas, self.latest_s())
-        done_core_s = self.view.granted_core_s
-        if not done_core_s:
-            return job  # nothing was estimated yet
-        hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
-        return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
-
-    def is_nearly_done(self) -> bool:
-        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
-        most_cores = self.base.cores + self.most_cores
-        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
-
-    def latest_s(self) -> float:
-        """How much later than it is due it may be done before a promise is given up."""
-        return self.slack_s + _LATE_FRAC * (self.view.spec.deadline_s or 0.0)
 
 
 @dataclass(slots=True)
@@ -382,7 +259,7 @@ class CorePromises:
         return earliest(fits, alone_s, last_s)
 
     def _due_in(self, view: JobView, left_s: float) -> JobView:
-        return view.with_deadline(max(self.at + left_s - view.submitted_at, _SOON_S))
+        return view.with_deadline(max(self.at + left_s - view.submitted_at, SOON_S))
 
     def _with_margins(
         self, kept: Sequence[SharingJob], beside: Collection[JobId], less_frac: float = 0.0
@@ -472,7 +349,7 @@ class CorePromises:
 
     def _is_new(self, member: SharingJob) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        return self.at - member.view.submitted_at < _GUESSED_S
+        return self.at - member.view.submitted_at < GUESSED_S
 
     def _refuse(self, member: SharingJob, *, is_lost: bool) -> None:
         if not self.promises or (member.id in self.refused and not is_lost):
@@ -500,7 +377,7 @@ class CorePromises:
         cores = self.cores.plus(sum(member.base.cores for member in waiting))
         if not members:
             return cores
-        ends_s = [max(member.due_s + member.slack_s, _SOON_S) for member in members]
+        ends_s = [max(member.due_s + member.slack_s, SOON_S) for member in members]
         starts_s, i_ends = np.unique(ends_s, return_inverse=True)
         freed = np.bincount(i_ends, weights=[member.base.cores for member in members]).cumsum()
         return cores.added(Timeline(np.append(0.0, starts_s), np.append(0.0, freed)))
@@ -517,7 +394,7 @@ class CorePromises:
     def _hold_planned(self) -> None:
         """Give those that are planned for what they demand if that fits at all times; otherwise what the plan says."""
         background, holders = self._background_cores(), self._holders()
-        steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, _SOON_S)) for member in holders]
+        steady = [Share(np.zeros(1), np.array([member.more_cores]), max(member.due_s, SOON_S)) for member in holders]
         last_s = max((share.end_s for share in steady), default=0.0)
         room = min((float(free) for start, free in self._spans() if start < last_s), default=0.0)
         if sum(share.now for share in steady) <= room - background + 1e-9:

@@ -15,7 +15,7 @@ from punctual.core.story import Reason
 from punctual.optim.solution import Solution, status_of
 from punctual.optim.timeline import Share, Timeline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._core_promises import CorePromises, SharingJob
+from punctual.policies._core_promises import CorePromises
 from punctual.policies._jobs import (
     least,
     may_pause,
@@ -30,6 +30,7 @@ from punctual.policies._jobs import (
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
+from punctual.policies._sharing_job import SharingJob
 
 _BASE = Reason("floor", "the job is at its floor")
 #: A job of workers gives way only for so many seconds or longer, and only if it has held what it holds for as long.

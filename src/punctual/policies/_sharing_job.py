@@ -1,0 +1,135 @@
+"""A job that shares the cores of a node, as the plan of its node counts it."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.core.resources import Resources
+from punctual.optim.core_deadlines import CoreJob
+from punctual.optim.timeline import Share
+
+#: A promise is given up when the deadline would be missed by more than this share of it.
+_LATE_FRAC = 0.01
+#: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
+#: the more of it is done: what a training costs is overestimated while others start beside it.
+_HOPE_FRAC = 0.1
+#: Work that is due is taken to be due in so many seconds.
+SOON_S = 0.25
+#: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
+#: steps go without cannot be made up for later, and they are few.
+_LANDING_S = 1.0
+#: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
+#: nothing is known are like jobs without a deadline.
+_MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
+#: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
+#: that is nearer or is promised.
+_GUESSED_FRAC, GUESSED_S = 0.5, 20.0
+#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
+#: done before others are measured: what it costs them is little, and it is late by little.
+_OVERDUE_FRAC = 0.25
+
+
+@dataclass(slots=True, eq=False)
+class SharingJob:
+    """A job that shares the cores of a node.
+
+    Attributes
+    ----------
+    base, wanted
+        What it holds in any case, and what its controller wants.
+    left_core_s, std_core_s, most_cores, due_s, slack_s
+        What is left of its work, the seconds until that is due, and how much later would still be in time; a guess while
+        it is `unmeasured`. `due_s` is infinite where nothing is known of it for long, and for a job without a deadline.
+    unmeasured
+        Whether it has a deadline and has held too little to know how much work it has.
+    cores
+        What it gets over its base, as far as is decided.
+    share
+        What the plan has for it over its base, over time; None: it is not planned for.
+    """
+
+    view: JobView
+    base: Resources
+    wanted: Resources
+    left_core_s: float = 0.0
+    std_core_s: float = 0.0
+    most_cores: float = 0.0
+    due_s: float = inf
+    slack_s: float = 0.0
+    unmeasured: bool = False
+    cores: float = 0.0
+    share: Share | None = None
+
+    @classmethod
+    def of(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
+        """The job as it is at instant `at`."""
+        work, left_core_s = view.work, view.core_s_left(at)
+        if view.deadline_at is None:
+            return cls(view, base, wanted)
+        if view.landed:
+            return cls(view, base, wanted, most_cores=max(wanted.cores - base.cores, 0.0), due_s=view.deadline_at - at)
+        if work is None or left_core_s is None:
+            return cls._guessed(view, base, wanted, at)
+        return cls(
+            view=view,
+            base=base,
+            wanted=wanted,
+            left_core_s=left_core_s,
+            std_core_s=work.std_core_s,
+            most_cores=max(work.usable_cores - base.cores, 0.0),
+            due_s=view.submitted_at + work.due_s - at,
+            slack_s=work.slack_s,
+        )
+
+    @classmethod
+    def _guessed(cls, view: JobView, base: Resources, wanted: Resources, at: float) -> "SharingJob":
+        """The job as long as it has not told how much work it has."""
+        running_s = 0.0 if view.started_at is None else at - view.started_at
+        left_s = (view.deadline_at or at) - at
+        if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
+            return cls(view, base, wanted)
+        most_cores = max(wanted.cores - base.cores, 0.0)
+        due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, GUESSED_S)
+        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * due_s
+        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=due_s, unmeasured=True)
+
+    @property
+    def id(self) -> JobId:
+        return self.view.spec.id
+
+    @property
+    def is_landing(self) -> bool:
+        """Whether its last steps are due."""
+        return self.due_s < _LANDING_S and not self.unmeasured and not self.view.landed
+
+    @property
+    def more_cores(self) -> float:
+        """What its controller wants over what it gets so far."""
+        return max(0.0, self.wanted.cores - self.base.cores - self.cores)
+
+    def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
+        """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
+        due_s = max(self.due_s + late_s, SOON_S)
+        left_core_s = self.left_core_s + sigmas * self.std_core_s - self.base.cores * due_s
+        return CoreJob(
+            work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
+        )
+
+    def best(self, sigmas: float) -> CoreJob:
+        """What is left of it in the best case, until its promise is given up."""
+        job = self.job(-sigmas, self.latest_s())
+        done_core_s = self.view.granted_core_s
+        if not done_core_s:
+            return job  # nothing was estimated yet
+        hope_frac = _HOPE_FRAC * self.left_core_s / max(self.left_core_s + done_core_s, 1e-9)
+        return replace(job, work_core_s=max(0.0, job.work_core_s - hope_frac * self.left_core_s))
+
+    def is_nearly_done(self) -> bool:
+        """Whether it would be done in a small part of the time that it was given, if it held all that it can use."""
+        most_cores = self.base.cores + self.most_cores
+        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
+
+    def latest_s(self) -> float:
+        """How much later than it is due it may be done before a promise is given up."""
+        return self.slack_s + _LATE_FRAC * (self.view.spec.deadline_s or 0.0)
