@@ -420,8 +420,8 @@ def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:
 
 
 def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
-    kept = replace(steered("kept", 90.0, 60.0, std_core_s=10.0), promised_until_at=60.0)
-    newcomer = steered("newcomer", 50.0, 80.0, std_core_s=2.0)
+    kept = replace(steered("kept", 90.0, 60.0, std_core_s=10.0), promised_until_at=60.0, granted_core_s=1e3)
+    newcomer = replace(steered("newcomer", 50.0, 80.0, std_core_s=2.0), granted_core_s=1e3)
     policy = PromisesFirst(risk_sigmas=1, background_frac=0)
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)

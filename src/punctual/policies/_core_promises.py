@@ -94,6 +94,8 @@ class CorePromises:
 
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
+        for member in dated:
+            member.shares = len(self.members) > 1
         self._waits = any(
             self._is_new(member) and (member.unmeasured or self._starts_with_others(member)) for member in self.members
         )
