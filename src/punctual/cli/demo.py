@@ -56,7 +56,7 @@ class TrainingSpeed:
 
 
 def demo() -> None:
-    """Train a small network on a deadline of a minute, and tighten it half-way."""
+    """Train a small network on a deadline of a minute. The deadline is tightened half-way."""
     check_extra("torch,report", "the demo", "torch", "sklearn", "matplotlib")
     _check_folder()
     typer.echo("Calibrating: the training runs at full speed for a few seconds.")
