@@ -23,17 +23,18 @@ _TIGHT_FRAC = 0.6
 #: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
 #: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
 _ROOM_FRAC = 0.25
-#: How often it is reckoned again when a job is due that has another deadline.
-_N_DUE = 2
+#: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
+#: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
+_N_DUE_ROUNDS = 2
 #: Jobs that came lately are compared with each other before one of them is promised anything: one that is measured waits for
 #: those that are not until so much of its time has passed, or `GUESSED_S` if that is longer.
 _PATIENCE_FRAC = 0.25
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
-#: How exactly the share of their margins is found that promised jobs are counted with.
+#: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
 _N_HALVINGS = 5
-#: Smaller by this share are those that are left to promised jobs by one that asks for a guarantee: than when the earliest
-#: deadline is told to it.
+#: When a job asks for a guarantee, the margins of promised jobs count as smaller by this share than when the earliest
+#: deadline was named to it: so a deadline that was named is accepted a little later.
 _NAMED_FRAC = 0.1
 
 
@@ -276,7 +277,7 @@ class CorePromises:
         alone_s = work_core_s / usable_cores
         # Often it is about the first that the work of all leaves room for, and then all is known by one look.
         first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))
-        for _ in range(_N_DUE if isfinite(first_s) else 0):  # how much sooner work is due depends on the deadline
+        for _ in range(_N_DUE_ROUNDS if isfinite(first_s) else 0):
             left_s += first_s - due_in(left_s).due_s
         left_s = rounded_up((1.0 + EXACT_FRAC / 2) * left_s)
         if isfinite(left_s) and fits(left_s):
