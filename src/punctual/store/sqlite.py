@@ -72,7 +72,8 @@ class SqliteJournal(StoredJournal):
     read_only
         Open what is there and never write; the file must exist.
     take
-        Claim the journal also from a process that is still there: one that is stopped or hangs.
+        Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
+        stopped within a write.
     now
         As for `StoredJournal`.
 
@@ -90,17 +91,33 @@ class SqliteJournal(StoredJournal):
         super().__init__(read_only=read_only, now=now)
         self.file = self._path = path
         self._lock = RLock()
-        self._connection = self._open(read_only)
-        if not read_only:
-            try:
-                self._claim(take=take)
-            except sqlite3.OperationalError as error:
-                self._connection.close()
-                raise self._unwritable(error) from error
-            except BaseException:
-                self._connection.close()
+        try:
+            self._begin(read_only, take)
+        except JournalBusy:
+            if not take:
                 raise
+            self._end_writes()
+            self._begin(read_only, take)
         self.last_written = self.last_sequence
+
+    def _begin(self, read_only: bool, take: bool) -> None:
+        self._connection = self._open(read_only)
+        if read_only:
+            return
+        try:
+            self._claim(take=take)
+        except sqlite3.OperationalError as error:
+            self._connection.close()
+            raise self._unwritable(error) from error
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _end_writes(self) -> None:
+        """Kill the owner: it keeps the file's lock as long as it is stopped within a write."""
+        with suppress(InvalidSpec), SqliteJournal(self._path, read_only=True) as reader:
+            if reader.owner is not None:
+                reader.owner.kill()
 
     @property
     def path(self) -> Path:

@@ -67,7 +67,8 @@ class StoredJournal(ABC):
     """A journal that survives its process, whenever that is killed, and can be read by others while it is written.
 
     One process writes a journal at a time. Opening it for writing claims it until `close`; a claim whose process has
-    ended is void. A process that has lost its claim cannot write any more.
+    ended is void. A process that has lost its claim cannot write any more: each write looks for the claim in the same
+    transaction. Who takes the claim of a process that was stopped within one ends that, so that it need not wait.
 
     Parameters
     ----------
