@@ -17,7 +17,19 @@ from typing import Any, NoReturn
 
 import psycopg
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine, NullPool, Select, create_engine, delete, func, make_url, or_, select, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Executable,
+    NullPool,
+    Select,
+    create_engine,
+    delete,
+    func,
+    make_url,
+    select,
+    text,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
@@ -25,7 +37,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.store.boot import ClockRecord, boot_id
 from punctual.store.owner import Owner
 from punctual.store.place import StorePlace, passwords_of, shown_url
-from punctual.store.stored import About, JournalUnusable, StoredJournal, StoreUnreachable
+from punctual.store.stored import About, JournalUnusable, NewRow, StoredJournal, StoreUnreachable, rows_of_sql
 from punctual.store.tables import FACT, MESSAGE, SNAPSHOT, VERSION, VERSION_TABLE
 from punctual.store.thinning import Row
 
@@ -57,6 +69,7 @@ _END_WRITES = text("""
     WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND datid = database AND datname = current_database()
         AND (classid::bigint << 32 | objid::bigint) = ANY(:numbers) AND state <> 'idle' AND pid <> pg_backend_pid()
 """)
+_READ_OF = text(rows_of_sql(MESSAGE.name, "journal = :journal", "subject = ANY(:subjects)"))
 #: So that two processes do not make the tables at once.
 _TABLES_LOCK = 0x506E6374
 
@@ -112,18 +125,24 @@ class PostgresJournal(StoredJournal):
     def place(self) -> str:
         return self._place.shown
 
-    def rows_from(self, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
+    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
         query = (
             select(MESSAGE.c.sequence, MESSAGE.c.kind, MESSAGE.c.body)
             .where(MESSAGE.c.journal == self._key, MESSAGE.c.sequence >= sequence)
             .order_by(MESSAGE.c.sequence)
             .limit(n_rows)
         )
-        if about is not None:
-            query = query.where(MESSAGE.c.sequence <= about.until, MESSAGE.c.kind.not_in(about.but_kinds))
-            has_text = [func.strpos(MESSAGE.c.body, text) > 0 for text in about.texts]
-            if about.kinds or has_text:
-                query = query.where(or_(MESSAGE.c.kind.in_(about.kinds), *has_text))
+        if wanted is not None:
+            query = query.where(MESSAGE.c.sequence <= wanted.until, MESSAGE.c.kind.not_in(wanted.but_kinds))
+            if wanted.kinds:
+                query = query.where(MESSAGE.c.kind.in_(wanted.kinds))
+        return self._rows(query)
+
+    def _rows_of(self, subjects: Sequence[str], sequence: int, n_rows: int) -> list[Row]:
+        asked = {"journal": self._key, "subjects": list(subjects), "first": sequence, "n": n_rows}
+        return self._rows(_READ_OF.bindparams(**asked))
+
+    def _rows(self, query: Executable) -> list[Row]:
         with self._connected() as connection:
             return [(number, kind, body) for number, kind, body in connection.execute(query)]
 
@@ -160,11 +179,12 @@ class PostgresJournal(StoredJournal):
             value: str | None = connection.execute(query).scalar()
         return value
 
-    def _fact_of(self, name: str) -> Select[tuple[str]]:
+    def _fact_of(self, name: str) -> Select[Any]:
         return select(FACT.c.value).where(FACT.c.journal == self._key, FACT.c.name == name)
 
-    def _insert(self, rows: Sequence[Row]) -> None:
-        values = [{"journal": self._key, "sequence": number, "kind": kind, "body": body} for number, kind, body in rows]
+    def _insert(self, rows: Sequence[NewRow]) -> None:
+        names = ("sequence", "kind", "body", "subject")
+        values = [{"journal": self._key, **dict(zip(names, row, strict=True))} for row in rows]
         if values:  # some may be there: whether they were written was not heard when the connection broke
             self._execute(insert(MESSAGE).on_conflict_do_nothing(), values)
 
