@@ -29,15 +29,15 @@ _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmitOptions(running.StartOptions):
+class QueueOptions(running.StartOptions):
     """What `punctual submit` takes."""
 
     wait: Wait = False
     no_start: NoStart = False
 
 
-@taking(SubmitOptions)
-def submit(given: SubmitOptions) -> None:
+@taking(QueueOptions)
+def submit(given: QueueOptions) -> None:
     """Give the service jobs, and return; a service is started if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
     if told and not given.wait:
