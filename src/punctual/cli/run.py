@@ -12,12 +12,13 @@ import typer
 from punctual.cli._allocation import allocation, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import OpenHost, OutputOptions, drive
-from punctual.cli._jobs_file import read_jobs
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict, taking
+from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.runtime.host_executor import OutputOf, capacity_here
 from punctual.runtime.host_options import SHARING_POLICY, HostOptions
 from punctual.runtime.job_options import JobOptions
+from punctual.runtime.jobs_file import read_jobs
 from punctual.runtime.joined_host import JoinedHost, host_of_new_jobs
 from punctual.runtime.retention import prune
 from punctual.runtime.submission import (
@@ -189,7 +190,7 @@ class StartOptions:
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        return read_jobs(self.jobs, started_at, capacity)
+        return read_jobs(self.jobs, started_at, capacity, lambda told: write_error(f"punctual: {told}\n"))
 
     def host(self, *, shared: bool) -> HostOptions:
         """Those of a host."""

@@ -50,6 +50,19 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.toml",
+        help="Which nodes of the Ray cluster to use, and how much of them, in tables `[[cluster]]`. [default: all]",
+        show_default=False,
+    ),
+]
+NodeLostAfter = Annotated[
+    str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
+]
+
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -73,12 +86,9 @@ def up(
     ] = SHARING_POLICY,
     actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto",
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
-    address: Annotated[
-        str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)
-    ] = "",
-    node_lost_after: Annotated[
-        str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
-    ] = f"{LOST_AFTER_S:g}s",
+    address: Address = "",
+    cluster: ClusterFile = None,
+    node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
     listen: Annotated[
         str | None,
         typer.Option(
@@ -117,6 +127,7 @@ def up(
         engine=cast(Engine, engine),
         address=address,
         lost_after_s=parse_duration_s(node_lost_after),
+        cluster="" if cluster is None else str(cluster.absolute()),
     )
     options.check()
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)

@@ -23,6 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, Request
+from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,13 +104,20 @@ class AgentRelay:
 
 
 class RayChannel:
-    """The channel to the agent of one node, by calls of its relay."""
+    """The channel to the agent of one node, by calls of its relay.
+
+    Attributes
+    ----------
+    limit
+        How much of the node is used.
+    """
 
     def __init__(self, node: NodeId, ray_node: str, start: Callable[[], AgentChannel], name: str) -> None:
         self._node, self._ray_node, self._start, self._name = node, ray_node, start, name
         self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
+        self.limit = NodeLimit()
 
     def call(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
@@ -120,7 +128,7 @@ class RayChannel:
             raise ChannelLost(str(error)) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
-        return answer
+        return self.limit.applied(answer)
 
     def close(self) -> None:
         """Let go of the agent, which goes on."""
@@ -158,6 +166,8 @@ class RayMembers:
         Of the cluster, as `ray.init` takes it; empty: that of this machine.
     name
         Tells the relays of one service from those of another.
+    limits
+        Which nodes are used, and how much of them.
 
     Raises
     ------
@@ -165,8 +175,8 @@ class RayMembers:
         The cluster cannot be reached.
     """
 
-    def __init__(self, address: str, name: str, start_of: StartOf) -> None:
-        self._name, self._start_of = name, start_of
+    def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
+        self._name, self._start_of, self._limits = name, start_of, limits
         self._channels: dict[str, tuple[NodeId, RayChannel]] = {}
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -193,15 +203,28 @@ class RayMembers:
     def channels(self) -> Mapping[NodeId, AgentChannel]:
         """The channel of each node that is there now."""
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
-        for ray_node, facts in alive.items():
+        limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
+        for ray_node, limit in limits.items():
             if ray_node not in self._channels:
-                node = NodeId(f"{facts['NodeManagerHostname']}-{ray_node[:8]}")
+                node = NodeId(f"{alive[ray_node]['NodeManagerHostname']}-{ray_node[:8]}")
                 name = f"{self._name}-{ray_node[:8]}"
                 self._channels[ray_node] = node, RayChannel(node, ray_node, self._start_of(node), name)
-        return dict(self._channels[ray_node] for ray_node in alive)
+            self._channels[ray_node][1].limit = limit
+        return dict(self._channels[ray_node] for ray_node in limits)
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
             for _, channel in self._channels.values():
                 channel.remove()
+
+
+def _facts(node: Mapping[str, Any]) -> NodeFacts:
+    """What Ray says of a node."""
+    resources = node["Resources"]
+    return NodeFacts(
+        names=(node["NodeManagerHostname"], node["NodeManagerAddress"]),
+        cores=float(resources.get("CPU", 0.0)),
+        gpus=float(resources.get("GPU", 0.0)),
+        device=node.get("Labels", {}).get("ray.io/accelerator-type", ""),
+    )

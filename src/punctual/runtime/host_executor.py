@@ -172,4 +172,4 @@ def members_of(run: Run, options: HostOptions) -> Members:
             ),
         )
 
-    return RayMembers(options.address, name, start_of)
+    return RayMembers(options.address, name, start_of, options.limits())

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.executors.cluster.node_limits import Limits, unlimited
 
 #: The policy that takes microseconds, and the one that shares the machine among several jobs.
 INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
@@ -35,6 +37,8 @@ class HostOptions:
         Of the cluster; empty: there is none.
     lost_after_s
         After so many seconds without an answer a node of a cluster is lost.
+    cluster
+        File that describes the nodes which are used; empty: all are.
     """
 
     actuator: str = "auto"
@@ -43,11 +47,21 @@ class HostOptions:
     engine: Engine = "local"
     address: str = ""
     lost_after_s: float = LOST_AFTER_S
+    cluster: str = ""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
         """Those of the run of which these are the facts."""
         return cls(**facts.get("options", {}))
+
+    def limits(self) -> Limits:
+        """Which nodes of a cluster are used, as its file describes them; raises `InvalidSpec` if that cannot be read."""
+        if not self.cluster:
+            return unlimited
+        from punctual.runtime.cluster_file import read_cluster  # needs pydantic, which is slow to load
+        from punctual.runtime.described_nodes import DescribedNodes
+
+        return DescribedNodes(read_cluster(Path(self.cluster)))
 
     def check(self) -> None:
         """Raise `InvalidSpec` if something cannot be."""
@@ -58,13 +72,15 @@ class HostOptions:
                 "`punctual up`",
                 f"Use {' or '.join(ENGINES)}.",
             )
-        if self.engine == "local" and self.address:
-            raise InvalidSpec(
-                "`--address` needs a cluster",
-                f"'{self.address}'",
-                "`punctual up`",
-                "Add `--engine ray`, or leave it out.",
-            )
+        for option in ("address", "cluster"):
+            if self.engine == "local" and getattr(self, option):
+                raise InvalidSpec(
+                    f"`--{option}` needs a cluster",
+                    f"'{getattr(self, option)}'",
+                    "`punctual up`",
+                    "Add `--engine ray`, or leave it out.",
+                )
+        self.limits()
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",

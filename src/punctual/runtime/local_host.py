@@ -250,13 +250,15 @@ class LocalHost(Host):
 
     def budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
-        cores = sum(node.capacity.cores for node in self._board.nodes())
+        nodes = self._board.nodes()
+        cores = sum(node.capacity.cores for node in nodes)
         held_cores = sum(status.held.cores for status in self.jobs())
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
             "policy": self.policy,
+            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
         }
 
     def end_jobs(self, cause: str) -> None:

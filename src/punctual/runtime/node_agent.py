@@ -24,7 +24,7 @@ from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
 from punctual.executors.local.output import Streams
 from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
-from punctual.runtime.capacity import usable_cores, usable_gpus
+from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import Run, agent_run
 
@@ -74,6 +74,7 @@ class NodeAgent:
         self._options, self._clock = options, MonotonicClock()
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
+        self._device = device_kind()
         self._incarnation = secrets.token_hex(8)
         self._generation: list[int] = self._run.facts().get("generation", [0, 0])
         #: Guards what follows; held for moments. Commands are performed under the other.
@@ -258,7 +259,11 @@ class NodeAgent:
 
     def _offer(self) -> Answer:
         capacity = Resources(usable_cores(), usable_gpus())
-        return {"capacity": _plain(capacity), "device": "", "holds": _plain(total(self._executor.held().values()))}
+        return {
+            "capacity": _plain(capacity),
+            "device": self._device,
+            "holds": _plain(total(self._executor.held().values())),
+        }
 
     def _output(self) -> Iterator[tuple[JobId, int, str]]:
         """What the host does not have of the logs yet, or the beginning of that."""
