@@ -5,14 +5,17 @@ job needs neither the actor nor Ray to go on. The relay holds in Ray what the ag
 applications do not count on it; and it offers no more than they leave.
 """
 
+import asyncio
 import logging
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray._private.state import available_resources_per_node  # there is no public way to ask about one node
@@ -22,9 +25,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, Request
+from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.link_loop import in_thread
 
 _LOG = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: Where the names of relays are looked for.
 NAMESPACE = "punctual"
@@ -35,6 +40,8 @@ _ANSWER_S = 1.0
 #: Between two tries to have a relay where none can be had.
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
+#: How long Ray may take to tell its nodes, and after how long without its head this process is to end: some sixty years.
+_NODES_S_MAX, _NEVER_S = 10.0, "2000000000"
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name.
 StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
@@ -105,22 +112,29 @@ class AgentRelay:
 class RayChannel:
     """The channel to the agent of one node, by calls of its relay."""
 
-    def __init__(self, node: NodeId, ray_node: str, start: Callable[[], AgentChannel], name: str) -> None:
-        self._node, self._ray_node, self._start, self._name = node, ray_node, start, name
-        self._lock = threading.Lock()
+    def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
+        self._start, self._name, self._ray_node = start, name, ray_node
         self._relay: Any = None
         self._again_at = 0.0
+        self._making = asyncio.Lock()
 
-    def call(self, request: Request, limit_s: float) -> Answer:
+    async def ask(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         try:
-            answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
-        except (RayError, ConnectionError, ValueError) as error:
+            async with asyncio.timeout(limit_s + _ANSWER_S):
+                relay = await self._present_relay()
+                answer: Answer = await relay.answer.remote(request, limit_s)
+        except Exception as error:  # whatever it is that Ray raises, also where it is away or was started again
             self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
             raise ChannelLost(str(error)) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
         return answer
+
+    def move_to(self, ray_node: str) -> None:
+        """The machine is another node of Ray's now, which was started again there."""
+        if ray_node != self._ray_node:
+            self._ray_node, self._relay, self._again_at = ray_node, None, 0.0
 
     def close(self) -> None:
         """Let go of the agent, which goes on."""
@@ -128,29 +142,40 @@ class RayChannel:
     def remove(self) -> None:
         """Have the relay end; the agent ends by itself when it has no job."""
         with suppress(RayError, ValueError):
-            ray.kill(ray.get_actor(self._name, NAMESPACE))
+            ray.kill(ray.get_actor(self._relay_name, NAMESPACE))
 
-    def _actor(self) -> Any:
-        with self._lock:
+    @property
+    def _relay_name(self) -> str:
+        """One that a relay on an earlier node of Ray's does not have, which may take a while to be given up."""
+        return f"{self._name}-{self._ray_node[:8]}"
+
+    async def _present_relay(self) -> Any:
+        async with self._making:
             if self._relay is None:
                 if time.monotonic() < self._again_at:
                     raise ChannelLost("it has just not answered")
-                options: dict[str, Any] = {
-                    "name": self._name,
-                    "namespace": NAMESPACE,
-                    "get_if_exists": True,
-                    "lifetime": "detached",
-                    "num_cpus": 0,
-                    "max_restarts": -1,
-                    "max_concurrency": _N_CALLS_MAX,
-                    "scheduling_strategy": NodeAffinitySchedulingStrategy(self._ray_node, soft=False),
-                }
-                self._relay = ray.remote(AgentRelay).options(**options).remote(self._start, self._ray_node)
+                self._relay = await in_thread(self._made_relay)
             return self._relay
+
+    def _made_relay(self) -> Any:
+        options: dict[str, Any] = {
+            "name": self._relay_name,
+            "namespace": NAMESPACE,
+            "get_if_exists": True,
+            "lifetime": "detached",
+            "num_cpus": 0,
+            "max_restarts": -1,
+            "max_concurrency": _N_CALLS_MAX,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(self._ray_node, soft=False),
+        }
+        return ray.remote(AgentRelay).options(**options).remote(self._start, self._ray_node)
 
 
 class RayMembers:
     """The nodes of a Ray cluster that have CPUs.
+
+    A node is called after its machine, so that it is the same one, with the same agent and the same jobs, when Ray is started again
+    there. A second node of Ray's on one machine has a part of its id in Ray as well.
 
     Parameters
     ----------
@@ -166,42 +191,98 @@ class RayMembers:
     """
 
     def __init__(self, address: str, name: str, start_of: StartOf) -> None:
-        self._name, self._start_of = name, start_of
-        self._channels: dict[str, tuple[NodeId, RayChannel]] = {}
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            ray.init(
-                address=address or "auto",
-                namespace=NAMESPACE,
-                log_to_driver=False,
-                configure_logging=False,
-                ignore_reinit_error=True,
-            )
-        except Exception as error:
-            raise InvalidSpec(
-                "the Ray cluster must be reachable",
-                f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
-                f"address '{address or 'auto'}'",
-                "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
-                "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
-            ) from error
-        finally:
-            if threading.current_thread() is threading.main_thread():  # Ray sets its own
-                for number, handler in handlers.items():
-                    signal.signal(number, handler)
+        self._address, self._name, self._start_of = address or "auto", name, start_of
+        self._channels: dict[NodeId, RayChannel] = {}
+        #: By id in Ray; and on which machine each node of that name is.
+        self._nodes: dict[str, NodeId] = {}
+        self._machines: dict[NodeId, str] = {}
+        # By itself Ray ends this process when its head is away for a minute.
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _NEVER_S)
+        _connect(self._address)
+        self._is_connected = True
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        """The channel of each node that is there now."""
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
-        for ray_node, facts in alive.items():
-            if ray_node not in self._channels:
-                node = NodeId(f"{facts['NodeManagerHostname']}-{ray_node[:8]}")
-                name = f"{self._name}-{ray_node[:8]}"
-                self._channels[ray_node] = node, RayChannel(node, ray_node, self._start_of(node), name)
-        return dict(self._channels[ray_node] for ray_node in alive)
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        """The channel of each node that is there now.
+
+        Raises
+        ------
+        ChannelLost
+            Ray is away. It is connected to again by one of the next calls, once there is one.
+        """
+        try:
+            if not self._is_connected:
+                _connect(self._address)
+                self._is_connected = True
+            told = _in_time(ray.nodes, _NODES_S_MAX)
+        except Exception as error:  # whatever it is that Ray raises where it is away
+            if self._is_connected:
+                self._is_connected = False
+                with suppress(Exception):
+                    _in_time(ray.shutdown, _NODES_S_MAX)
+            raise ChannelLost(
+                f"Ray at '{self._address}' does not answer ({type(error).__name__}). Jobs go on, or wait after a checkpoint if it is "
+                "away for long. If its head has ended, start it again at the same address (`ray start --head`), and then the "
+                "other nodes; this service connects again by itself"
+            ) from error
+        alive = {node["NodeID"]: node for node in told if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
+        for ray_node in sorted(alive):
+            node = self._nodes.setdefault(ray_node, self._name_of(alive[ray_node]))
+            if node in self._channels:
+                self._channels[node].move_to(ray_node)
+            else:
+                self._channels[node] = RayChannel(self._start_of(node), f"{self._name}-{node}", ray_node)
+        return {node: self._channels[node] for node in self._nodes.values()}
+
+    def _name_of(self, told: Mapping[str, Any]) -> NodeId:
+        """What a node that is new is called."""
+        host, machine = str(told["NodeManagerHostname"]), f"{told['NodeManagerHostname']} {told['NodeManagerAddress']}"
+        node = NodeId(host)
+        if node in self._nodes.values() or self._machines.setdefault(node, machine) != machine:
+            node = NodeId(f"{host}-{told['NodeID'][:8]}")
+        return node
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
-        if for_good:
-            for _, channel in self._channels.values():
+        if for_good and self._is_connected:
+            for channel in self._channels.values():
                 channel.remove()
+
+
+def _connect(address: str) -> None:
+    """Raises `InvalidSpec` if the cluster cannot be reached."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            ignore_reinit_error=True,
+        )
+    except Exception as error:
+        raise InvalidSpec(
+            "the Ray cluster must be reachable",
+            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
+            f"address '{address}'",
+            "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
+            "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
+        ) from error
+    finally:
+        if threading.current_thread() is threading.main_thread():  # Ray sets its own
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def _in_time(function: Callable[[], T], limit_s: float) -> T:
+    """What a function returns or raises; `TimeoutError` if it has not by then, which then goes on."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(function())
+        except Exception as error:  # noqa: BLE001 -- it is raised where the answer is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="punctual-ray", daemon=True).start()
+    return answer.result(limit_s)
