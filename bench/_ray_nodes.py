@@ -95,6 +95,7 @@ def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
     try:
         for _ in range(n_nodes):
             nodes.add(cores)
+        ray.init(address=nodes.address, log_to_driver=False, configure_logging=False)
         yield nodes
     finally:
         ray.shutdown()

@@ -1,24 +1,23 @@
 """The agents of many nodes in one process, with jobs that only pretend to run: `python _scale_agents.py N_AGENTS`.
 
-Each is a whole agent, with its folder and its Unix socket, but for the executor below it. It prints a line when all answer,
-and ends with its standard input.
+Each is a whole agent, with its folder, but for the executor below it. The process takes the place of the one that talks to Ray.
 """
 
 import sys
-from contextlib import ExitStack
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))  # the pretended jobs are those of the tests
 
-from _scale_nodes import agent_name, node_name
 from tests.plants.dry_run import DryRun
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
-from punctual.runtime.control_socket import ControlSocket
+from punctual.executors.cluster.bridge_end import BridgeEnd, Channels
+from punctual.executors.cluster.channel import DirectChannel, NodeChannel, ThreadedChannel
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
-from punctual.runtime.run_folder import agent_run
 
 #: Of a job of four hours that needs a tenth of a core.
 STEPS_PER_CORE_S, N_STEPS = 100.0, 144_000
@@ -48,15 +47,15 @@ class PretendingAgent(NodeAgent):
         return PretendedJobs(steps_per_core_s=STEPS_PER_CORE_S, n_steps=N_STEPS)
 
 
-def main(n_agents: int) -> None:
-    with ExitStack() as stack:
-        for i in range(n_agents):
-            agent = PretendingAgent(AgentOptions(name=agent_name(i), node=node_name(i)))
-            stack.callback(agent.close)
-            stack.enter_context(ControlSocket(agent_run(agent_name(i)).socket, agent.answer))
-        print("ready", flush=True)
-        sys.stdin.read()
+def opened(n_agents: int) -> tuple[Channels, Callable[[bool], None]]:
+    """The agents, as the process that talks to Ray has them."""
+    channels: dict[NodeId, NodeChannel] = {}
+    for i in range(n_agents):
+        node = NodeId(f"node-{i:03d}")
+        agent = PretendingAgent(AgentOptions(name=f"scale-{node}", node=node))
+        channels[node] = ThreadedChannel(DirectChannel(agent.answer))
+    return lambda: channels, lambda _: None
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    sys.exit(BridgeEnd(partial(opened, int(sys.argv[1])), "the agents are away").run())

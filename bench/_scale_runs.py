@@ -8,8 +8,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ class ScaleRun:
     n_threads: int
     threads: dict[str, float]
     decided_s: list[float] = field(repr=False)
+    by_kind: dict[str, dict[str, float]]
     planned_s: list[float] = field(repr=False)
     running_s: float = 0.0
 
@@ -54,27 +54,19 @@ class ScaleRun:
         return self.service_cores + self.planner_cores
 
 
+def by_kind(decided: Sequence[tuple[str, float]]) -> dict[str, dict[str, float]]:
+    """Of each kind of event how many there were, and how long they took: together, at most and in the middle."""
+    kinds: dict[str, list[float]] = {}
+    for kind, taken_s in decided:
+        kinds.setdefault(kind, []).append(taken_s)
+    return {
+        kind: {"n": len(taken), "sum_s": sum(taken), "p50_s": quantile(taken, 0.5), "max_s": max(taken)}
+        for kind, taken in kinds.items()
+    }
+
+
 def quantile(values: Sequence[float], frac: float) -> float:
     return sorted(values)[min(len(values) - 1, int(frac * len(values)))] if values else math.nan
-
-
-@contextmanager
-def agents(n_agents: int) -> Iterator[int]:
-    """Their process."""
-    process = subprocess.Popen(
-        [sys.executable, HERE / "_scale_agents.py", str(n_agents)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        select.select([process.stdout], [], [], _START_S_MAX)
-        if process.stdout.readline() != b"ready\n":
-            raise RuntimeError("the agents have not started")
-        yield process.pid
-    finally:
-        process.stdin.close()
-        process.wait(60)
-        process.stdout.close()
 
 
 class ScaledService:
@@ -121,16 +113,17 @@ class ScaledService:
         told: dict[str, Any] = json.loads(file.read_text())
         return told
 
-    def planner_pids(self) -> list[int]:
-        return [pid for pid in descendants(self.pid) if "policy_worker" in Path(f"/proc/{pid}/cmdline").read_text()]
+    def pids_of(self, words: str) -> list[int]:
+        """The processes below the service with `words` in their command line."""
+        return [pid for pid in descendants(self.pid) if words in Path(f"/proc/{pid}/cmdline").read_text()]
 
     def close(self) -> None:
         """End it by force: of jobs that pretend nothing is left."""
         self._connection.close()
-        planners = self.planner_pids()
+        below = descendants(self.pid)
         self._process.kill()
         self._process.wait(60)
-        for pid in planners:
+        for pid in below:
             until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists(), 20.0)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
@@ -148,28 +141,25 @@ def until(holds: Any, limit_s: float) -> None:
 def measured(n_agents: int, n_jobs: int, folder: Path, settle_s: float, window_s: float) -> ScaleRun:
     folder.mkdir(parents=True)
     os.environ[HOME_VARIABLE] = str(folder / "home")
-    with agents(n_agents) as agents_pid:
-        service = ScaledService(n_agents, folder)
-        try:
-            until(lambda: service.n_nodes() == n_agents, _RUN_S_MAX)
-            begun_at = time.monotonic()
-            for _ in range(n_jobs):
-                service.submit()
-            until(lambda: service.n_running() == n_jobs, _RUN_S_MAX)
-            running_s = time.monotonic() - begun_at
-            time.sleep(settle_s)
-            return _window(service, agents_pid, n_agents, n_jobs, window_s, running_s)
-        finally:
-            service.close()
+    service = ScaledService(n_agents, folder)
+    try:
+        until(lambda: service.n_nodes() == n_agents, _RUN_S_MAX)
+        begun_at = time.monotonic()
+        for _ in range(n_jobs):
+            service.submit()
+        until(lambda: service.n_running() == n_jobs, _RUN_S_MAX)
+        running_s = time.monotonic() - begun_at
+        time.sleep(settle_s)
+        return _window(service, n_agents, n_jobs, window_s, running_s)
+    finally:
+        service.close()
 
 
-def _window(
-    service: ScaledService, agents_pid: int, n_agents: int, n_jobs: int, window_s: float, running_s: float
-) -> ScaleRun:
-    planners = service.planner_pids()
-    first, others, begun_at = service.usage("first"), [_cpu_s(planners), _cpu_s([agents_pid])], time.monotonic()
+def _window(service: ScaledService, n_agents: int, n_jobs: int, window_s: float, running_s: float) -> ScaleRun:
+    planners, agents = service.pids_of("policy_worker"), service.pids_of("_scale_agents")
+    first, others, begun_at = service.usage("first"), [_cpu_s(planners), _cpu_s(agents)], time.monotonic()
     time.sleep(window_s)
-    last, later, ended_at = service.usage("last"), [_cpu_s(planners), _cpu_s([agents_pid])], time.monotonic()
+    last, later, ended_at = service.usage("last"), [_cpu_s(planners), _cpu_s(agents)], time.monotonic()
     window_s = ended_at - begun_at
     planner, agents_used = ((b - a) / window_s for a, b in zip(others, later, strict=True))
     threads = {
@@ -179,7 +169,8 @@ def _window(
     return ScaleRun(
         n_agents=n_agents, n_jobs=n_jobs, window_s=window_s, service_cores=threads.pop("all"), planner_cores=planner,
         agents_cores=agents_used, rss_mb=last["rss_bytes"] / 1e6, planner_mb=sum(map(rss_mb, planners)),
-        n_threads=last["n_threads"], threads=threads, decided_s=last["decided_s"], planned_s=last["planned_s"],
+        n_threads=last["n_threads"], threads=threads, decided_s=[taken for _, taken in last["decided_s"]],
+        by_kind=by_kind(last["decided_s"]), planned_s=last["planned_s"],
         running_s=running_s,
     )  # fmt: skip
 

@@ -54,6 +54,8 @@ class Nodes:
         self.failure: Exception | None = None
         self.n_looks = 0
 
+    def open(self, loop: LinkLoop) -> None: ...
+
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         self.n_looks += 1
         if self.failure is not None:

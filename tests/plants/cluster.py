@@ -20,6 +20,7 @@ from punctual.executors.cluster.channel import (
     ThreadedChannel,
 )
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
@@ -29,6 +30,8 @@ class FixedMembers:
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
         self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
+
+    def open(self, loop: LinkLoop) -> None: ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         return self._nodes

@@ -7,15 +7,12 @@ applications do not count on it; and it offers no more than they leave.
 
 import asyncio
 import logging
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node  # there is no public way to ask about one node
@@ -29,7 +26,6 @@ from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost
 from punctual.executors.cluster.link_loop import in_thread
 
 _LOG = logging.getLogger(__name__)
-T = TypeVar("T")
 
 #: Where the names of relays are looked for.
 NAMESPACE = "punctual"
@@ -40,8 +36,6 @@ _ANSWER_S = 1.0
 #: Between two tries to have a relay where none can be had.
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
-#: How long Ray may take to tell its nodes, and after how long without its head this process is to end: some sixty years.
-_NODES_S_MAX, _NEVER_S = 10.0, "2000000000"
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name.
 StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
@@ -191,40 +185,31 @@ class RayMembers:
     """
 
     def __init__(self, address: str, name: str, start_of: StartOf) -> None:
-        self._address, self._name, self._start_of = address or "auto", name, start_of
+        self._name, self._start_of = name, start_of
         self._channels: dict[NodeId, RayChannel] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
         self._machines: dict[NodeId, str] = {}
-        # By itself Ray ends this process when its head is away for a minute.
-        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _NEVER_S)
-        _connect(self._address)
-        self._is_connected = True
+        try:
+            ray.init(
+                address=address or "auto",
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                configure_logging=False,
+                ignore_reinit_error=True,
+            )
+        except Exception as error:
+            raise InvalidSpec(
+                "the Ray cluster must be reachable",
+                f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
+                f"address '{address or 'auto'}'",
+                "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
+                "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
+            ) from error
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """The channel of each node that is there now.
-
-        Raises
-        ------
-        ChannelLost
-            Ray is away. It is connected to again by one of the next calls, once there is one.
-        """
-        try:
-            if not self._is_connected:
-                _connect(self._address)
-                self._is_connected = True
-            told = _in_time(ray.nodes, _NODES_S_MAX)
-        except Exception as error:  # whatever it is that Ray raises where it is away
-            if self._is_connected:
-                self._is_connected = False
-                with suppress(Exception):
-                    _in_time(ray.shutdown, _NODES_S_MAX)
-            raise ChannelLost(
-                f"Ray at '{self._address}' does not answer ({type(error).__name__}). Jobs go on, or wait after a checkpoint if it is "
-                "away for long. If its head has ended, start it again at the same address (`ray start --head`), and then the "
-                "other nodes; this service connects again by itself"
-            ) from error
-        alive = {node["NodeID"]: node for node in told if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        """The channel of each node that is there now; blocks as long as Ray's head is away."""
+        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
         for ray_node in sorted(alive):
             node = self._nodes.setdefault(ray_node, self._name_of(alive[ray_node]))
@@ -244,45 +229,6 @@ class RayMembers:
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
-        if for_good and self._is_connected:
+        if for_good:
             for channel in self._channels.values():
                 channel.remove()
-
-
-def _connect(address: str) -> None:
-    """Raises `InvalidSpec` if the cluster cannot be reached."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        ray.init(
-            address=address,
-            namespace=NAMESPACE,
-            log_to_driver=False,
-            configure_logging=False,
-            ignore_reinit_error=True,
-        )
-    except Exception as error:
-        raise InvalidSpec(
-            "the Ray cluster must be reachable",
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no answer'}",
-            f"address '{address}'",
-            "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
-            "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
-        ) from error
-    finally:
-        if threading.current_thread() is threading.main_thread():  # Ray sets its own
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-
-
-def _in_time(function: Callable[[], T], limit_s: float) -> T:
-    """What a function returns or raises; `TimeoutError` if it has not by then, which then goes on."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(function())
-        except Exception as error:  # noqa: BLE001 -- it is raised where the answer is awaited
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="punctual-ray", daemon=True).start()
-    return answer.result(limit_s)

@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
-from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -70,6 +70,10 @@ class NodeChannel(Protocol):
 
 class Members(Protocol):
     """Which nodes there are."""
+
+    def open(self, loop: LinkLoop) -> None:
+        """Begin; to be called once, before the rest. `loop` is where the channels will be used. May raise `InvalidSpec`."""
+        ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""

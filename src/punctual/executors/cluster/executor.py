@@ -71,6 +71,11 @@ class ClusterExecutor:
     report_s
         How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
         at once when something happens.
+
+    Raises
+    ------
+    InvalidSpec
+        The cluster cannot be reached.
     """
 
     #: What enforces grants, and why it is that.
@@ -93,6 +98,11 @@ class ClusterExecutor:
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s)
         self._loop = LinkLoop()
+        try:
+            members.open(self._loop)
+        except BaseException:
+            self._loop.close(_LEAVE_S_MAX)
+            raise
         self._looks = LookTimes(report_s, _REPORT_FRAC_MAX * lost_after_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
@@ -242,8 +252,8 @@ class ClusterExecutor:
         for link in links:
             link.close()
         self._watcher.join(_LEAVE_S_MAX)
-        self._loop.close(_LEAVE_S_MAX)
         self._members.close(for_good=for_good)
+        self._loop.close(_LEAVE_S_MAX)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it on the nodes that answer."""

@@ -135,6 +135,9 @@ class NodeLink:
         self._loop.call(self._outbox.put_nowait, {})
         self._channel.close()
 
+    def _goes_on(self) -> bool:
+        return not self._is_over
+
     def _now(self) -> float:
         return self._options.clock.now()
 
@@ -142,7 +145,7 @@ class NodeLink:
 
     async def _listen(self) -> None:
         is_greeted = False
-        while not self._is_over:
+        while self._goes_on():
             try:
                 is_greeted = is_greeted or await self._greet()
                 if is_greeted:
@@ -163,9 +166,9 @@ class NodeLink:
             await asyncio.sleep(_AGAIN_S)
 
     async def _send(self) -> None:
-        while not self._is_over:
+        while self._goes_on():
             request = await self._outbox.get()
-            while not self._is_over and self.is_joined:
+            while self._goes_on() and self.is_joined:
                 try:
                     if not (await self._ask(request)).get("fenced"):
                         break
