@@ -7,6 +7,7 @@ applications do not count on it; and it offers no more than they leave.
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ _ANSWER_S = 1.0
 #: Between two tries to have a relay where none can be had.
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
+_CONNECT_S_MAX = 2.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name.
 StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
@@ -189,7 +191,9 @@ class RayMembers:
         self._channels: dict[NodeId, RayChannel] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
-        self._machines: dict[NodeId, str] = {}
+        self._machines: dict[NodeId, tuple[str, str]] = {}
+        #: Ids of nodes that are gone whatever Ray says.
+        self._gone: set[str] = set()
         try:
             ray.init(
                 address=address or "auto",
@@ -209,10 +213,19 @@ class RayMembers:
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now; blocks as long as Ray's head is away."""
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        new = told.keys() - self._nodes.keys()
+        for ray_node, node in told.items():
+            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
+            has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
+            if ray_node in self._nodes and has_successor and not _listens(node):
+                self._gone.add(ray_node)
+        alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
         for ray_node in sorted(alive):
-            node = self._nodes.setdefault(ray_node, self._name_of(alive[ray_node]))
+            if ray_node not in self._nodes:
+                self._nodes[ray_node] = self._name_of(alive[ray_node])
+            node = self._nodes[ray_node]
             if node in self._channels:
                 self._channels[node].move_to(ray_node)
             else:
@@ -221,10 +234,9 @@ class RayMembers:
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
         """What a node that is new is called."""
-        host, machine = str(told["NodeManagerHostname"]), f"{told['NodeManagerHostname']} {told['NodeManagerAddress']}"
-        node = NodeId(host)
-        if node in self._nodes.values() or self._machines.setdefault(node, machine) != machine:
-            node = NodeId(f"{host}-{told['NodeID'][:8]}")
+        node = NodeId(str(told["NodeManagerHostname"]))
+        if node in self._nodes.values() or self._machines.setdefault(node, _machine(told)) != _machine(told):
+            node = NodeId(f"{node}-{told['NodeID'][:8]}")
         return node
 
     def close(self, *, for_good: bool) -> None:
@@ -232,3 +244,19 @@ class RayMembers:
         if for_good:
             for channel in self._channels.values():
                 channel.remove()
+
+
+def _machine(told: Mapping[str, Any]) -> tuple[str, str]:
+    """On which machine a node is."""
+    return told["NodeManagerHostname"], told["NodeManagerAddress"]
+
+
+def _listens(told: Mapping[str, Any]) -> bool:
+    """Whether Ray is there on a node."""
+    try:
+        socket.create_connection((told["NodeManagerAddress"], told["NodeManagerPort"]), _CONNECT_S_MAX).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True  # it is cut off, say
+    return True
