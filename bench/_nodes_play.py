@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from _ray_nodes import RayNodes
 from punctual.core.events import NodeLost
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.executors.local.keeper import descendants
+from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.spec_change import SpecChange
@@ -50,6 +52,8 @@ class Seen:
     nodes: dict[str, list[str]] = field(default_factory=dict)
     lost_noticed_s: float | None = None
     quotes_s: list[float] = field(default_factory=list)
+    lasted_s: float = 0.0
+    bridge_cores: float = 0.0
 
     @property
     def dated(self) -> dict[str, float]:
@@ -82,12 +86,16 @@ class Play:
         host.subscribe(self._listen)
 
     def run(self) -> Seen:
-        acts = [(load.at, self._submit, load) for load in self._loads()]
+        acts: list[tuple[float, Callable[[Load], None], Load]] = []
+        acts += [(load.at, self._submit, load) for load in self._loads()]
         acts += [(load.moved_at, self._move, load) for load in self._loads() if load.moved_at is not None]
         if self.seen.kind != "fits":
             acts.append((LOST_AT, self._lose, LOADS[0]))
+        before_s = _bridge_core_s()
         threading.Thread(target=self._act, args=(sorted(acts, key=lambda act: act[0]),), daemon=True).start()
         self._host.run_for(_RUN_S_MAX, lambda: self._is_over and self._host.all_ended())
+        self.seen.lasted_s = time.monotonic() - self._begun_at
+        self.seen.bridge_cores = (_bridge_core_s() - before_s) / self.seen.lasted_s
         for load in self._loads():
             self._note(load)
         return self.seen
@@ -96,7 +104,7 @@ class Play:
         more = _MORE_TIME[self.seen.kind]
         return [replace(load, deadline_s=load.deadline_s and more * load.deadline_s) for load in LOADS]
 
-    def _act(self, acts: list) -> None:  # type: ignore[type-arg]
+    def _act(self, acts: Sequence[tuple[float, Callable[[Load], None], Load]]) -> None:
         for at, act, load in acts:
             time.sleep(max(0.0, self._begun_at + at - time.monotonic()))
             act(load)
@@ -119,9 +127,7 @@ class Play:
     def _lose(self, load: Load) -> None:
         """Let the node fail on which the training lies."""
         (node,) = self._host.status(JobId(load.name)).granted
-        names = {f"{info['NodeManagerHostname']}-{info['NodeID'][:8]}": info for info in _ray_nodes_told()}
-        pid = names[str(node)]["pid"]
-        group = next(group for group in self._nodes.groups if pid in group.pids())
+        group = self._nodes.group_of(node, [each.id for each in self._host.nodes()])
         self._killed_at = time.monotonic()
         group.kill()
 
@@ -148,19 +154,12 @@ class Play:
         self.seen.warnings[name] = sorted(status.warnings)
 
 
-def _ray_nodes_told() -> list[Mapping[str, object]]:
-    import ray
-
-    return [{**node, "pid": _raylet_pid(node)} for node in ray.nodes() if node["Alive"]]
-
-
-def _raylet_pid(node: Mapping[str, object]) -> int:
-    """The process that listens where Ray says the node does."""
-    import psutil
-
-    port = node["NodeManagerPort"]
-    found = [each.pid for each in psutil.net_connections("tcp") if each.status == "LISTEN" and each.laddr.port == port]
-    return found[0] or 0
+def _bridge_core_s() -> float:
+    """What the process has used that talks to Ray."""
+    pids = [
+        pid for pid in descendants(os.getpid()) if "runtime.ray_process" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    return sum(cpu_clock_ns(pid) or 0 for pid in pids) / 1e9
 
 
 def played(kind: str, nodes: RayNodes, folder: Path, each_core_s: float) -> Seen:
@@ -168,7 +167,7 @@ def played(kind: str, nodes: RayNodes, folder: Path, each_core_s: float) -> Seen
     name = kind.replace(" ", "-")
     (folder / name).mkdir()
     with local_host(name, options, output_of=lambda _: _drop) as host:
-        host.run_for(60.0, lambda: sum(node.capacity.cores > 0.1 for node in host._board.nodes()) == N_NODES)
+        host.run_for(60.0, lambda: sum(node.capacity.cores >= 0.9 * CORES for node in host.nodes()) == N_NODES)
         return Play(kind, host, nodes, folder / name, each_core_s).run()
 
 

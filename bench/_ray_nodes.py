@@ -5,12 +5,13 @@ import secrets
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
 from punctual.executors.local.keeper import descendants
 from punctual.executors.local.mounts import hierarchy
 
@@ -65,16 +66,23 @@ class RayNodes:
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.address = cluster, str(cluster.address)
-        self.groups: list[Group] = []
+        #: By the node's id in Ray.
+        self.groups: dict[str, Group] = {}
 
     def add(self, cores: float) -> Group:
         node = self.cluster.add_node(num_cpus=1)
         group = Group(f"punctual-bench-{os.getpid()}-{len(self.groups)}", cores)
-        self.groups.append(group)
+        self.groups[node.node_id] = group
         for processes in node.all_processes.values():
             for each in processes:
                 group.take(each.process.pid)
         return group
+
+    def group_of(self, name: NodeId, names: Sequence[NodeId]) -> Group:
+        """That of the node of this name; one of `names` has no part of its id in Ray."""
+        ids = {node: next((id for id in self.groups if node.endswith(f"-{id[:8]}")), None) for node in names}
+        (rest,) = self.groups.keys() - ids.values()
+        return self.groups[ids[name] or rest]
 
 
 @contextmanager
@@ -99,6 +107,6 @@ def ray_nodes(n_nodes: int, cores: float, folder: Path) -> Iterator[RayNodes]:
         yield nodes
     finally:
         ray.shutdown()
-        for group in nodes.groups:
+        for group in nodes.groups.values():
             group.remove()
         cluster.shutdown()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ _START_S_MAX, _RUN_S_MAX = 120.0, 400.0
 
 @dataclass(frozen=True)
 class ScaleRun:
-    """What was measured of one service. CPU is of one core; `threads` has it by thread of the service."""
+    """What was measured of one service. CPU is of one core; `threads` has it by thread of the service.
+
+    `decided_s` are the decisions in the window, `submitting_s` those before it, and `planned_s` the plans before it, when jobs came.
+    """
 
     n_agents: int
     n_jobs: int
@@ -40,6 +43,7 @@ class ScaleRun:
     n_threads: int
     threads: dict[str, float]
     decided_s: list[float] = field(repr=False)
+    submitting_s: list[float] = field(repr=False)
     by_kind: dict[str, dict[str, float]]
     planned_s: list[float] = field(repr=False)
     running_s: float = 0.0
@@ -47,6 +51,13 @@ class ScaleRun:
     @property
     def decision_p99_s(self) -> float:
         return quantile(self.decided_s, 0.99)
+
+    def kept(self) -> dict[str, Any]:
+        """For the file of results: of long lists every two-hundredth part."""
+        lists = {name: value for name, value in asdict(self).items() if isinstance(value, list)}
+        return asdict(self) | {
+            name: [quantile(values, i / 200) for i in range(201)] if values else [] for name, values in lists.items()
+        }
 
     @property
     def cores(self) -> float:
@@ -170,7 +181,8 @@ def _window(service: ScaledService, n_agents: int, n_jobs: int, window_s: float,
         n_agents=n_agents, n_jobs=n_jobs, window_s=window_s, service_cores=threads.pop("all"), planner_cores=planner,
         agents_cores=agents_used, rss_mb=last["rss_bytes"] / 1e6, planner_mb=sum(map(rss_mb, planners)),
         n_threads=last["n_threads"], threads=threads, decided_s=[taken for _, taken in last["decided_s"]],
-        by_kind=by_kind(last["decided_s"]), planned_s=last["planned_s"],
+        by_kind=by_kind(last["decided_s"]), planned_s=first["planned_s"],
+        submitting_s=[taken for _, taken in first["decided_s"]],
         running_s=running_s,
     )  # fmt: skip
 
