@@ -10,8 +10,17 @@ from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, DirectChannel, Request
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    ChannelLost,
+    DirectChannel,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
@@ -20,10 +29,12 @@ class FixedMembers:
     """The nodes that a test puts in and takes out."""
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
-        self.nodes = dict(channels)
+        self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        return dict(self.nodes)
+    def open(self, loop: LinkLoop) -> None: ...
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        return self._nodes
 
     def close(self, *, for_good: bool) -> None: ...
 

@@ -60,8 +60,9 @@ start = int(checkpoint.read_text()) if checkpoint.exists() else 0
 for i in punctual.track(range(start, 1000000), total_steps=1000000, start_step=start):
     time.sleep(0.01)
     if checkpoint.parent.exists():
-        checkpoint.with_suffix(".new").write_text(str(i + 1))
-        checkpoint.with_suffix(".new").replace(checkpoint)
+        written = checkpoint.with_suffix(f".{os.getpid()}")
+        written.write_text(str(i + 1))
+        written.replace(checkpoint)
 """
 
 

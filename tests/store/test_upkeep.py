@@ -252,3 +252,11 @@ def test_a_full_disk_loses_nothing_that_was_written(path: Path) -> None:
         assert journal.append(ticks(1)) == n_written + 1
         journal.save_snapshot(n_written, STATE)
         assert journal.latest_snapshot() == (n_written, STATE)
+
+
+def test_a_snapshot_that_takes_long_is_not_made_every_few_seconds() -> None:
+    limits = UpkeepLimits(snapshot_messages_most=100, snapshot_s=60.0, snapshot_frac=0.02)
+    assert limits.snapshot_is_due(100, 5.0, took_s=0.1)
+    assert not limits.snapshot_is_due(100, 5.0, took_s=0.5)
+    assert limits.snapshot_is_due(5000, 25.0, took_s=0.5)
+    assert limits.snapshot_is_due(2000, 60.0, took_s=10.0)

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -44,9 +45,21 @@ class ChannelLost(Exception):
 
 
 class AgentChannel(Protocol):
-    """The connection to one agent; may be used by several threads."""
+    """The connection to an agent from its own machine; may be used by several threads."""
 
     def call(self, request: Request, limit_s: float) -> Answer:
+        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the agent, which goes on."""
+        ...
+
+
+class NodeChannel(Protocol):
+    """The connection to the agent of a node, for the loop of a host, in which nothing may block."""
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         ...
 
@@ -58,8 +71,12 @@ class AgentChannel(Protocol):
 class Members(Protocol):
     """Which nodes there are."""
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        """The channel of each node that is there now, always the same one."""
+    def open(self, loop: LinkLoop) -> None:
+        """Begin; to be called once, before the rest. `loop` is where the channels will be used. May raise `InvalidSpec`."""
+        ...
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""
         ...
 
     def close(self, *, for_good: bool) -> None:
@@ -77,6 +94,19 @@ class DirectChannel:
         return self._answer(request)
 
     def close(self) -> None: ...
+
+
+class ThreadedChannel:
+    """To the agent of a node by a channel that blocks: each request has a thread. Not for many nodes."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        return await in_thread(self._channel.call, request, limit_s)
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def told(message: Message) -> list[str]:
