@@ -105,6 +105,10 @@ def up(
             show_envvar=True,
         ),
     ] = None,
+    otel: Annotated[
+        bool,
+        typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...)."),
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
@@ -119,7 +123,7 @@ def up(
         lost_after_s=parse_duration_s(node_lost_after),
     )
     options.check()
-    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
+    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
     if store is not None:
