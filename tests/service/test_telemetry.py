@@ -2,20 +2,17 @@
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from tests.service.collector import collector
 from tests.service.live_service import LiveService, live_service, program, steered_host
 from tests.waiting import wait_until
 
@@ -161,57 +158,6 @@ def test_metrics_are_those_that_prometheus_reads(
 
 
 # That they arrive.
-
-
-class Collector(ThreadingHTTPServer):
-    """Takes what is sent over OTLP, in a thread; with `is_silent` set it answers nothing until it ends."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Receiver)
-        self.spans: list[Any] = []
-        self.metrics: list[str] = []
-        self.is_silent = False
-        self.n_asked = 0
-        self.is_over = Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class _Receiver(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.n_asked += 1
-        if self.server.is_silent:
-            self.server.is_over.wait()
-        elif self.path == "/v1/traces":
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                self.server.spans += [span for scope in resource.scope_spans for span in scope.spans]
-        elif self.path == "/v1/metrics":
-            for resource in ExportMetricsServiceRequest.FromString(body).resource_metrics:
-                self.server.metrics += [metric.name for scope in resource.scope_metrics for metric in scope.metrics]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Tests print nothing."""
-
-
-@contextmanager
-def collector() -> Iterator[Collector]:
-    with Collector() as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.is_over.set()
-            server.shutdown()
-            thread.join()
 
 
 def test_a_collector_gets_spans_and_metrics_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
