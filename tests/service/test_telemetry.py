@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -17,6 +18,7 @@ from tests.service.live_service import LiveService, live_service, program, steer
 from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.runtime.submission import JobRequest, Submission, checked_submission
 from punctual.service import spans
@@ -59,7 +61,7 @@ def named(spans: Sequence[ReadableSpan], name: str) -> list[ReadableSpan]:
     return [span for span in spans if span.name == name]
 
 
-def awaited(exported: InMemorySpanExporter, name: str) -> ReadableSpan:
+def awaited(exported: InMemorySpanExporter, name: str) -> Any:
     return wait_until(lambda: named(exported.get_finished_spans(), name))[0]
 
 
@@ -72,9 +74,10 @@ def told(span: ReadableSpan) -> dict[str, Any]:
 
 def test_a_job_is_a_span_from_its_submission_to_its_end(service: LiveService, exported: InMemorySpanExporter) -> None:
     service.caller.post("/jobs", {"program": program(), "name": "a", "deadline": "10m"})
-    span, status = awaited(exported, "job"), service.host.status("a")
+    span, status = awaited(exported, "job"), service.host.status(JobId("a"))
     assert span.start_time is not None
     assert span.end_time is not None
+    assert status.ended_at is not None
     now = service.host.clocks()
     assert span.start_time / 1e9 == pytest.approx(now.wall_of(status.submitted_at).timestamp(), abs=0.1)
     assert span.end_time / 1e9 == pytest.approx(now.wall_of(status.ended_at).timestamp(), abs=0.1)
@@ -166,7 +169,7 @@ def test_a_collector_gets_spans_and_metrics_over_http(monkeypatch: pytest.Monkey
         assert is_configured()
         with live_service(observing=telemetry) as service:
             service.caller.post("/jobs", {"program": program(), "name": "a"})
-            wait_until(lambda: service.host.has_ended("a"))
+            wait_until(lambda: service.host.has_ended(JobId("a")))
         names = {span.name for span in server.spans}
         assert {"job", "plan", "POST /v1/jobs"} <= names  # what was left is sent in the end
         assert "punctual_jobs" in server.metrics
@@ -203,7 +206,7 @@ def test_a_collector_that_is_away_is_told_of_once_and_harms_nothing(
         with live_service(observing=telemetry) as service:
             for name in "abc":
                 service.caller.post("/jobs", {"program": program(), "name": name})
-                wait_until(lambda name=name: service.host.has_ended(name))
+                wait_until(partial(service.host.has_ended, JobId(name)))
             wait_until(complaints)
         loggers = len(complaints())
         assert loggers <= 3  # each part of the library once, however often it has tried
@@ -220,7 +223,7 @@ def test_a_collector_that_never_answers_holds_up_neither_jobs_nor_the_end(monkey
             service.caller.get("/jobs")
             wait_until(lambda: server.n_asked)
             service.caller.post("/jobs", {"program": program(), "name": "a"})
-            wait_until(lambda: service.host.has_ended("a"))
+            wait_until(lambda: service.host.has_ended(JobId("a")))
         assert not server.spans  # it has ended, though the collector has not answered yet
 
 
@@ -250,7 +253,7 @@ def test_the_thread_that_steers_waits_for_no_export(tmp_path: Path) -> None:
         with live_service(observing=lambda host: observed(host, [SimpleSpanProcessor(stuck)], [])) as service:
             for name in "ab":
                 service.host.submit(submission(service, name))
-                wait_until(lambda name=name: service.host.has_ended(name))
+                wait_until(partial(service.host.has_ended, JobId(name)))
             stuck.is_over.set()
     finally:
         stuck.is_over.set()

@@ -50,6 +50,9 @@ from punctual.store.stored import JournalTaken
 #: What the command leaves with when another process has taken its place.
 EXIT_REPLACED = 1
 
+_Otel = Annotated[
+    bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
+]
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -105,10 +108,7 @@ def up(
             show_envvar=True,
         ),
     ] = None,
-    otel: Annotated[
-        bool,
-        typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...)."),
-    ] = False,
+    otel: _Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,

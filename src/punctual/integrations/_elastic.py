@@ -29,7 +29,7 @@ def refusing(library: object, *, clips: Sequence[str], gathers: Sequence[str]) -
 
 
 @contextmanager
-def replaced(replacements: Sequence[Replacement]) -> Iterator[None]:
+def replaced(*replacements: Replacement) -> Iterator[None]:
     """Have objects do other things as long as this is entered."""
     for owner, name, function in replacements:
         setattr(owner, name, function)

@@ -183,8 +183,9 @@ def elastic(
             "Accelerate",
             "Give run.batches a larger global_batch_size, and micro_batch_size= where memory is short.",
         )
-    with context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run:
-        replacements = [
+    with (
+        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
+        replaced(
             (accelerator, "backward", lambda loss, **_: run.backward(loss)),
             (accelerator, "print", run.print),
             *stepping(run, optimizer, clip_norm),
@@ -193,6 +194,6 @@ def elastic(
                 clips=("clip_grad_norm_", "clip_grad_value_"),
                 gathers=("gather", "gather_for_metrics", "reduce"),
             ),
-        ]
-        with replaced(replacements):
-            yield run
+        ),
+    ):
+        yield run

@@ -34,13 +34,14 @@ def elastic(
     """
     strategy = fabric.strategy
     check_alone("Fabric", fabric.world_size, getattr(strategy.precision, "scaler", None))
-    with context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run:
-        replacements = [
+    with (
+        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
+        replaced(
             # Beneath `fabric.backward`, which tells its modules that it is under way.
             (strategy, "backward", lambda loss, *_, **__: run.backward(loss)),
             (fabric, "print", run.print),
             *stepping(run, optimizer, clip_norm),
             *refusing(fabric, clips=("clip_gradients",), gathers=("all_gather", "all_reduce")),
-        ]
-        with replaced(replacements):
-            yield run
+        ),
+    ):
+        yield run

@@ -119,27 +119,18 @@ class SpanReader:
 
     def _events(self, summary: RunSummary, messages: Sequence[Message]) -> list[SpanEvent]:
         """What happened to a job. Of more than a span may have, the SDK drops the first: changes of grants come first."""
-        links = chain(messages, summary.job)
         since = summary.submitted_at
-        phases = series(messages, summary.job).phases
-        milestones = (("started", summary.started_at), ("landed", summary.landed_at))
-        return [
-            *(
-                (link.kind, self._ns(since + link.elapsed_s), {"text": link.text})
-                for link in links
-                if link.kind == "grant"
-            ),
-            *(
-                ("phase", self._ns(since + phase.from_s), {"name": phase.name, "seconds": phase.until_s - phase.from_s})
-                for phase in phases
-            ),
-            *((name, self._ns(at), {}) for name, at in milestones if at is not None),
-            *(
-                (link.kind, self._ns(since + link.elapsed_s), {"text": link.text})
-                for link in links
-                if link.kind != "grant"
-            ),
+        told: list[SpanEvent] = [
+            (link.kind, self._ns(since + link.elapsed_s), {"text": link.text}) for link in chain(messages, summary.job)
         ]
+        phases: list[SpanEvent] = [
+            ("phase", self._ns(since + phase.from_s), {"name": phase.name, "seconds": phase.until_s - phase.from_s})
+            for phase in series(messages, summary.job).phases
+        ]
+        milestones = (("started", summary.started_at), ("landed", summary.landed_at))
+        reached: list[SpanEvent] = [(name, self._ns(at), {}) for name, at in milestones if at is not None]
+        grants = [event for event in told if event[0] == "grant"]
+        return [*grants, *phases, *reached, *(event for event in told if event[0] != "grant")]
 
     def _tell(
         self,
