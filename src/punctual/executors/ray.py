@@ -36,8 +36,8 @@ _ANSWER_S = 1.0
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 
-#: Makes the channel to the agent on the node on which it is called; given the node's name.
-StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
+#: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
+StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
@@ -197,7 +197,8 @@ class RayMembers:
             if ray_node not in self._channels:
                 node = NodeId(f"{facts['NodeManagerHostname']}-{ray_node[:8]}")
                 name = f"{self._name}-{ray_node[:8]}"
-                self._channels[ray_node] = node, RayChannel(node, ray_node, self._start_of(node), name)
+                start = self._start_of(node, facts["NodeManagerAddress"])
+                self._channels[ray_node] = node, RayChannel(node, ray_node, start, name)
         return dict(self._channels[ray_node] for ray_node in alive)
 
     def close(self, *, for_good: bool) -> None:

@@ -161,7 +161,7 @@ def members_of(run: Run, options: HostOptions) -> Members:
 
     name = run.facts()["agents"]
 
-    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
+    def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
         return partial(
             AgentProcess,
             AgentOptions(
@@ -169,6 +169,7 @@ def members_of(run: Run, options: HostOptions) -> Members:
                 node=node,
                 actuator=options.actuator,
                 lost_after_s=options.lost_after_s,
+                address=address,
             ),
         )
 
