@@ -524,7 +524,7 @@ class Agent:
                 continue
             there = [worker for worker in self._pool.members if worker.node is node]
             if _parts(there) == (target.n_workers, target.n_servers):
-                stats.answer(target.request)
+                stats.answer(target.request, self._others.failure if target.spans_nodes else "")
             elif request == target.request and not any(one.node is node for one in self._pool.newcomers()):
                 stats.answer(request, cause)
 

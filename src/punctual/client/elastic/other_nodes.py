@@ -174,7 +174,8 @@ class OtherNodes:
         self._listening: socket.socket | None = None
         self._arrived: SimpleQueue[RemoteWorkers] = SimpleQueue()
         self._beat_ns = 0
-        self._has_failed = False
+        #: Why no other node can come; empty: it can.
+        self.failure = ""
         self.nodes: list[RemoteWorkers] = []
 
     def close(self) -> None:
@@ -202,7 +203,7 @@ class OtherNodes:
 
     def look(self, now_ns: int) -> None:
         """Begin to listen if other nodes may come, take in those that have, and let all know that this one is there."""
-        if self._page.worker_target().spans_nodes and self._listening is None and not self._has_failed:
+        if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
             self._listen()
         self._take_in()
         if now_ns - self._beat_ns > _BEAT_S * 1e9:
@@ -248,7 +249,7 @@ class OtherNodes:
             self._listening = listening_at(self._address)
             self._here.listening = listening_at(self._address)
         except ValueError as error:
-            self._has_failed = True
+            self.failure = str(error)
             warn(
                 "workers on other nodes must be able to join", str(error), "this training", "It goes on with this node."
             )

@@ -343,8 +343,8 @@ class ClusterExecutor:
         for job, parts in self._found_parts.items():
             spread = self._spread.get(job)
             if spread is not None and job in self._node_of:
-                spread.adopt(parts)
-                self._held_before[job] = {**self._held_before.get(job, {}), **parts}
+                spread.adopt(self._held_before[job], parts)
+                self._held_before[job] = {**self._held_before[job], **parts}
                 continue
             for node in parts:
                 stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")

@@ -182,7 +182,7 @@ class NodeLink:
         if answer["incarnation"] != self._incarnation:
             self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
         self._resets = False
-        self._take_capacity(answer, [_found(JobId(job), *facts) for job, facts in answer["held"].items()])
+        self._take_capacity(answer, [_job_of(JobId(job), *facts) for job, facts in answer["held"].items()])
         return True
 
     def _poll(self) -> None:
@@ -249,7 +249,7 @@ class NodeLink:
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
 
 
-def _found(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
+def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
     """What an agent says of a job."""
     heard_launch = None if launch is None else heard(launch)
     assert heard_launch is None or isinstance(heard_launch, LaunchJob)

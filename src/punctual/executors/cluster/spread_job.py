@@ -11,11 +11,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
-from punctual.core.events import Event, GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted, ProgressReported
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobWarned,
+    ProgressReported,
+)
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Clock
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.story import Reason
 from punctual.wire import GROUP_KEY_VARIABLE, GROUP_VARIABLE, WorkerStatus
 
 #: How long the first process may take to say where its parts find it; it loads its script before.
@@ -40,7 +50,7 @@ def can_spread(spec: JobSpec) -> bool:
 
 
 @dataclass(slots=True)
-class Part:
+class JobPart:
     """What a job has, or is to have, on a node beside its first."""
 
     state: PartState
@@ -68,13 +78,15 @@ class SpreadJob:
     ) -> None:
         self.first = first
         self._launch, self._clock, self._send, self._tell = launch, clock, send, tell
-        self.parts: dict[NodeId, Part] = {}
+        self.parts: dict[NodeId, JobPart] = {}
         #: What the last command wants beside the first node, its number, and whether it is still to be answered.
         self._wanted: Allocation = {}
         self._request = launch.request
         self._is_due = False
         self._first_answer: Answer | None = None
         self._failure = ""
+        #: Whether its program was found not to be made of workers.
+        self._is_rigid = False
         #: What the first node is to do once no part is left.
         self._deferred: ResizeJob | None = None
         self._group: tuple[str, int, str] | None = None
@@ -107,7 +119,8 @@ class SpreadJob:
             return  # that is the answer
         self._request, self._is_due, self._failure = command.request, True, ""
         self._first_answer, self._asked_at = None, command.at
-        self._wanted = {node: amount for node, amount in command.grant.items() if node != self.first}
+        others = {} if self._is_rigid else command.grant
+        self._wanted = {node: amount for node, amount in others.items() if node != self.first}
         for node in self.parts.keys() - self._wanted.keys():
             self._let_go(node, "its job is to have nothing on this node")
         for node, amount in self._wanted.items():
@@ -126,14 +139,14 @@ class SpreadJob:
             if self._clock.now() < refused_until:
                 self._failure = cause
             else:
-                self.parts[node] = Part("waiting", amount)
+                self.parts[node] = JobPart("waiting", amount)
             return
         part.amount = amount
         if part.state in ("there", "changing", "joining"):
             part.state = "joining" if part.state == "joining" else "changing"
             self._resize(node, part)
 
-    def _resize(self, node: NodeId, part: Part) -> None:
+    def _resize(self, node: NodeId, part: JobPart) -> None:
         reason = self._launch.reason
         at, request = self._clock.now(), self._request
         self._send(
@@ -162,7 +175,7 @@ class SpreadJob:
         elif self._is_due and self._first_answer is not None and self._is_settled():
             self._answer(self._first_answer)
 
-    def _start(self, node: NodeId, part: Part, group: tuple[str, int, str]) -> None:
+    def _start(self, node: NodeId, part: JobPart, group: tuple[str, int, str]) -> None:
         address, port, key = group
         command = replace(self._launch, at=self._clock.now(), request=self._request, grant={node: part.amount})
         part.state = "starting"
@@ -200,6 +213,8 @@ class SpreadJob:
         if isinstance(answer, JobStarted):
             wanted = {node: amount for node, amount in self._wanted.items() if node in self.parts}
             self._tell(replace(answer, granted={**answer.granted, **wanted}))
+        elif isinstance(answer, GrantFailed):
+            self._give_up(answer.cause)
         self._advance()
 
     def hear_facts(self, facts: Mapping[str, Any], steps_done: float) -> None:
@@ -209,9 +224,24 @@ class SpreadJob:
             self._group = str(address), int(port), str(key)
             self._advance()
         elif steps_done > 0 and facts.get("workers", {}).get("agent_pid") == 0:
-            self._give_up(
-                "its program does not train with `punctual.elastic`, so it cannot have workers on several nodes"
+            self._stay()
+
+    def _stay(self) -> None:
+        """Its program does not train with `punctual.elastic`: it has what is granted on its first node, as any other job."""
+        waiting = [node for node, part in self.parts.items() if part.state == "waiting"]
+        if not self._is_rigid and waiting:
+            text = (
+                f"its program does not train with `punctual.elastic`, so it has only what it is granted on node "
+                f"'{self.first}', and nothing on others"
             )
+            self._tell(JobWarned(at=self._clock.now(), job=self._launch.job, reason=Reason("one-node", text)))
+        self._is_rigid = True
+        for node in waiting:
+            del self.parts[node]
+        if waiting and isinstance(self._first_answer, JobStarted):  # it was said to hold more
+            first = self._first_answer
+            self._first_answer = GrantApplied(at=first.at, job=first.job, request=first.request, granted=first.granted)
+        self._advance()
 
     def look(self) -> None:
         """Give up parts that have waited for long."""
@@ -221,8 +251,11 @@ class SpreadJob:
             )
 
     def _give_up(self, cause: str) -> None:
-        for node in [node for node, part in self.parts.items() if part.state == "waiting"]:
+        waiting = [node for node, part in self.parts.items() if part.state == "waiting"]
+        for node in waiting:
             self._drop(node, cause)
+        if waiting:
+            self._advance()
 
     def end(self, event: JobFinished | JobFailed) -> bool:
         """The first process has ended; False: there is no part, and it is over. Otherwise that is told when no part is left."""
@@ -257,7 +290,7 @@ class SpreadJob:
                 self._ended(node, part, cause)
         self._advance(starts=False)  # its agent obeys a launch only when it knows that the end before was heard
 
-    def _fail(self, node: NodeId, part: Part, event: GrantFailed) -> None:
+    def _fail(self, node: NodeId, part: JobPart, event: GrantFailed) -> None:
         if event.request < self._request:
             return
         cause = f"on node '{node}': {event.cause}"
@@ -270,12 +303,12 @@ class SpreadJob:
         elif part.state == "changing":
             part.state, part.granted, self._failure = "there", event.granted.get(node, NOTHING), cause
 
-    def _ended(self, node: NodeId, part: Part, cause: str) -> None:
+    def _ended(self, node: NodeId, part: JobPart, cause: str) -> None:
         self._used_before_core_s += part.used_core_s
         if part.state == "leaving" or self.is_ending:
             del self.parts[node]
             if node in self._wanted and not self._failure and not self.is_ending:  # it was wanted again meanwhile
-                self.parts[node] = Part("waiting", self._wanted[node])
+                self.parts[node] = JobPart("waiting", self._wanted[node])
         else:
             self._drop(node, f"on node '{node}': {cause}")
 
@@ -296,10 +329,13 @@ class SpreadJob:
 
     # Taking over.
 
-    def adopt(self, parts: Mapping[NodeId, Resources]) -> None:
-        """Parts that an earlier host has started."""
-        self.parts.update({node: Part("there", amount, amount) for node, amount in parts.items()})
+    def adopt(self, first: Allocation, parts: Allocation) -> None:
+        """What the job was found to hold on its first node, and in parts that an earlier host has started."""
+        self.parts.update({node: JobPart("there", amount, amount) for node, amount in parts.items()})
         self._wanted = dict(parts)
+        self._first_answer = GrantApplied(
+            at=self._clock.now(), job=self._launch.job, request=self._request, granted=first
+        )
 
     def told_workers(self, node: NodeId, facts: Mapping[str, Any]) -> None:
         """What is known of the workers of a part."""
