@@ -40,8 +40,8 @@ _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
 
-#: Makes the channel to the agent on the node on which it is called; given the node's name.
-StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
+#: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
+StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
@@ -241,7 +241,8 @@ class RayMembers:
             if node in self._channels:
                 self._channels[node].move_to(ray_node)
             else:
-                self._channels[node] = RayChannel(self._start_of(node), f"{self._name}-{node}", ray_node)
+                start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
+                self._channels[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
             self._channels[node].limit = limits[ray_node]
         return {node: self._channels[node] for node in self._nodes.values()}
 

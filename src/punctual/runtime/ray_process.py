@@ -31,15 +31,16 @@ class RayOptions:
     cluster: str
 
 
-def agents_of(options: RayOptions) -> Callable[[NodeId], Callable[[], AgentProcess]]:
-    """Makes, given a node, what makes the channel to its agent when it is called there."""
+def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
+    """Makes, given a node and its address in the cluster, what makes the channel to its agent when it is called there."""
 
-    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
+    def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
         told = AgentOptions(
             name=f"{options.name}-{file_name(JobId(node))}",
             node=node,
             actuator=options.actuator,
             lost_after_s=options.lost_after_s,
+            address=address,
         )
         return partial(AgentProcess, told)
 

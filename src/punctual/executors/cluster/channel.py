@@ -8,8 +8,9 @@ has heard of, and answers others with ``{"superseded": newest}``. Every other an
 the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
 
 greet
-    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
-    of it `holds` together, and `is_empty`: whether no job is left.
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, and how it
+    was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and `is_empty`: whether
+    no job is left.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
     `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it

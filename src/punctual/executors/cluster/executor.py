@@ -12,6 +12,7 @@ from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
+    GrantApplied,
     GrantFailed,
     JobFailed,
     JobFinished,
@@ -29,7 +30,8 @@ from punctual.core.story import Reason
 from punctual.executors.cluster.channel import ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
-from punctual.executors.cluster.node_link import LinkOptions, NodeLink
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
+from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
@@ -53,8 +55,9 @@ _N_ENDED_MAX = 1000
 class ClusterExecutor:
     """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
 
-    A job lies on one node. Of a grant on several it gets the largest part, and says so. One that is to hold something on another
-    node than its own is ended there, after a checkpoint if it can make one, and its process counts as lost.
+    A job lies on its first node, which is where it is granted most when it is launched. An elastic one without parameter servers
+    has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
+    nothing on its first node any more is ended, after a checkpoint if it can make one, and its process counts as lost.
 
     Parameters
     ----------
@@ -114,6 +117,8 @@ class ClusterExecutor:
         #: What the jobs of an earlier host were found to hold.
         self._held_before: dict[JobId, Allocation] = {}
         self._early: list[Event] = []
+        #: Whether what an earlier host has left is known.
+        self._has_resumed = False
         self._sink: Sink = self._early.append
         #: Those whose launch was not answered yet.
         self._starting: set[JobId] = set()
@@ -126,6 +131,10 @@ class ClusterExecutor:
         self._told_end_at: dict[JobId, float] = {}
         #: Jobs that leave their nodes for others: the request that asked for it.
         self._moving: dict[JobId, ResizeJob] = {}
+        #: Those that may have parts on other nodes than their first.
+        self._spread: dict[JobId, SpreadJob] = {}
+        #: What of jobs that run was found on nodes beside their first.
+        self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Where a job was last, and how far, that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
         self._ends = threading.Event()
@@ -145,11 +154,14 @@ class ClusterExecutor:
         with self._lock:
             lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
             events, self._early[:] = [*self._early, *lost], []
+            self._adopt_parts()
             held = {job: self._held_before[job] for job in self._node_of}
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
         """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        with self._lock:
+            self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
         while not self._node_is_there() and self._clock.now() < give_up_at:
             self._ends.wait(_LOOK_S / 20)
@@ -194,9 +206,12 @@ class ClusterExecutor:
         if job not in self._node_of:
             self._starting.add(job)
         self._node_of[job], self._sinks[job] = node, sink
-        grant = {node: command.grant[node]} if node in command.grant else {}
-        more = {"environment": dict(self._environment_of(job)), "argv": _list_of(self._argv_of(job))}
-        link.send(replace(command, grant=grant), more)
+        if can_spread(command.spec):
+            spread = self._spread.get(job) or SpreadJob(command, node, self._clock, self._send_to, self._tell_of)
+            self._spread[job] = spread
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
 
     def _resize(self, command: ResizeJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -209,8 +224,25 @@ class ClusterExecutor:
             to = next(iter(command.grant))
             self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
             return
-        grant = {node: command.grant[node]} if command.grant else {}
-        self._links[node].send(replace(command, grant=grant))
+        spread = self._spread.get(command.job)
+        if spread is not None and spread.concerns(command):
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
+
+    def _send_to(self, node: NodeId, command: JobCommand, variables: Mapping[str, str]) -> bool:
+        """Have a node's agent perform a command, with more variables for a process that it starts; whether the node is there."""
+        link = self._links.get(node)
+        if link is None or not link.is_joined:
+            return False
+        job, more = command.job, {}
+        if isinstance(command, LaunchJob):
+            environment = {**self._environment_of(job), **variables}
+            more = {"environment": environment, "argv": _list_of(self._argv_of(job))}
+        if not (isinstance(command, StopJob) or job in self._spread):
+            command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})
+        link.send(command, more)
+        return True
 
     def _stop(self, command: StopJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -235,7 +267,10 @@ class ClusterExecutor:
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as last counted, and what their changes have cost; None: it has none."""
         workers = self._facts.get(job, {}).get("workers")
-        return None if workers is None else WorkerStatus(**workers)
+        if workers is None:
+            return None
+        spread = self._spread.get(job)
+        return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""
@@ -295,6 +330,8 @@ class ClusterExecutor:
                 if not link.is_joined:
                     self._n_losses[node] = link.n_losses
                     self._links.pop(node).close()
+            for spread in list(self._spread.values()):
+                spread.look()
 
     def _node_is_there(self) -> bool:
         with self._lock:
@@ -308,40 +345,94 @@ class ClusterExecutor:
 
     # What the links tell.
 
-    def joined(self, link: NodeLink, capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None:
+    def joined(self, link: NodeLink, capacity: Resources, device: str, found: Sequence[FoundJob]) -> None:
         with self._lock:
-            for job, amount in held.items():
-                self._node_of.setdefault(job, link.node)
+            for job, amount, launch in found:
+                if launch is None:
+                    self._find_part(link, job, amount)
+                    continue
+                if self._node_of.setdefault(job, link.node) == link.node and can_spread(launch.spec):
+                    spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
+                    self._spread.setdefault(job, spread)
                 self._held_before[job] = {link.node: amount} if amount else {}
             self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+            if self._has_resumed:
+                self._adopt_parts()
+
+    def _find_part(self, link: NodeLink, job: JobId, amount: Resources) -> None:
+        """A job is there on a node that need not be its first: the first may not have answered yet."""
+        spread = self._spread.get(job)
+        if spread is None or link.node not in spread.parts:
+            self._found_parts.setdefault(job, {})[link.node] = amount
+
+    def _adopt_parts(self) -> None:
+        """Go on with the parts that were found of jobs that run; others are of no use."""
+        self._has_resumed = True
+        for job, parts in self._found_parts.items():
+            spread = self._spread.get(job)
+            if spread is not None and job in self._node_of:
+                spread.adopt(self._held_before[job], parts)
+                self._held_before[job] = {**self._held_before[job], **parts}
+                continue
+            for node in parts:
+                stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")
+                self._send_to(node, stop, {})
+        self._found_parts.clear()
 
     def lost(self, link: NodeLink) -> None:
         with self._lock:
             for job in [job for job, node in self._node_of.items() if node == link.node]:
-                self._forget(job)
+                at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
+                end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
+                if job not in self._spread or not self._spread[job].end(end):
+                    self._forget(job)
             self._tell(NodeLost(at=self._clock.now(), node=link.node))
+            for spread in list(self._spread.values()):
+                if link.node in spread.parts:
+                    spread.lose(link.node)
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
             job: JobId | None = getattr(event, "job", None)
+            spread = None if job is None else self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, event)
+                return
             if job is not None and self._node_of.get(job) != link.node:
                 return  # it lies elsewhere now
-            if isinstance(event, JobFinished | JobFailed):
-                event = self._ended(event)
-            elif isinstance(event, JobStarted):
+            is_start_failed = isinstance(event, GrantFailed) and event.job in self._starting and not event.granted
+            if isinstance(event, JobStarted):
                 self._starting.discard(event.job)
-            elif isinstance(event, GrantFailed) and event.job in self._starting and not event.granted:
+            elif isinstance(event, GrantFailed) and is_start_failed:
                 self._forget(event.job)  # there is no process; the next launch may be elsewhere
-            self._tell(event)
-            if job is not None and job not in self._node_of:
-                self._told_end_at[job] = self._clock.now()
-                self._sinks.pop(job, None)
+            if spread is not None and not is_start_failed:
+                if isinstance(event, JobFinished | JobFailed) and spread.end(event):
+                    return  # its parts are to end first
+                if isinstance(event, JobStarted | GrantApplied | GrantFailed) and spread.is_asked(event):
+                    spread.hear_first(event)
+                    return
+            self._tell_of(event)
+
+    def _tell_of(self, event: Event) -> None:
+        """Tell what is so of a job, or of none, on all nodes."""
+        job: JobId | None = getattr(event, "job", None)
+        if isinstance(event, JobFinished | JobFailed):
+            event = self._ended(event)
+        self._tell(event)
+        if job is not None and job not in self._node_of:
+            self._told_end_at[job] = self._clock.now()
+            self._sinks.pop(job, None)
 
     def reported(self, link: NodeLink, report: ProgressReported) -> None:
         job = report.job
         with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, report)
             if self._node_of.get(job) != link.node:
                 return
+            if spread is not None:
+                report = spread.with_usage(report)
             self._latest[job] = report
             was_at = self._was_at.get(job)
             if was_at is None or was_at[0] == link.node or report.steps_done <= 0:
@@ -354,12 +445,20 @@ class ClusterExecutor:
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
-        self._facts[job] = facts
+    def told_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.told_workers(link.node, facts)
+                return
+            self._facts[job] = facts
+            if spread is not None and self._node_of.get(job) == link.node:
+                spread.hear_facts(facts, self._latest[job].steps_done if job in self._latest else 0.0)
 
     def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
         with self._lock:
-            if self._node_of.get(job) != link.node:
+            spread = self._spread.get(job)
+            if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
             self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
@@ -397,8 +496,10 @@ class ClusterExecutor:
         """The job lies nowhere any more."""
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
+        self._spread.pop(job, None)
+        for logged in self._logged.values():
+            logged.pop(job, None)
         self._starting.discard(job)
-        self._logged.get(node, {}).pop(job, None)
         self._looks.forget(node, job)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done

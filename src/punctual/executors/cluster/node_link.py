@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from punctual.core.commands import JobCommand
+from punctual.core.commands import JobCommand, LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, ProgressReported
 from punctual.core.ids import JobId, NodeId
@@ -34,10 +34,18 @@ class LinkOptions:
     lost_after_s: float
 
 
+class FoundJob(NamedTuple):
+    """A job that a node has when it is greeted: what it holds there, and how it was launched; None: it is a part of one."""
+
+    job: JobId
+    amount: Resources
+    launch: LaunchJob | None
+
+
 class LinkListener(Protocol):
     """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
 
-    def joined(self, link: "NodeLink", capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None: ...
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, found: Sequence[FoundJob]) -> None: ...
 
     def lost(self, link: "NodeLink") -> None: ...
 
@@ -45,7 +53,7 @@ class LinkListener(Protocol):
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None: ...
+    def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
     def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
 
@@ -187,8 +195,7 @@ class NodeLink:
         if answer["incarnation"] != self._incarnation:
             self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
         self._resets = False
-        held = {JobId(job): Resources(**amount) for job, amount in answer["held"].items()}
-        self._take_capacity(answer, held)
+        self._take_capacity(answer, [_job_of(JobId(job), *facts) for job, facts in answer["held"].items()])
         return True
 
     async def _poll(self) -> None:
@@ -206,7 +213,7 @@ class NodeLink:
         )
         if answer["incarnation"] != self._incarnation:
             raise ChannelLost
-        self._take_capacity(answer, None)
+        self._take_capacity(answer, ())
         for sent in answer["reports"]:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
@@ -215,7 +222,7 @@ class NodeLink:
             output = b64decode(text)
             self._listener.wrote(self, JobId(job), begin + len(output), output)
         for job, facts in answer["facts"].items():
-            self._listener.told_facts(JobId(job), facts)
+            self._listener.told_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
                 event = self._here(heard(sent))
@@ -224,11 +231,11 @@ class NodeLink:
                 self._last_number = number
         self.has_answered = True
 
-    def _take_capacity(self, answer: Answer, held: Mapping[JobId, Resources] | None) -> None:
+    def _take_capacity(self, answer: Answer, found: Sequence[FoundJob]) -> None:
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
-            self._listener.joined(self, capacity, answer["device"], held or {})
+            self._listener.joined(self, capacity, answer["device"], found)
 
     def _lose(self) -> None:
         self.is_joined = False
@@ -253,3 +260,10 @@ class NodeLink:
         here, now = moved(message, -self._offset.offset_s), self._now()
         late = [name for name in ("at", "unit_at", "landed_at") if getattr(here, name, now) > now]
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
+
+
+def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
+    """What an agent says of a job."""
+    heard_launch = None if launch is None else heard(launch)
+    assert heard_launch is None or isinstance(heard_launch, LaunchJob)
+    return FoundJob(job, Resources(**amount), heard_launch)
