@@ -116,7 +116,7 @@ class OtherNode:
         self._workers = LocalWorkers(train, preloaded, self._poll)
         #: Slots of workers that live, and their processes.
         self._pids: dict[int, int] = {}
-        self._heard_ns = monotonic_ns()
+        self._heard_ns = self._looked_ns = monotonic_ns()
         self._is_over = False
         self._leaves = False
         self._waiting: list[int] = []
@@ -146,7 +146,11 @@ class OtherNode:
                 break
             self._fork_waiting()
             self._show()
-            if not self._stream.is_open or monotonic_ns() - self._heard_ns > _SILENT_S_MAX * 1e9:
+            now_ns = monotonic_ns()
+            if now_ns - self._looked_ns > _SILENT_S_MAX / 2 * 1e9:  # this process itself has stood still
+                self._heard_ns = now_ns
+            self._looked_ns = now_ns
+            if not self._stream.is_open or now_ns - self._heard_ns > _SILENT_S_MAX * 1e9:
                 self._stats.leave()
                 return _EXIT_ALONE if not self._leaves else EXIT_STOPPED
             if self._leaves and not self._pids:
