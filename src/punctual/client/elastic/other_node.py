@@ -84,9 +84,11 @@ def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
         raise invalid(
-            "each node of a job must reach its first one", str(error) or type(error).__name__, where,
+            "each node of a job must reach its first one",
+            str(error) or type(error).__name__,
+            where,
             f"Open the network, or set {NODE_ADDRESS_VARIABLE} there.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _fail(page: Page, stats: ElasticStats, text: str) -> int:
@@ -128,9 +130,12 @@ class OtherNode:
         """Where workers of other nodes are to connect to the first of these; and say who is here."""
         self._workers.listening, self._workers.certificate = listening, certificate
         self._stream.send(
-            name=address, address=address, port=listening.getsockname()[1],
-            n_devices=len(self._workers.visible_devices), pid=os.getpid(),
-        )  # fmt: skip
+            name=address,
+            address=address,
+            port=listening.getsockname()[1],
+            n_devices=len(self._workers.visible_devices),
+            pid=os.getpid(),
+        )
 
     def run(self) -> int:
         """Stay until the training has ended, or this node is not wanted any more, or the first one is gone."""
