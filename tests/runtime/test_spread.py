@@ -91,11 +91,7 @@ class Cluster:
     def answer(self, kind: type[Event] = GrantApplied) -> Any:
         """The answer to the last command."""
         return wait_until(
-            lambda: [
-                event
-                for event in self.events
-                if isinstance(event, kind) and event.request == self.n_requests  # type: ignore[attr-defined]
-            ]
+            lambda: [event for event in self.events if isinstance(event, kind) and event.request == self.n_requests]
         )[-1]
 
     def end(self) -> Any:
@@ -198,7 +194,8 @@ def test_a_job_that_is_stopped_ends_on_all_nodes(cluster: Cluster, tmp_path: Pat
 
 def test_a_part_that_dies_is_told_and_the_job_goes_on_without_it(cluster: Cluster) -> None:
     grown(cluster)
-    os.kill(*cluster.pids(B), signal.SIGKILL)
+    (there,) = cluster.pids(B)
+    os.kill(there, signal.SIGKILL)
     failed = cluster.answer(GrantFailed)
     assert failed.granted == {A: ONE}
     assert failed.cause == "on node 'node-b': its process was ended by SIGKILL"

@@ -202,6 +202,10 @@ def refused(attempt: Callable[[], Any]) -> None:
 # Processes.
 
 
+def with_address(environment: dict[str, str]) -> dict[str, Any]:
+    return {NODE_ADDRESS_VARIABLE: ADDRESS, **environment}
+
+
 class TwoNodes:
     """A training on a first node, and what Punctual starts of it on another."""
 
@@ -215,12 +219,12 @@ class TwoNodes:
     def start(self, *argv: str, **environment: str) -> None:
         self.argv = argv
         self.first.spans_nodes = True
-        self.first.start(*argv, **environment, **{NODE_ADDRESS_VARIABLE: ADDRESS})
+        self.first.start(*argv, **with_address(environment))
 
     def join(self, n_workers: int = 1, **environment: str) -> Any:
         """Start it on the other node; its status there once it is a member."""
-        port, key = wait_until(self.first.page.group)
-        group = {GROUP_VARIABLE: f"{ADDRESS}:{port}", GROUP_KEY_VARIABLE: key.hex(), NODE_ADDRESS_VARIABLE: ADDRESS}
+        port, key = wait_until(self.first.page.group) or (0, b"")
+        group = with_address({GROUP_VARIABLE: f"{ADDRESS}:{port}", GROUP_KEY_VARIABLE: key.hex()})
         self.other.start(*self.argv, n_workers=n_workers, **{**group, **environment})
         return self.other.await_status(lambda status: status.request > 0)
 
@@ -291,7 +295,8 @@ def test_a_training_that_ends_ends_on_all_nodes(two: TwoNodes) -> None:
     ],
 )
 def test_a_node_that_cannot_reach_the_first_one_says_so(two: TwoNodes, group: str, address: str, told: str) -> None:
-    environment = {GROUP_VARIABLE: group, GROUP_KEY_VARIABLE: new_key().hex(), NODE_ADDRESS_VARIABLE: address}
+    environment = with_address({GROUP_VARIABLE: group, GROUP_KEY_VARIABLE: new_key().hex()})
+    environment[NODE_ADDRESS_VARIABLE] = address
     two.other.start(LINK_TRAINING, "for_ever", **environment)
     assert told in two.other.await_status(lambda status: status.request > 0).cause
     two.other.page.send(Directives(stop=True))
@@ -301,12 +306,13 @@ def test_a_node_that_cannot_reach_the_first_one_says_so(two: TwoNodes, group: st
 
 def test_who_does_not_have_the_key_does_not_join(two: TwoNodes) -> None:
     two.start(LINK_TRAINING, "for_ever", "torch.distributed")
-    status = two.join(**{GROUP_KEY_VARIABLE: new_key().hex()})
+    stranger: Any = {GROUP_KEY_VARIABLE: new_key().hex()}
+    status = two.join(**stranger)
     assert "CERTIFICATE_VERIFY_FAILED" in status.cause
     assert two.first.await_status(lambda status: status.n_workers == 1).generation == 1
 
 
 def test_a_training_on_one_node_does_not_listen(stage: Stage) -> None:
-    stage.start(LINK_TRAINING, "for_ever", "torch.distributed", **{NODE_ADDRESS_VARIABLE: ADDRESS})
+    stage.start(LINK_TRAINING, "for_ever", "torch.distributed", **with_address({}))
     stage.await_status(lambda status: status.n_workers == 1)
     assert stage.page.group() is None

@@ -93,15 +93,19 @@ def serve(train: Callable[..., object]) -> None:
     """
     if forkserver.is_forkserver:
         raise invalid(
-            "the script must start the training only when it is the main program", "a call while it was being loaded",
-            "`punctual.elastic`", 'Write `if __name__ == "__main__":` above the call.',
-        )  # fmt: skip
+            "the script must start the training only when it is the main program",
+            "a call while it was being loaded",
+            "`punctual.elastic`",
+            'Write `if __name__ == "__main__":` above the call.',
+        )
     page = managed_page()
     if page is None:
         raise invalid(
-            "the training must be made of workers", "no target for any", "`punctual.elastic`",
+            "the training must be made of workers",
+            "no target for any",
+            "`punctual.elastic`",
             "Start it with `punctual run --workers 1..4`.",
-        )  # fmt: skip
+        )
     hang_s = _hang_s(os.environ.get(HANG_VARIABLE))
     with ExitStack() as opened:
         opened.callback(page.close)
@@ -129,9 +133,11 @@ def _hang_s(text: str | None) -> float:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise invalid(
-            f"`{HANG_VARIABLE}` must be a number of seconds above zero", repr(text), "the environment",
+            f"`{HANG_VARIABLE}` must be a number of seconds above zero",
+            repr(text),
+            "the environment",
             "Set it to more than anything takes that one worker does alone, as 60.",
-        )  # fmt: skip
+        )
     return seconds
 
 
@@ -250,9 +256,11 @@ class Agent:
         if members and self._exit_code is None:
             self._break_generation()
             warn(
-                "a node must stay until it is told to leave", why, f"node {node.name}",
+                "a node must stay until it is told to leave",
+                why,
+                f"node {node.name}",
                 f"Training goes on with {len(self._pool.members)} workers.",
-            )  # fmt: skip
+            )
 
     def _join(self, worker: Worker, words: dict[str, Any]) -> None:
         if worker.state == "leaving":  # it has said so before it was killed, and must not be taken for a newcomer
@@ -359,9 +367,11 @@ class Agent:
         where = "this training" if node is self._here else f"node {self._others.named(node)}"
         n_there = sum(member.node is node for member in self._pool.members)
         warn(
-            f"there must be {wanted}", f"{n_there} ({cause})", where,
+            f"there must be {wanted}",
+            f"{n_there} ({cause})",
+            where,
             "It goes on with those there are, until another number is wanted.",
-        )  # fmt: skip
+        )
 
     # What is to be done.
 
@@ -398,9 +408,9 @@ class Agent:
         # Who leaves still uses its device.
         may_start = not has_given_up and all(worker.state != "leaving" for worker in self._pool.of(node))
         for serves, n_wanted in ((False, node.target.n_workers), (True, node.target.n_servers)):
-            there = [one for one in self._pool.of(node) if one.serves is serves]
-            n_members = sum(one in self._pool.members for one in there)
-            newcomers = [one for one in self._pool.newcomers() if one in there]
+            there = [worker for worker in self._pool.of(node) if worker.serves is serves]
+            n_members = sum(worker in self._pool.members for worker in there)
+            newcomers = [worker for worker in self._pool.newcomers() if worker in there]
             n_missing = n_wanted - n_members - len(newcomers)
             for _ in range(n_missing if may_start else 0):
                 self._start(node, serves=serves)
@@ -482,13 +492,18 @@ class Agent:
         places = [NodePlace(*self._others.address_of(node), n_there[id(node)]) for node in nodes if len(nodes) > 1]
         memberships = [
             Membership(
-                generation=self._generation, rank=rank, n_workers=len(trainers),
-                source=source, lacking=lacking, i_device=worker.devices[0] if worker.devices else None,
+                generation=self._generation,
+                rank=rank,
+                n_workers=len(trainers),
+                source=source,
+                lacking=lacking,
+                i_device=worker.devices[0] if worker.devices else None,
                 shares_device=len(set(devices)) < len(devices),
-                nodes=tuple(places), i_node=nodes.index(worker.node),
+                nodes=tuple(places),
+                i_node=nodes.index(worker.node),
             )
             for rank, worker in enumerate(chosen)
-        ]  # fmt: skip
+        ]
         for worker in chosen:
             worker.become("training", monotonic_ns())
         n_steps = trainers[source].n_steps if source >= 0 else 0
@@ -525,7 +540,7 @@ class Agent:
             there = [worker for worker in self._pool.members if worker.node is node]
             if _parts(there) == (target.n_workers, target.n_servers):
                 stats.answer(target.request, self._others.failure if target.spans_nodes else "")
-            elif request == target.request and not any(one.node is node for one in self._pool.newcomers()):
+            elif request == target.request and not any(newcomer.node is node for newcomer in self._pool.newcomers()):
                 stats.answer(request, cause)
 
     # The end.

@@ -95,18 +95,26 @@ class Group:
         if links.listening is not None:
             nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
         self._collectives = Collectives(
-            membership.rank, membership.n_workers, links, self._is_broken,
-            places=membership.places, i_node=membership.i_node, nodes=nodes,
-        )  # fmt: skip
+            membership.rank,
+            membership.n_workers,
+            links,
+            self._is_broken,
+            places=membership.places,
+            i_node=membership.i_node,
+            nodes=nodes,
+        )
         if not self._is_nccl:
             return
         self._collectives.wait()  # NCCL would wait for one that has died
         os.environ[_WATCHDOG_VARIABLE] = "0"
         os.environ.setdefault(_INTERFACE_VARIABLE, _INTERFACE)
         dist.init_process_group(
-            "nccl", store=dist.FileStore(membership.store_path, membership.n_workers), rank=membership.rank,
-            world_size=membership.n_workers, timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
-        )  # fmt: skip
+            "nccl",
+            store=dist.FileStore(membership.store_path, membership.n_workers),
+            rank=membership.rank,
+            world_size=membership.n_workers,
+            timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
+        )
         dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
 
     def _is_broken(self) -> bool:

@@ -37,9 +37,11 @@ def certificate_of(key: bytes) -> str:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
     except ImportError as error:
         raise invalid(
-            "workers on several nodes need the package `cryptography`", str(error), "this Python",
+            "workers on several nodes need the package `cryptography`",
+            str(error),
+            "this Python",
             "Install it on each node: pip install 'punctual[ray]'.",
-        ) from None  # fmt: skip
+        ) from None
     private = Ed25519PrivateKey.from_private_bytes(sha256(b"punctual group" + key).digest())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "punctual")])
     certificate = (

@@ -37,12 +37,12 @@ class NodeConnections:
         cls, membership: Membership, listening: socket.socket, is_broken: Callable[[], bool]
     ) -> "NodeConnections":
         """Connect with the nodes before this one, and wait for those behind it."""
-        sockets, mine = SecureSockets(membership.certificate), membership.i_node
+        sockets, i_own = SecureSockets(membership.certificate), membership.i_node
         give_up_at = monotonic() + _CONNECT_S_MAX
         connections: dict[int, ssl.SSLSocket] = {}
-        hello = _HELLO.pack(membership.generation, mine)
+        hello = _HELLO.pack(membership.generation, i_own)
         try:
-            for i_node, place in enumerate(membership.nodes[:mine]):
+            for i_node, place in enumerate(membership.nodes[:i_own]):
                 connections[i_node] = sockets.connect((place.address, place.port), _HANDSHAKE_S_MAX)
                 connections[i_node].sendall(hello)
             listening.settimeout(_LOOK_S)

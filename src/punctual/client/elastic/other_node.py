@@ -84,9 +84,11 @@ def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
         raise invalid(
-            "each node of a job must reach its first one", str(error) or type(error).__name__, where,
+            "each node of a job must reach its first one",
+            str(error) or type(error).__name__,
+            where,
             f"Open the network, or set {NODE_ADDRESS_VARIABLE} there.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _fail(page: Page, stats: ElasticStats, text: str) -> int:
@@ -116,7 +118,7 @@ class OtherNode:
         self._workers = LocalWorkers(train, preloaded, self._poll)
         #: Slots of workers that live, and their processes.
         self._pids: dict[int, int] = {}
-        self._heard_ns = monotonic_ns()
+        self._heard_ns = self._looked_ns = monotonic_ns()
         self._is_over = False
         self._leaves = False
         self._waiting: list[int] = []
@@ -128,9 +130,12 @@ class OtherNode:
         """Where workers of other nodes are to connect to the first of these; and say who is here."""
         self._workers.listening, self._workers.certificate = listening, certificate
         self._stream.send(
-            name=address, address=address, port=listening.getsockname()[1],
-            n_devices=len(self._workers.visible_devices), pid=os.getpid(),
-        )  # fmt: skip
+            name=address,
+            address=address,
+            port=listening.getsockname()[1],
+            n_devices=len(self._workers.visible_devices),
+            pid=os.getpid(),
+        )
 
     def run(self) -> int:
         """Stay until the training has ended, or this node is not wanted any more, or the first one is gone."""
@@ -146,7 +151,11 @@ class OtherNode:
                 break
             self._fork_waiting()
             self._show()
-            if not self._stream.is_open or monotonic_ns() - self._heard_ns > _SILENT_S_MAX * 1e9:
+            now_ns = monotonic_ns()
+            if now_ns - self._looked_ns > _SILENT_S_MAX / 2 * 1e9:  # this process itself has stood still
+                self._heard_ns = now_ns
+            self._looked_ns = now_ns
+            if not self._stream.is_open or now_ns - self._heard_ns > _SILENT_S_MAX * 1e9:
                 self._stats.leave()
                 return _EXIT_ALONE if not self._leaves else EXIT_STOPPED
             if self._leaves and not self._pids:

@@ -40,9 +40,11 @@ def listening_at(address: str) -> socket.socket:
         return socket.create_server((address, 0), family=family)
     except OSError as error:
         raise invalid(
-            "the address of a node must be one of its own", f"'{address}' ({error})", "this node",
+            "the address of a node must be one of its own",
+            f"'{address}' ({error})",
+            "this node",
             f"Set {NODE_ADDRESS_VARIABLE} to the one at which other nodes reach it, where Ray is started.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 class RemoteWorkers:
@@ -120,8 +122,8 @@ class RemoteWorkers:
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         words = [
-            {name: value for name, value in asdict(one).items() if name not in ("links", "peers")}
-            for one in memberships
+            {name: value for name, value in asdict(membership).items() if name not in ("links", "peers")}
+            for membership in memberships
         ]
         self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
 
@@ -241,9 +243,11 @@ class OtherNodes:
         try:
             if not self._address:
                 raise invalid(
-                    "a node must have an address to be joined by others", "none", "this node",
+                    "a node must have an address to be joined by others",
+                    "none",
+                    "this node",
                     f"Set {NODE_ADDRESS_VARIABLE} to the one at which other nodes reach it, where Ray is started.",
-                )  # fmt: skip
+                )
             key = new_key()
             self._here.certificate = certificate_of(key)
             self._listening = listening_at(self._address)

@@ -345,9 +345,9 @@ class ClusterExecutor:
 
     # What the links tell.
 
-    def joined(self, link: NodeLink, capacity: Resources, device: str, found: Sequence[FoundJob]) -> None:
+    def joined(self, link: NodeLink, capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
         with self._lock:
-            for job, amount, launch in found:
+            for job, amount, launch in jobs:
                 if launch is None:
                     self._find_part(link, job, amount)
                     continue

@@ -45,7 +45,7 @@ class FoundJob(NamedTuple):
 class LinkListener(Protocol):
     """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
 
-    def joined(self, link: "NodeLink", capacity: Resources, device: str, found: Sequence[FoundJob]) -> None: ...
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None: ...
 
     def lost(self, link: "NodeLink") -> None: ...
 
@@ -231,11 +231,11 @@ class NodeLink:
                 self._last_number = number
         self.has_answered = True
 
-    def _take_capacity(self, answer: Answer, found: Sequence[FoundJob]) -> None:
+    def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
-            self._listener.joined(self, capacity, answer["device"], found)
+            self._listener.joined(self, capacity, answer["device"], jobs)
 
     def _lose(self) -> None:
         self.is_joined = False
