@@ -5,7 +5,6 @@ job needs neither the actor nor Ray to go on. The relay holds in Ray what the ag
 applications do not count on it; and it offers no more than they leave.
 """
 
-import asyncio
 import logging
 import socket
 import threading
@@ -23,8 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, NodeChannel, Request
-from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, NodeChannel, Request, ThreadedChannel
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
 
 _LOG = logging.getLogger(__name__)
@@ -117,20 +115,18 @@ class RayChannel:
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node
+        self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
-        self._making = asyncio.Lock()
         self.limit = NodeLimit()
 
-    async def ask(self, request: Request, limit_s: float) -> Answer:
+    def call(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         try:
-            async with asyncio.timeout(limit_s + _ANSWER_S):
-                relay = await self._present_relay()
-                answer: Answer = await relay.answer.remote(request, limit_s)
-        except Exception as error:  # whatever it is that Ray raises, also where it is away or was started again
+            answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
+        except (RayError, ConnectionError, ValueError) as error:
             self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
-            raise ChannelLost(str(error)) from error
+            raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
         return self.limit.applied(answer)
@@ -153,26 +149,23 @@ class RayChannel:
         """One that a relay on an earlier node of Ray's does not have, which may take a while to be given up."""
         return f"{self._name}-{self._ray_node[:8]}"
 
-    async def _present_relay(self) -> Any:
-        async with self._making:
+    def _actor(self) -> Any:
+        with self._lock:
             if self._relay is None:
                 if time.monotonic() < self._again_at:
                     raise ChannelLost("it has just not answered")
-                self._relay = await in_thread(self._made_relay)
+                options: dict[str, Any] = {
+                    "name": self._relay_name,
+                    "namespace": NAMESPACE,
+                    "get_if_exists": True,
+                    "lifetime": "detached",
+                    "num_cpus": 0,
+                    "max_restarts": -1,
+                    "max_concurrency": _N_CALLS_MAX,
+                    "scheduling_strategy": NodeAffinitySchedulingStrategy(self._ray_node, soft=False),
+                }
+                self._relay = ray.remote(AgentRelay).options(**options).remote(self._start, self._ray_node)
             return self._relay
-
-    def _made_relay(self) -> Any:
-        options: dict[str, Any] = {
-            "name": self._relay_name,
-            "namespace": NAMESPACE,
-            "get_if_exists": True,
-            "lifetime": "detached",
-            "num_cpus": 0,
-            "max_restarts": -1,
-            "max_concurrency": _N_CALLS_MAX,
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(self._ray_node, soft=False),
-        }
-        return ray.remote(AgentRelay).options(**options).remote(self._start, self._ray_node)
 
 
 class RayMembers:
@@ -198,7 +191,8 @@ class RayMembers:
 
     def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
-        self._channels: dict[NodeId, RayChannel] = {}
+        self._relayed: dict[NodeId, RayChannel] = {}
+        self._channels: dict[NodeId, NodeChannel] = {}
         #: By id in Ray; and on which machine each node of that name is.
         self._nodes: dict[str, NodeId] = {}
         self._machines: dict[NodeId, tuple[str, str]] = {}
@@ -224,7 +218,7 @@ class RayMembers:
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now; blocks as long as Ray's head is away."""
         told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
-        new = told.keys() - self._nodes.keys()
+        new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
             # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
             has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
@@ -239,11 +233,12 @@ class RayMembers:
                 self._nodes[ray_node] = self._name_of(alive[ray_node])
             node = self._nodes[ray_node]
             if node in self._channels:
-                self._channels[node].move_to(ray_node)
+                self._relayed[node].move_to(ray_node)
             else:
                 start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
-                self._channels[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
-            self._channels[node].limit = limits[ray_node]
+                self._relayed[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
+                self._channels[node] = ThreadedChannel(self._relayed[node])
+            self._relayed[node].limit = limits[ray_node]
         return {node: self._channels[node] for node in self._nodes.values()}
 
     def _name_of(self, told: Mapping[str, Any]) -> NodeId:
@@ -256,7 +251,7 @@ class RayMembers:
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
-            for channel in self._channels.values():
+            for channel in self._relayed.values():
                 channel.remove()
 
 
