@@ -3,14 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, DirectChannel, Request
+from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, DirectChannel, Request
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
@@ -21,9 +21,13 @@ class FixedMembers:
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
         self.nodes = dict(channels)
+        self.requests: list[list[Bundle]] = []
 
     def channels(self) -> Mapping[NodeId, AgentChannel]:
         return dict(self.nodes)
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        self.requests.append(list(bundles))
 
     def close(self, *, for_good: bool) -> None: ...
 

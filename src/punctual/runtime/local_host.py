@@ -121,7 +121,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self._own_capacity = site.capacity
+        self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
         #: One thread at a time writes the run's record.
@@ -352,6 +352,8 @@ class LocalHost(Host):
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
+        if self._scale is not None:
+            self._scale(self._scheduler.snapshot(self.now()))
 
     def _keep_paused(self, message: Message) -> None:
         """Tell the keeper of a job that its user has paused, as soon as it is: this process may be killed before it beats."""
