@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import NodeGroup, nodes_of, parsed_cluster
 from punctual.sim.garbage import rare_collections
-from punctual.sim.hardware import nodes_of, parsed_cluster
 from punctual.sim.simulation import Simulation
 from punctual.sim.workload import Elastic, sim_jobs
 from punctual.traces.deadlines import UniformSlack
@@ -66,15 +68,12 @@ def routed(jobs: Sequence[TraceJob], n_shards: int) -> list[list[TraceJob]]:
             loads.append(sum(work for _, work in open_until[i]))
         chosen = loads.index(min(loads))
         shards[chosen].append(job)
-        work = job.duration_s * job.n_gpus
-        open_until[chosen].append((job.submitted_at + (job.deadline_s or job.duration_s), work))
+        duration_s = job.duration_s or 0.0
+        open_until[chosen].append((job.submitted_at + (job.deadline_s or duration_s), duration_s * (job.n_gpus or 0)))
     return shards
 
 
 def played(n_shards: int, jobs: Sequence[TraceJob], seed: int) -> Sharded:
-    from pydantic import TypeAdapter
-
-    from punctual.sim.hardware import NodeGroup
 
     groups = TypeAdapter(tuple[NodeGroup, ...]).validate_python(parsed_cluster(CLUSTER), strict=False)
     nodes, together = list(nodes_of(groups)), Sharded(n_shards=n_shards)

@@ -72,7 +72,7 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         yield stack
 
 
-def joined(closing: ExitStack, members: Any, n_nodes: int, **options: float) -> tuple[ClusterExecutor, list[Event]]:
+def joined(closing: ExitStack, members: Any, n_nodes: int, **options: Any) -> tuple[ClusterExecutor, list[Event]]:
     events: list[Event] = []
     executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), **options)
     closing.callback(executor.close)
@@ -142,7 +142,7 @@ def test_a_cluster_that_is_away_is_told_once_in_words_and_the_nodes_go_on(
 
 
 def test_a_loop_that_is_closed_does_nothing_any_more() -> None:
-    loop, seen = LinkLoop(), []
+    loop, seen = LinkLoop(), list[int]()
     began = loop.begin(asyncio.sleep(100.0))
     loop.close(10.0)
     loop.close(10.0)

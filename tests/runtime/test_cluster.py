@@ -449,6 +449,26 @@ def test_a_partition_that_ends_just_after_the_jobs_were_ended_loses_none(closing
     wait_until(lambda: len(of_kind(events, JobStarted)) == 2)
 
 
+def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_comes(
+    nodes: dict[NodeId, Wire], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    members = FixedMembers({A: nodes[A]})
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: members)
+    go = tmp_path / "go"
+    with local_host("host", replace(CLUSTER, autoscale=2)) as host:
+        until_all(host, lambda: len(list(host._board.nodes())) == 1)
+        cores = host.capacity.cores
+        for name in ("a", "b"):  # each wants a node for itself
+            host.submit(submission(name, floor_cores=cores, awaited=go))
+        needed = [{"CPU": int(cores), "GPU": 0}] * 2
+        until_all(host, lambda: members.requests[-1:] == [needed])
+        members.add(B, nodes[B])
+        until_all(host, lambda: members.requests[-1] == [])
+        until_all(host, lambda: {node for status in host.jobs() for node in status.granted} == {A, B})
+        go.touch()
+        until_all(host, host.all_ended)
+
+
 def test_a_host_without_nodes_refuses_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers({}))
     monkeypatch.setattr(cluster_executor, "_FIRST_S_MAX", 0.1)

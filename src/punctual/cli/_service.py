@@ -90,6 +90,7 @@ def up_command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[
         chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
         chosen += ["--address", options.address] if options.address else []
         chosen += ["--cluster", options.cluster] if options.cluster else []
+        chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 

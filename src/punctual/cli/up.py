@@ -59,6 +59,15 @@ ClusterFile = Annotated[
         show_default=False,
     ),
 ]
+Autoscale = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Ask Ray's autoscaler for nodes, up to N in all, while jobs wait for room. [default: never]",
+        show_default=False,
+    ),
+]
 NodeLostAfter = Annotated[
     str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
 ]
@@ -91,6 +100,7 @@ def up(
     engine: Annotated[str, typer.Option(help=f"Where jobs run: {', '.join(ENGINES)}.")] = "local",
     address: Address = "",
     cluster: ClusterFile = None,
+    autoscale: Autoscale = 0,
     node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
     listen: Annotated[
         str | None,
@@ -132,6 +142,7 @@ def up(
         address=address,
         lost_after_s=parse_duration_s(node_lost_after),
         cluster="" if cluster is None else str(cluster.absolute()),
+        autoscale=autoscale,
     )
     options.check()
     http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)

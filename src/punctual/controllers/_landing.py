@@ -136,7 +136,7 @@ class LandingController:
         return replace(state, margin=self._learned(state.margin, state.line, reading))
 
     def learned(
-        self, state: LandingState, reading: Reading, known: _Learned | None, elsewhere: Callable[[_Learned], _Learned]
+        self, state: LandingState, reading: Reading, known: _Learned | None, elsewhere: Callable[[Any], _Learned]
     ) -> tuple[_Learned | None, dict[str, Any]]:
         """What is known of the speed on the kind of machines that the job holds, and the fields that change with the kind.
 

@@ -9,20 +9,29 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node  # there is no public way to ask about one node
+from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, NodeChannel, Request, ThreadedChannel
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    Bundle,
+    ChannelLost,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
 
 _LOG = logging.getLogger(__name__)
@@ -247,6 +256,10 @@ class RayMembers:
         if node in self._nodes.values() or self._machines.setdefault(node, _machine(told)) != _machine(told):
             node = NodeId(f"{node}-{told['NodeID'][:8]}")
         return node
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
+        request_resources(bundles=[{kind: n for kind, n in bundle.items() if n} for bundle in bundles])
 
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""

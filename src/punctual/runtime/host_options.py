@@ -39,6 +39,8 @@ class HostOptions:
         After so many seconds without an answer a node of a cluster is lost.
     cluster
         File that describes the nodes which are used; empty: all are.
+    autoscale
+        Up to so many nodes the cluster is asked for more of them where jobs wait for room; 0: it is not.
     """
 
     actuator: str = "auto"
@@ -48,6 +50,7 @@ class HostOptions:
     address: str = ""
     lost_after_s: float = LOST_AFTER_S
     cluster: str = ""
+    autoscale: int = 0
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
@@ -63,7 +66,7 @@ class HostOptions:
                 "`punctual up`",
                 f"Use {' or '.join(ENGINES)}.",
             )
-        for option in ("address", "cluster"):
+        for option in ("address", "cluster", "autoscale"):
             if self.engine == "local" and getattr(self, option):
                 raise InvalidSpec(
                     f"`--{option}` needs a cluster",

@@ -124,7 +124,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self._own_capacity = site.capacity
+        self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
         self._suspended_s = suspended_s()
@@ -356,6 +356,8 @@ class LocalHost(Host):
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
+        if self._scale is not None:
+            self._scale(self._scheduler.snapshot(self.now()))
         self._bring_deadlines_forward()
 
     def _bring_deadlines_forward(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from punctual.core.ids import JobId, NodeId
-from punctual.executors.cluster.bridge_end import BridgeEnd, Channels
+from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
 from punctual.executors.local.cgroup_files import file_name
 from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.host_options import limits
@@ -47,12 +47,11 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
     return start_of
 
 
-def opened(options: RayOptions) -> tuple[Channels, Callable[[bool], None]]:
+def opened(options: RayOptions) -> BridgedCluster:
     """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
     from punctual.executors.ray import RayMembers
 
-    members = RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
-    return members.channels, lambda for_good: members.close(for_good=for_good)
+    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], ste
     in_journal_time = [moved(event, -state.time.shift_s) for event in events]
     held = {job: granted[job] for job in jobs if job in granted}
     return Resumed(
-        cluster_site(executor),
+        cluster_site(executor, options),
         held,
         lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
     )

@@ -24,7 +24,7 @@ end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from punctual.core.codec import decode, encode, kind_of
@@ -33,6 +33,8 @@ from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
+#: So many CPUs and GPUs on one node.
+Bundle = dict[str, int]
 Answer = dict[str, Any]
 
 #: Shares of the time after which a silent node counts as lost. Its agent first has its jobs end, after a checkpoint; then ends
@@ -78,6 +80,10 @@ class Members(Protocol):
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""
+        ...
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster have room for all of these at once, beside what else asks for some; empty: for nothing."""
         ...
 
     def close(self, *, for_good: bool) -> None:

@@ -27,7 +27,7 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.cluster.channel import ChannelLost, Members, NodeChannel
+from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.look_times import LookTimes
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
@@ -137,6 +137,9 @@ class ClusterExecutor:
         self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Where a job was last, and how far, that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
+        #: What the cluster is to have room for, and what it was asked for; None: nobody says, and it was not.
+        self._wanted: list[Bundle] | None = None
+        self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
         self._watcher.start()
@@ -276,6 +279,10 @@ class ClusterExecutor:
         """What a job that ended with success declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
 
+    def want(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
+        self._wanted = list(bundles)
+
     def release(self) -> None:
         """Leave what runs to the host that comes next; nothing is answered any more."""
         self._leave(for_good=False)
@@ -287,6 +294,9 @@ class ClusterExecutor:
         for link in links:
             link.close()
         self._watcher.join(_LEAVE_S_MAX)
+        if self._wanted is not None:
+            self.want([])
+            self._request()
         self._members.close(for_good=for_good)
         self._loop.close(_LEAVE_S_MAX)
 
@@ -313,6 +323,7 @@ class ClusterExecutor:
                 is_told = True
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
+            self._request()
             self._ends.wait(_LOOK_S)
 
     def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
@@ -332,6 +343,17 @@ class ClusterExecutor:
                     self._links.pop(node).close()
             for spread in list(self._spread.values()):
                 spread.look()
+
+    def _request(self) -> None:
+        """Ask for what is wanted, if that is not what was asked for."""
+        wanted = self._wanted
+        if wanted is None or wanted == self._requested:
+            return
+        try:
+            self._members.request(wanted)
+            self._requested = wanted
+        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
+            _LOG.exception("the cluster cannot be asked for more nodes")
 
     def _node_is_there(self) -> bool:
         with self._lock:
