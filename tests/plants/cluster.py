@@ -54,6 +54,8 @@ class Wire:
             raise ChannelLost("cut after")
         return answer
 
+    def renew(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -134,6 +134,11 @@ class RayChannel:
     def close(self) -> None:
         """Let go of the agent, which goes on."""
 
+    def renew(self) -> None:
+        """Have the relay end, in which an earlier version is loaded; the next call makes another one."""
+        self._relay = None
+        self.remove()
+
     def remove(self) -> None:
         """Have the relay end; the agent ends by itself when it has no job."""
         with suppress(RayError, ValueError):

@@ -53,6 +53,9 @@ class AgentProcess:
                 self.start()
             raise ChannelLost(str(error)) from error
 
+    def renew(self) -> None:
+        """Nothing of an earlier version is kept here: the next process is of that which is installed."""
+
     def close(self) -> None:
         """Let go of the agent, which goes on."""
 

@@ -9,7 +9,9 @@ the agent's clock, and `incarnation`, which is another one when the agent was st
 
 greet
     `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
-    of it `holds` together, and `is_empty`: whether no job is left.
+    of it `holds` together, and `is_empty`: whether no job is left; `version`, of Punctual.
+leave
+    The agent ends and leaves its jobs to another one, of the version that is installed now.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
     `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it
@@ -52,6 +54,10 @@ class AgentChannel(Protocol):
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         ...
 
+    def renew(self) -> None:
+        """Forget what there is of an earlier version between here and the agent, which goes on."""
+        ...
+
     def close(self) -> None:
         """Let go of the agent, which goes on."""
         ...
@@ -81,6 +87,8 @@ class DirectChannel:
 
     def call(self, request: Request, limit_s: float) -> Answer:
         return self._answer(request)
+
+    def renew(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -66,6 +66,8 @@ class ClusterExecutor:
         After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
     report_s
         How often each agent reports progress.
+    version
+        Of Punctual; agents of another one are replaced. Empty: they are not.
     """
 
     #: What enforces grants, and why it is that.
@@ -83,10 +85,13 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        version: str = "",
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
-        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s)
+        self._options = LinkOptions(
+            generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s, version=version
+        )
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
         #: Where each job that has not ended lies, and who gets the events about it; others get those of no job.
