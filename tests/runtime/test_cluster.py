@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.executors.conftest import is_alive
@@ -108,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def cluster(
-    closing: ExitStack, channels: Mapping[NodeId, AgentChannel], generation: int = 1, **options: float
+    closing: ExitStack, channels: Mapping[NodeId, AgentChannel], generation: int = 1, **options: Any
 ) -> tuple[ClusterExecutor, list[Event]]:
     events: list[Event] = []
     executor = joined_executor(channels, events, generation, **options)
@@ -322,6 +323,23 @@ def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_keeper(clo
     wire.mend()
     (failed,) = wait_until(lambda: of_kind(events, JobFailed))
     assert failed.is_lost
+
+
+def test_an_agent_of_another_version_makes_way_for_the_one_that_is_installed_and_its_jobs_go_on(
+    closing: ExitStack, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = AgentProcess(AgentOptions(name="updated", node=A, actuator="pacing"))
+    closing.callback(lambda: end(process))
+    first, events = cluster(closing, {A: process})
+    first.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(first) > 0)
+    pid, before = process.pid(), steps_of(first)
+    first.release()
+    second, events = cluster(closing, {A: process}, generation=2, known={A}, version="another")
+    assert process.pid() not in (pid, None)
+    wait_until(lambda: steps_of(second) > before)
+    assert len(pids_of(folder)) == 1
+    assert "and the service is another: update it there" in caplog.text, "what is installed is no newer"
 
 
 def test_an_agent_that_was_needed_no_more_is_started_again(closing: ExitStack, folder: Path) -> None:

@@ -138,6 +138,9 @@ class RayChannel:
             raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
+        if request["verb"] == "leave":  # the version that leaves is loaded in the relay, too
+            self._relay = None
+            self.remove()
         return self.limit.applied(answer)
 
     def move_to(self, ray_node: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.metadata import version
 from typing import Protocol
 
 from punctual.core.cluster import Snapshot
@@ -134,6 +135,7 @@ def cluster_executor(run: Run, options: HostOptions, known: Collection[NodeId] =
         argv_of=run.argv,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
+        version=version("punctual"),
     )
 
 

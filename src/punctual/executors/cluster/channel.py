@@ -10,7 +10,10 @@ the agent's clock, and `incarnation`, which is another one when the agent was st
 greet
     `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, and how it
     was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and `is_empty`: whether
-    no job is left.
+    no job is left; `version`, of Punctual.
+leave
+    The agent ends and leaves its jobs to another one, of the version that is installed now. What an earlier version has put
+    between here and the agent ends as well.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
     `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it

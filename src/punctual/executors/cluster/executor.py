@@ -74,6 +74,8 @@ class ClusterExecutor:
     report_s
         How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
         at once when something happens.
+    version
+        Of Punctual; agents of another one are replaced. Empty: they are not.
 
     Raises
     ------
@@ -96,10 +98,11 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        version: str = "",
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
-        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s)
+        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()
         try:
             members.open(self._loop)

@@ -23,6 +23,8 @@ M = TypeVar("M")
 
 #: How long an answer may take beyond what the agent was told to wait, in seconds; and between two tries at one that is silent.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
+#: How long an agent may take to leave that was asked to.
+_LEAVE_S_MAX = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class LinkOptions:
     generation: int
     clock: Clock
     lost_after_s: float
+    version: str = ""
 
 
 class FoundJob(NamedTuple):
@@ -98,12 +101,14 @@ class NodeLink:
         self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
-        self.is_joined = self.has_answered = self._is_told = False
+        self.is_joined = self.has_answered = self._is_told = self._is_warned = False
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
         self._generation = [options.generation, n_losses]
         self._incarnation = ""
+        #: The incarnation that was asked to leave, because it is of another version, and when.
+        self._leaving: tuple[str, float] | None = None
         self._last_number = 0
         self._stamp: float | None = None
         self._answered_at = options.clock.now()
@@ -192,11 +197,28 @@ class NodeLink:
         answer = await self._ask({"verb": "greet", "reset": self._resets})
         if self._resets and not answer["is_empty"]:
             return False
+        await self._have_replaced(answer)
         if answer["incarnation"] != self._incarnation:
             self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
         self._resets = False
         self._take_capacity(answer, [_job_of(JobId(job), *facts) for job, facts in answer["held"].items()])
         return True
+
+    async def _have_replaced(self, answer: Answer) -> None:
+        """Have an agent of another version leave, once; raises `ChannelLost` as long as it is there."""
+        theirs, ours = answer.get("version", ""), self._options.version
+        if theirs == ours or not (theirs and ours):
+            return
+        if self._leaving is None:
+            self._leaving = answer["incarnation"], self._now()
+            await self._ask({"verb": "leave"})
+            raise ChannelLost(f"its agent is of version {theirs} and makes way for one of {ours}")
+        incarnation, asked_at = self._leaving
+        if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
+            raise ChannelLost(f"its agent is of version {theirs} and makes way")
+        if not self._is_warned:
+            self._is_warned = True
+            _LOG.warning("node '%s' has Punctual %s, and the service is %s: update it there", self.node, theirs, ours)
 
     async def _poll(self) -> None:
         wait_s = self._listener.wait_s_of(self.node)
