@@ -56,7 +56,7 @@ class RayMachine:
                 [*self.prefix, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         log_file = self.folder / f"{self.address}.log"
-        wait_until(lambda: b"Ray runtime started" in log_file.read_bytes() or self.process.poll() is not None)  # type: ignore[union-attr]
+        wait_until(lambda: b"Ray runtime started" in log_file.read_bytes() or self.process.poll() is not None)
         assert self.process.poll() is None, log_file.read_text()
         log_file.write_bytes(b"")
 
