@@ -15,7 +15,7 @@ from punctual.core.ids import NodeId
 from punctual.executors.local.keeper import descendants
 from punctual.executors.local.mounts import hierarchy
 
-_PERIOD_US = 20_000
+_PERIOD_US, _SHARES = 20_000, 1 << 17
 _END_S_MAX = 20.0
 
 
@@ -35,6 +35,8 @@ class Group:
         self.folder.mkdir()
         (self.folder / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
         (self.folder / "cpu.cfs_quota_us").write_text(str(int(cores * _PERIOD_US)))
+        # Else all of the node together would count as one process among those of the machine.
+        (self.folder / "cpu.shares").write_text(str(_SHARES))
 
     def take(self, pid: int) -> None:
         """Have the process in it, and all below it."""

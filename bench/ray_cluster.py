@@ -20,6 +20,7 @@ The file has not the name `ray.py`, which would hide the package of that name fr
 
 import math
 import os
+import signal
 import sys
 import tempfile
 from argparse import Namespace
@@ -98,7 +99,7 @@ def _coming_row(run: ScaleRun) -> list[str]:
 def shards(report: Report, options: Namespace, _: Path) -> None:
     from _shards import added, jobs_of, played
 
-    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (250, 3, (1.3, 2.5))
+    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
     rows, results, targets = [], [], []
     for load in loads:
         drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
@@ -116,8 +117,8 @@ def shards(report: Report, options: Namespace, _: Path) -> None:
 
 
 def nodes(report: Report, options: Namespace, folder: Path) -> None:
-    from _nodes_play import CORES, N_NODES, played, step_core_s
     from _ray_nodes import ray_nodes
+    from _ray_play import CORES, N_NODES, played, step_core_s
 
     os.environ["PUNCTUAL_HOME"] = str(folder / "home")
     kinds = ("a node is lost",) if options.quick else ("fits", "a node is lost")
@@ -165,6 +166,7 @@ def main() -> int:
     made = parser("Punctual on many nodes.")
     made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
     options = made.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes and their groups are removed then too
     short = []
     for name in options.part or PARTS:
         report = Report()

@@ -72,9 +72,11 @@ def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
         yield stack
 
 
-def joined(closing: ExitStack, members: Any, n_nodes: int, **options: Any) -> tuple[ClusterExecutor, list[Event]]:
+def joined(
+    closing: ExitStack, members: Any, n_nodes: int, lost_after_s: float = 60.0
+) -> tuple[ClusterExecutor, list[Event]]:
     events: list[Event] = []
-    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), **options)
+    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), lost_after_s=lost_after_s)
     closing.callback(executor.close)
     executor.start(events.append)
     wait_until(lambda: len([event for event in events if isinstance(event, NodeJoined)]) == n_nodes)
@@ -142,7 +144,8 @@ def test_a_cluster_that_is_away_is_told_once_in_words_and_the_nodes_go_on(
 
 
 def test_a_loop_that_is_closed_does_nothing_any_more() -> None:
-    loop, seen = LinkLoop(), list[int]()
+    loop = LinkLoop()
+    seen: list[int] = []
     began = loop.begin(asyncio.sleep(100.0))
     loop.close(10.0)
     loop.close(10.0)

@@ -112,7 +112,7 @@ class Play:
 
     def _submit(self, load: Load) -> None:
         n_steps = max(2, round(load.work_core_s / self._each_core_s))
-        script = Path(__file__).with_name("_nodes_training.py")
+        script = Path(__file__).with_name("_ray_training.py")
         request = JobRequest(
             argv=(sys.executable, str(script), str(n_steps), str(self._folder / f"{load.name}.weights")),
             submitted_at=time.monotonic(), name=load.name, inherited=dict(os.environ), deadline_s=load.deadline_s,
