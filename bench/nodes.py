@@ -125,7 +125,7 @@ def measure(n_rounds: int, n_changes: int) -> dict[str, dict[str, list[float]]]:
 def main() -> int:
     quick = parser(__doc__ or "").parse_args().quick
     load = os.getloadavg()[0]
-    seen = measure(1 if quick else 3, 2 if quick else 5)
+    seen = measure(1 if quick else 2, 2 if quick else 4)
     heads = ["40 MB, 2 workers", "grow, s (most)", "shrink, s (most)", "step, ms"]
     rows = [
         [

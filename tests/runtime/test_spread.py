@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import pytest
 import torch
 from tests.executors.conftest import is_alive
 from tests.plants.cluster import FixedMembers, Wire, direct, joined_executor, new_agent
-from tests.waiting import wait_until
+from tests.runtime.live_jobs import PACED
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -34,8 +37,11 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.runtime import host_executor
+from punctual.runtime.local_host import local_host
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import NodeAgent
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 
 A, B = NodeId("node-a"), NodeId("node-b")
 JOB = JobId("job")
@@ -301,3 +307,33 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
     assert not cluster.pids(B)
     cluster.resize(a=ONE, b=ONE)
     assert cluster.answer().granted == BOTH
+
+
+def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
+    closing: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wires = {node: direct(Cluster._agent(closing, node, {})) for node in (A, B)}
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
+    with local_host("host", replace(PACED, engine="ray", policy="fifo")) as host:
+        host.run_for(PATIENCE_S, lambda: len(list(host._board.nodes())) == 2)
+        cores = host.capacity.cores
+        request = JobRequest(
+            argv=(sys.executable, str(COUNTING), str(tmp_path)),
+            submitted_at=time.monotonic(),
+            name="job",
+            inherited=os.environ,
+            workers=WorkerRange(n_least=1, n_most=2, cores_each=cores),
+        )
+        with pytest.raises(InvalidSpec, match="the most workers must fit"):
+            checked_submission(request, host.capacity)
+        host.submit(checked_submission(request, host.capacity, host.capacity_together))
+
+        def has_two_workers() -> bool:
+            status = host.executor.worker_status(JOB)
+            return status is not None and status.n_workers == 2
+
+        host.run_for(PATIENCE_S, has_two_workers)
+        assert host.status(JOB).granted == {A: Resources(cores), B: Resources(cores)}
+        (tmp_path / "end").touch()
+        host.run_for(PATIENCE_S, host.all_ended)
+        assert host.status(JOB).state == "finished"

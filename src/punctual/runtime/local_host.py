@@ -24,7 +24,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
@@ -155,6 +155,13 @@ class LocalHost(Host):
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
         return reduce(Resources.at_least, (node.capacity for node in nodes))
+
+    @property
+    def capacity_together(self) -> Resources | None:
+        """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
+        if self._own_capacity is not None:
+            return None
+        return total(node.capacity for node in self._board.nodes())
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.

@@ -45,8 +45,11 @@ Answer = JobStarted | GrantApplied | GrantFailed
 
 
 def can_spread(spec: JobSpec) -> bool:
-    """Whether a job can have workers on several nodes; parameter servers are connected with workers of their own node."""
-    return spec.worker is not None and spec.server is None
+    """Whether a job can have workers on several nodes.
+
+    Parameter servers are connected with workers of their own node; so are GPUs, as NCCL between nodes could not be tried.
+    """
+    return spec.worker is not None and spec.server is None and not spec.worker.gpus
 
 
 @dataclass(slots=True)
