@@ -206,19 +206,24 @@ class NodeLink:
 
     async def _have_replaced(self, answer: Answer) -> None:
         """Have an agent of another version leave, once; raises `ChannelLost` as long as it is there."""
-        theirs, ours = answer.get("version", ""), self._options.version
-        if theirs == ours or not (theirs and ours):
+        version = answer.get("version", "")
+        if not version or self._options.version in ("", version):
             return
         if self._leaving is None:
             self._leaving = answer["incarnation"], self._now()
             await self._ask({"verb": "leave"})
-            raise ChannelLost(f"its agent is of version {theirs} and makes way for one of {ours}")
+            raise ChannelLost(f"its agent is of version {version} and makes way for one of {self._options.version}")
         incarnation, asked_at = self._leaving
         if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
-            raise ChannelLost(f"its agent is of version {theirs} and makes way")
+            raise ChannelLost(f"its agent is of version {version} and makes way")
         if not self._is_warned:
             self._is_warned = True
-            _LOG.warning("node '%s' has Punctual %s, and the service is %s: update it there", self.node, theirs, ours)
+            _LOG.warning(
+                "node '%s' has Punctual %s, and the service is %s: update it there",
+                self.node,
+                version,
+                self._options.version,
+            )
 
     async def _poll(self) -> None:
         wait_s = self._listener.wait_s_of(self.node)
