@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite
-from typing import Any, Protocol
+from typing import Any
 
 from punctual.core.cluster import Snapshot
 from punctual.core.control import INTERVAL_SIGMAS
@@ -22,14 +22,6 @@ _LOST = ("promise-lost", "promise-in-danger")
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 #: So many numbers of workers at most.
 _N_COUNTS = 8
-
-
-class PromisingPolicy(Policy, Protocol):
-    """A policy that promises deadlines and can say which it would promise; others promise nothing."""
-
-    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
-        """What `allocate` answers, and the earliest deadline that could be promised to `job`; None: none could."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +146,9 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
 
     Parameters
     ----------
+    policy
+        One that promises deadlines has a method ``quoted(snapshot, job)``: what `allocate` answers, and the earliest deadline
+        that could be promised to the job; None: none could.
     view
         A new job, or one of the snapshot with another deadline.
     amounts

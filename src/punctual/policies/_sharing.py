@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
+from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
 from punctual.core.story import Reason
 from punctual.policies._hardware import steps_between
@@ -84,6 +85,13 @@ class Sharing:
     def grow(self, participants: Iterable[Participant], key: Callable[[Participant], float]) -> None:
         """Let the participant with the lowest `key` grow by one rung, again and again, while one can."""
         MarginalAllocator(key, Participant.grow).run(participants)
+
+    def filled(self, key: Callable[[Participant], float]) -> Plan:
+        """Let all grow, the one with the lowest `key` first, until none can any more."""
+        self.grow([*self.workers, *self.fractions], key)
+        self.lay_out_workers()
+        self.lay_out_fractions()
+        return self.builder.build()
 
     def lay_out_workers(self) -> None:
         """Find nodes for what was decided."""

@@ -40,8 +40,4 @@ class DominantShare(PolicyBase):
         def share(participant: Participant) -> float:
             return max(shares_of(participant.amount, capacity)) / participant.view.spec.weight
 
-        sharing = Sharing(builder, least_cores=LEAST_CORES)
-        sharing.grow([*sharing.workers, *sharing.fractions], share)
-        sharing.lay_out_workers()
-        sharing.lay_out_fractions()
-        return builder.build()
+        return Sharing(builder, least_cores=LEAST_CORES).filled(share)

@@ -43,8 +43,4 @@ class MaxMin(PolicyBase):
                 return amount.gpus / (capacity.gpus * weight)
             return amount.cores / ((capacity.cores or 1.0) * weight)
 
-        sharing = Sharing(builder, least_cores=LEAST_CORES)
-        sharing.grow([*sharing.workers, *sharing.fractions], share)
-        sharing.lay_out_workers()
-        sharing.lay_out_fractions()
-        return builder.build()
+        return Sharing(builder, least_cores=LEAST_CORES).filled(share)
