@@ -14,6 +14,7 @@ from punctual.client.elastic.run import Run
 
 PLAN = Plan(has_norm=True, n_epochs=2)
 CLIP_NORM = 0.5
+OPTIONS: dict[str, Any] = {"deterministic": True, "virtual_ranks": 4}
 
 #: The weights, the sums of the evaluations, and how many workers took part in a step.
 Seen = tuple[dict[str, Tensor], list[float], set[int]]
@@ -22,9 +23,7 @@ Seen = tuple[dict[str, Tensor], list[float], set[int]]
 def direct(context: Context) -> Seen:
     """As `punctual.elastic` has it."""
     model, optimizer, scheduler = made()
-    with context.elastic(
-        model=model, optimizer=optimizer, extra={"scheduler": scheduler}, deterministic=True, virtual_ranks=4
-    ) as run:
+    with context.elastic(model=model, optimizer=optimizer, extra={"scheduler": scheduler}, **OPTIONS) as run:
         return trained(run, model, run.backward, lambda: run.step(clip_norm=CLIP_NORM), scheduler)
 
 
@@ -36,10 +35,8 @@ def by_fabric(context: Context) -> Seen:
     fabric = Fabric(accelerator="cpu", devices=1)
     model, optimizer, scheduler = made()
     prepared, wrapped = fabric.setup(model, optimizer)
-    with elastic(
-        context, fabric, prepared, wrapped, clip_norm=CLIP_NORM, extra={"scheduler": scheduler}, deterministic=True,
-        virtual_ranks=4,
-    ) as run:  # fmt: skip
+    extra = {"scheduler": scheduler}
+    with elastic(context, fabric, prepared, wrapped, clip_norm=CLIP_NORM, extra=extra, **OPTIONS) as run:
         return trained(run, prepared, fabric.backward, _stepping(wrapped), scheduler)
 
 
@@ -51,10 +48,8 @@ def by_accelerate(context: Context) -> Seen:
     accelerator = Accelerator(cpu=True)
     model, optimizer, scheduler = made()
     prepared, wrapped = accelerator.prepare(model, optimizer)
-    with elastic(
-        context, accelerator, prepared, wrapped, clip_norm=CLIP_NORM, extra={"scheduler": scheduler},
-        deterministic=True, virtual_ranks=4,
-    ) as run:  # fmt: skip
+    extra = {"scheduler": scheduler}
+    with elastic(context, accelerator, prepared, wrapped, clip_norm=CLIP_NORM, extra=extra, **OPTIONS) as run:
         return trained(run, prepared, accelerator.backward, _stepping(wrapped), scheduler)
 
 

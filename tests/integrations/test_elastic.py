@@ -8,7 +8,8 @@ import pytest
 import torch
 from tests.client.elastic.stage import Script, play
 from tests.integrations import elastic_trainings
-from tests.integrations.elastic_trainings import Seen, made
+from tests.integrations.elastic_trainings import CLIP_NORM, OPTIONS, Seen, made, trained
+from torch.optim.lr_scheduler import StepLR
 
 from punctual.client.elastic.agent_client import NoAgent
 from punctual.client.elastic.context import Context
@@ -87,6 +88,19 @@ def test_what_would_concern_one_worker_alone_is_refused(library: str) -> None:
             gather(torch.ones(1))
     gather = asked.all_gather if library == "lightning" else asked.gather
     assert gather(torch.ones(1)).item() == 1.0  # as before
+
+
+def test_the_precision_of_fabric_is_that_of_the_training() -> None:
+    """Its modules insist on `fabric.backward` where something else than float32 is computed with."""
+    fabric = pytest.importorskip("lightning.fabric", reason="lightning is not installed (extra `adapters`)")
+    from punctual.integrations.fabric import elastic
+
+    mixed, (model, optimizer, _) = fabric.Fabric(accelerator="cpu", devices=1, precision="bf16-mixed"), made()
+    module, wrapped = mixed.setup(model, optimizer)
+    with elastic(Context(NoAgent()), mixed, module, wrapped, clip_norm=CLIP_NORM, **OPTIONS) as run:
+        tensors, sums, _ = trained(run, module, mixed.backward, wrapped.step, StepLR(optimizer, 1, gamma=0.9))
+    assert not torch.equal(tensors["0.weight"], expected()[0]["0.weight"])
+    assert sums == pytest.approx(expected()[1], rel=0.2)
 
 
 def test_several_processes_or_a_scaler_are_refused(library: str) -> None:
