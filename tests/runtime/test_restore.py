@@ -169,6 +169,14 @@ def killed(process: "subprocess.Popen[bytes]") -> Run:
     return run_named("host")
 
 
+def forget_start_of_a(run: Run) -> None:
+    """Have the journal be as if its host had been killed before it knew that the first job has started."""
+    with closing(sqlite3.connect(run.journal)) as connection:
+        started = "SELECT sequence FROM message WHERE kind = 'JobStarted' AND subject = 'a'"
+        connection.execute(f"DELETE FROM message WHERE sequence >= ({started})")
+        connection.commit()
+
+
 def steering(run: Run) -> dict[str, str]:
     return {job.title: job.steering for job in jobs_of(run)}
 
@@ -198,10 +206,7 @@ def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_an
 ) -> None:
     """The disk was full when it came: the host failed before it could write that the job had started."""
     run = killed(start(HOST_WITHOUT_SNAPSHOTS))
-    with closing(sqlite3.connect(run.journal)) as connection:
-        started = "SELECT sequence FROM message WHERE kind = 'JobStarted' AND subject = 'a'"
-        connection.execute(f"DELETE FROM message WHERE sequence >= ({started})")
-        connection.commit()
+    forget_start_of_a(run)
     with SqliteJournal(run.journal) as journal:
         asked = [message for _, message in journal.read_from(1) if isinstance(message, LaunchJob)]
         assert [command.job for command in asked] == ["a"]
@@ -215,6 +220,23 @@ def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_an
         host.run(host.all_ended)
         assert host.status(A).started_at is not None
     assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_what_has_started_and_ended_before_the_first_was_known_is_not_started_again(
+    start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    """Its launch is asked for again when it has not been answered for long, and its last report comes before its end."""
+    run = killed(start(HOST_WITHOUT_SNAPSHOTS))
+    forget_start_of_a(run)
+    with closing(sqlite3.connect(run.journal)) as connection:  # a minute ago
+        connection.execute("UPDATE message SET body = json_set(body, '$.at', json_extract(body, '$.at') - 60)")
+        connection.commit()
+    (tmp_path / "go").touch()
+    wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "interrupted"})
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(host.all_ended)
+    assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)] == ["b"]
+    assert [message.job for message in messages_of(run) if isinstance(message, JobFinished)] == ["a", "b"]
 
 
 def test_what_ended_while_nobody_steered_it_is_not_started_again(
