@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import __version__
 from punctual.core.codec import encode
+from punctual.core.commands import LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     JobFailed,
@@ -22,6 +25,7 @@ from punctual.core.events import (
     JobStarted,
     JobSubmitted,
     NodeJoined,
+    PauseRequested,
     PlanProposed,
     SteeringResumed,
 )
@@ -37,7 +41,8 @@ from punctual.runtime.run_folder import Run, create_run, run_named
 from punctual.runtime.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.runtime.service_host import service_host
 from punctual.runtime.sweeping import sweep
-from punctual.store import sqlite
+from punctual.service.standing import job_standing
+from punctual.store import sqlite as sqlite_store
 from punctual.store.boot import ClockRecord
 from punctual.store.sqlite import SqliteJournal
 from punctual.store.stored import JournalBusy, JournalUnusable
@@ -61,7 +66,10 @@ with local_host("host", PACED, output_of=lambda job: lambda output: None) as hos
     host.run(host.all_ended)
 """
 
-#: The same; it begins to write into its journal once it is told to, and does not end that.
+#: The same without snapshots.
+HOST_WITHOUT_SNAPSHOTS = HOST.replace("composed.Upkeep = ", "_ = ")
+
+#: The same as the first; it begins to write into its journal once it is told to, and does not end that.
 HOST_THAT_WRITES_FOR_LONG = HOST.replace(
     "    host.run(host.all_ended)\n",
     """    host.run(lambda: go.with_name("write").exists())
@@ -161,6 +169,14 @@ def killed(process: "subprocess.Popen[bytes]") -> Run:
     return run_named("host")
 
 
+def forget_start_of_a(run: Run) -> None:
+    """Have the journal be as if its host had been killed before it knew that the first job has started."""
+    with closing(sqlite3.connect(run.journal)) as connection:
+        started = "SELECT sequence FROM message WHERE kind = 'JobStarted' AND subject = 'a'"
+        connection.execute(f"DELETE FROM message WHERE sequence >= ({started})")
+        connection.commit()
+
+
 def steering(run: Run) -> dict[str, str]:
     return {job.title: job.steering for job in jobs_of(run)}
 
@@ -183,6 +199,44 @@ def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
     assert run.jobs() == {"a": "finished", "b": "finished"}
     (resumed,) = [message for message in messages_of(run) if isinstance(message, SteeringResumed)]
     assert list(resumed.granted) == ["a"]
+
+
+def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_and_goes_on_once_it_is_resumed(
+    start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    """The disk was full when it came: the host failed before it could write that the job had started."""
+    run = killed(start(HOST_WITHOUT_SNAPSHOTS))
+    forget_start_of_a(run)
+    with SqliteJournal(run.journal) as journal:
+        asked = [message for _, message in journal.read_from(1) if isinstance(message, LaunchJob)]
+        assert [command.job for command in asked] == ["a"]
+        journal.append([PauseRequested(at=asked[0].at, job=A, cause="test")])
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(lambda: host.status(A).told_state == "paused" and not host.status(A).granted)
+        (standing,) = (job_standing(host, status, host.clocks()) for status in host.jobs() if status.id == A)
+        assert standing.state == "paused"
+        host.resume(A)
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+        assert host.status(A).started_at is not None
+    assert run.jobs() == {"a": "finished", "b": "finished"}
+
+
+def test_what_has_started_and_ended_before_the_first_was_known_is_not_started_again(
+    start: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    """Its launch is asked for again when it has not been answered for long, and its last report comes before its end."""
+    run = killed(start(HOST_WITHOUT_SNAPSHOTS))
+    forget_start_of_a(run)
+    with closing(sqlite3.connect(run.journal)) as connection:  # a minute ago
+        connection.execute("UPDATE message SET body = json_set(body, '$.at', json_extract(body, '$.at') - 60)")
+        connection.commit()
+    (tmp_path / "go").touch()
+    wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "interrupted"})
+    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+        host.run(host.all_ended)
+    assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)] == ["b"]
+    assert [message.job for message in messages_of(run) if isinstance(message, JobFinished)] == ["a", "b"]
 
 
 def test_what_ended_while_nobody_steered_it_is_not_started_again(
@@ -236,7 +290,7 @@ def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
     (tmp_path / "write").touch()
     wait_until((tmp_path / "writing").exists)
     os.kill(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
+    monkeypatch.setattr(sqlite_store, "_BUSY_S", 0.1)
     with pytest.raises(JournalBusy), resumed_host(run):
         pass
     with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:

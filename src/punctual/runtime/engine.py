@@ -1,7 +1,8 @@
 """The only loop: it brings events to the scheduler and the scheduler's commands to those who perform them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from punctual.core.commands import (
@@ -108,6 +109,8 @@ class Engine:
         self._time = time
         self._journal = journal
         self._listeners = tuple(listeners)
+        #: What happened while nobody steered.
+        self._missed: deque[Event] = deque()
         #: Gives the engine an event; how safely, the time source says.
         self.post = time.post
         self._performs: dict[type[Command], Callable[[Any], None]] = {
@@ -121,6 +124,14 @@ class Engine:
             WarnUser: _skip,
         }
 
+    def take_in(self, events: Iterable[Event]) -> None:
+        """Have `run` handle, before all else, what happened while nobody steered.
+
+        What follows from it is not performed: a job whose launch was not answered would be started again before its end
+        is known. The `SteeringResumed` that is posted next asks for all of it anew.
+        """
+        self._missed.extend(events)
+
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Handle events until `until` holds, which is asked before each, or nothing can come any more.
 
@@ -130,6 +141,8 @@ class Engine:
             From the scheduler; the event that led to it is not in the journal.
         """
         time = self._time
+        while self._missed:
+            self._deliver(self._missed.popleft(), performs=False)
         while until is None or not until():
             coming = time.next()
             if coming is None:
@@ -148,11 +161,11 @@ class Engine:
         for timer in due.timers:
             self.post(TimerFired(at=due.at, timer=timer))
 
-    def _deliver(self, event: Event) -> None:
+    def _deliver(self, event: Event, *, performs: bool = True) -> None:
         commands = self._scheduler.handle(event)
         if self._journal is not None:
             self._journal.append([event, *commands])
-        for command in commands:
+        for command in commands if performs else ():
             self._performs[type(command)](command)
         for listener in self._listeners:
             listener(event)

@@ -1,6 +1,6 @@
 """Jobs on one scheduler, one engine and one journal."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
@@ -84,6 +84,10 @@ class Host(BoardReader):
     def post(self, event: Event) -> None:
         """Give the engine an event; also from a signal's code."""
         self._engine.post(event)
+
+    def take_in(self, events: Iterable[Event]) -> None:
+        """Have `run` handle what happened while nobody steered, as `Engine.take_in` does."""
+        self._engine.take_in(events)
 
     # The policy.
 

@@ -111,8 +111,7 @@ def resumed_host(
         events = list(resumed.missed(last_at))
         ending.push(tidying(run))
         host = ending.enter_context(opened(state, resumed.site, options.policy, take=take))
-        for event in events:
-            host.post(event)
+        host.take_in(events)
         host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
         if not is_local:
             resumed.site.join(state.time.from_machine)

@@ -93,7 +93,7 @@ async def list_jobs(
     wanted = [
         status
         for status in sorted(context.host.jobs(), key=_place)
-        if (not state or status.state in state)
+        if (not state or status.told_state in state)
         and (not verdicts or verdict(status, now.at) in verdicts)
         and status.id.startswith(name or "")
         and (after is None or _place(status) > after)
