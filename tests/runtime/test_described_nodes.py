@@ -64,7 +64,11 @@ def test_the_group_that_asks_for_most_comes_first() -> None:
     [
         ("[[job]]\nprogram = 'true'", "must describe a cluster"),
         ("[[cluster]]\nnodez = 1", "`cluster[0].nodez` must be a key"),
-        ("[[cluster]]\nnodes = ['a', 'a']", "must name each node of the group once"),
+        ("[[cluster]]\nnodes = ['a', 'a']", "must name each node once"),
+        ("[[cluster]]\nnodes = ['a']\n[[cluster]]\nnodes = ['a']", "must name each node once"),
+        ("[[cluster]]\nnodes = ['a']\nn_nodes = 2", "must name each node of the group"),
+        ("[[cluster]]\nnodes = [['a']]", "must be text"),
+        ("[[cluster]]\nnodes = 'a'", "must be a list"),
         ("cluster = 3", "must be"),
         ("[[clusters]]\ncores = 1.0", "a key must be one that such a file has"),
     ],

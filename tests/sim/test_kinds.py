@@ -105,7 +105,7 @@ def test_the_forecast_is_right_soon_after_a_move_and_at_once_after_the_way_back(
 def test_a_job_whose_node_is_lost_goes_on_at_once_on_a_kind_that_it_does_not_know_and_is_on_time(
     slowness: float,
 ) -> None:
-    events = [
+    events: list[Event] = [
         NodeJoined(at=MOVED_AT, node=SLOW.id, capacity=SLOW.capacity, device=SLOW.device),
         NodeLost(at=MOVED_AT, node=FAST.id),
     ]
