@@ -52,6 +52,20 @@ def test_from_options_to_a_table_a_report_and_a_comparison(terminal: Terminal) -
     assert "60 jobs in common" in terminal.tell("compare", "simulation").stdout
 
 
+def test_the_jobs_of_a_file_are_simulated_on_this_machine_or_on_the_nodes_of_another_file(terminal: Terminal) -> None:
+    (terminal.folder / "jobs.toml").write_text('[[job]]\nname = "a"\nprogram = "true"\ncores = 0.5\nwork = "10s"\n')
+    (terminal.folder / "cluster.toml").write_text('[[cluster]]\nnodes = ["tick"]\ncores = 8.0\n')
+    few = ("--policy", "fifo", "--seeds", "1", *INLINE, "--no-report")
+    here = terminal.tell("simulate", "jobs.toml", *few)
+    assert here.returncode == 0, here.stderr
+    assert "no `--cluster` was given: the jobs run on one machine with" in here.stderr
+    there = terminal.tell("simulate", "--trace", "jobs.toml", "--cluster", "cluster.toml", *few, "--json")
+    assert there.returncode == 0, there.stderr
+    scenario = json.loads(there.stdout)["scenario"]
+    assert scenario["cluster"][0]["nodes"] == ["tick"]
+    assert scenario["job"] == [{"name": "a", "cores": 0.5, "work": "10s"}]
+
+
 def test_without_a_policy_a_usual_few_are_compared(terminal: Terminal) -> None:
     done = terminal.tell("simulate", "--jobs", "5", "--seeds", "1", "--cluster", "1x2", *INLINE, "--no-report")
     assert done.returncode == 0, done.stderr

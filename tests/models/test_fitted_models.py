@@ -142,7 +142,7 @@ def test_a_kind_on_which_nothing_was_seen_is_taken_for_the_slowest_and_not_relie
     slow, new = workers(2, device="K80"), workers(2, device="A100")
     assert model.rate_sps(state, new) == model.rate_sps(state, slow)
     assert model.rate_sps(state, workers(2, device="A100+V100")) == model.rate_sps(state, slow)
-    assert model.std_sps(state, new) == model.rate_sps(state, new)
+    assert model.std_sps(state, new) == pytest.approx(0.3 * model.rate_sps(state, new))
 
 
 def test_what_is_declared_without_a_kind_holds_on_all_until_a_kind_is_seen() -> None:
@@ -152,6 +152,15 @@ def test_what_is_declared_without_a_kind_holds_on_all_until_a_kind_is_seen() -> 
     assert model.std_sps(state, workers(1, device="T4")) == model.std_sps(state, workers(1))
     state = model.update(state, SeenRate(shape=workers(1, device="T4"), rate_sps=0.5, over_s=60.0))
     assert model.rate_sps(state, workers(1, device="T4")) == pytest.approx(0.5, rel=0.1)
+    assert model.rate_sps(state, workers(1, device="V100")) == pytest.approx(2.0, rel=0.1)
+
+
+def test_what_is_declared_without_a_kind_is_taken_to_hold_on_the_first_kind_that_is_seen() -> None:
+    model = AllReduce()
+    state = model.init(spec_of(*seen(lambda _: 2.0, workers(1))))
+    state = model.update(state, SeenRate(shape=workers(4, device="T4"), rate_sps=6.0, over_s=60.0))
+    assert model.rate_sps(state, workers(1, device="T4")) == pytest.approx(2.0, rel=0.05)
+    assert model.std_sps(state, workers(1, device="T4")) < 0.1
     assert model.rate_sps(state, workers(1, device="V100")) == pytest.approx(2.0, rel=0.1)
 
 

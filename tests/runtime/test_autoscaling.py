@@ -28,7 +28,7 @@ def view(name: str, floor: Resources, held: Resources | None = None, **changes: 
 
 
 def asked(*views: JobView, n_nodes_max: int = 10) -> list[Bundle]:
-    return requested(Snapshot.of(0.0, [NODE], views), n_nodes_max)
+    return requested(Snapshot.of(60.0, [NODE], views), n_nodes_max)
 
 
 def test_nothing_is_asked_for_while_none_waits() -> None:
@@ -53,6 +53,10 @@ def test_no_more_is_asked_for_than_that_many_nodes_can_be_added_for() -> None:
     waiting = [view(f"job-{i}", Resources(cores=2.0)) for i in range(5)]
     assert len(asked(*waiting, n_nodes_max=3)) == 2
     assert asked(*waiting, n_nodes_max=1) == []
+
+
+def test_a_job_that_has_just_come_waits_for_a_plan_and_not_for_room() -> None:
+    assert asked(replace(view("new", Resources(cores=2.0)), submitted_at=59.0)) == []
 
 
 def test_a_job_that_is_to_stop_needs_no_room() -> None:

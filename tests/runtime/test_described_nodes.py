@@ -1,13 +1,15 @@
 """A file says which nodes of a live cluster are used, and is checked against what the cluster says."""
 
 import logging
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.cluster.node_limits import NodeFacts, NodeLimit
-from punctual.runtime.cluster_file import NodeGroup, read_cluster
+from punctual.runtime.cluster_file import NodeGroup, groups_of, read_cluster
 from punctual.runtime.described_nodes import DescribedNodes
 from punctual.runtime.host_options import HostOptions
 
@@ -62,7 +64,11 @@ def test_the_group_that_asks_for_most_comes_first() -> None:
     [
         ("[[job]]\nprogram = 'true'", "must describe a cluster"),
         ("[[cluster]]\nnodez = 1", "`cluster[0].nodez` must be a key"),
-        ("[[cluster]]\nnodes = ['a', 'a']", "must name each node of the group once"),
+        ("[[cluster]]\nnodes = ['a', 'a']", "must name each node once"),
+        ("[[cluster]]\nnodes = ['a']\n[[cluster]]\nnodes = ['a']", "must name each node once"),
+        ("[[cluster]]\nnodes = ['a']\nn_nodes = 2", "must name each node of the group"),
+        ("[[cluster]]\nnodes = [['a']]", "must be text"),
+        ("[[cluster]]\nnodes = 'a'", "must be a list"),
         ("cluster = 3", "must be"),
         ("[[clusters]]\ncores = 1.0", "a key must be one that such a file has"),
     ],
@@ -77,3 +83,11 @@ def test_what_is_wrong_with_a_cluster_file_is_told(tmp_path: Path, text: str, mu
 def test_a_host_on_one_machine_takes_no_cluster_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidSpec, match="`--cluster` needs a cluster"):
         HostOptions(cluster=str(tmp_path / "cluster.toml")).check()
+
+
+def test_the_file_of_the_page_about_ray_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "ray.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    named, others = groups_of(tomllib.loads(text)["cluster"], "the page")
+    assert named.nodes == ("tick", "tock")
+    assert (others.n_nodes, others.gpus, others.device) == (4, 2, "T4")

@@ -8,12 +8,14 @@ from punctual.controllers import _cost
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.cluster import Node
-from punctual.core.events import Event, NodeJoined, NodeLost
+from punctual.core.commands import LaunchJob
+from punctual.core.events import Event, JobFinished, NodeJoined, NodeLost
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message
 from punctual.core.resources import Resources
 from punctual.models.all_reduce import AllReduce as Model
+from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
@@ -97,6 +99,31 @@ def test_the_forecast_is_right_soon_after_a_move_and_at_once_after_the_way_back(
     assert before == pytest.approx(0.0, abs=0.03)
     assert moved == pytest.approx(0.0, abs=0.03)
     assert back == pytest.approx(0.0, abs=0.03)
+
+
+@pytest.mark.parametrize("slowness", [1.0, 1.5])
+def test_a_job_whose_node_is_lost_goes_on_at_once_on_a_kind_that_it_does_not_know_and_is_on_time(
+    slowness: float,
+) -> None:
+    events: list[Event] = [
+        NodeJoined(at=MOVED_AT, node=SLOW.id, capacity=SLOW.capacity, device=SLOW.device),
+        NodeLost(at=MOVED_AT, node=FAST.id),
+    ]
+    truth = ByDevice({"fast": law(WORKERS, 1.0), "slow": law(WORKERS, slowness)}, law(WORKERS, 1.0))
+    launched: list[LaunchJob] = []
+    ended: list[JobFinished] = []
+
+    def listen(message: Message) -> None:
+        launched.extend([message] if isinstance(message, LaunchJob) else [])
+        ended.extend([message] if isinstance(message, JobFinished) else [])
+
+    job = SimJob(0.0, replace(WORKERS, work_steps=8000.0), truth, 8000.0)
+    controllers, models = {"it": TwoLevel()}, {"model": Model()}
+    Simulation(
+        [job], [FAST], PromisesFirst(), controllers=controllers, models=models, events=events, listeners=[listen]
+    ).run()
+    assert launched[1].at < MOVED_AT + 30.0
+    assert ended[0].at <= DEADLINE_S
 
 
 def test_what_was_seen_elsewhere_gives_way_to_the_first_sample() -> None:

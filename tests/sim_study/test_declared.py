@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.runtime import input_file
+from punctual.runtime import input_file, jobs_file
 from punctual.runtime.cluster_file import nodes_of, read_cluster
 from punctual.runtime.jobs_file import read_jobs
 from punctual.sim.assembly import jobs_of
@@ -157,3 +157,10 @@ def test_jobs_with_servers_are_simulated_too(tmp_path: Path) -> None:
     text = "[[job]]\nworkers = '1..2'\nservers = '1..2'\ncores_per_worker = 1\nsteps = 100\nwork = '100s'\n"
     (job,) = simulated(text, tmp_path)
     assert job.truth.rate_sps(job.spec.profile[0].shape) == pytest.approx(job.spec.profile[0].rate_sps)
+
+
+def test_what_an_earlier_job_took_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_file, "core_s_of", {"earlier": 12.5}.__getitem__)
+    study = scenario(written(tmp_path, "[[job]]\nlike = 'earlier'\ncores = 1\n" + CLUSTER))
+    assert study.job == ({"cores": 1, "work": "12.5s"},)
+    assert jobs_of(study, 0)[0].spec.work_core_s == 12.5

@@ -19,7 +19,7 @@ from punctual.runtime.capacity import usable_cores
 from punctual.runtime.host_executor import capacity_here
 from punctual.sim.choice import value_of
 from punctual.sim.result import Result
-from punctual.sim.scenario import Scenario, keys_in, toml_of, trace_source, with_paths
+from punctual.sim.scenario import Scenario, has_declared_jobs, keys_in, toml_of, trace_source, with_paths
 from punctual.sim.study import Study, StudyProgress
 
 EXIT_FAILED = 1
@@ -83,7 +83,7 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
     keys = keys_in(file) if file is not None else {}
     for path, value in [*given.items(), *map(_setting, settings)]:
         keys = _with(keys, path, value)
-    if ("job" in keys or str(keys.get("trace", {}).get("file")).endswith(".toml")) and "cluster" not in keys:
+    if has_declared_jobs(keys) and "cluster" not in keys:
         capacity = capacity_here()
         keys = {**keys, "cluster": [{"cores": capacity.cores, "gpus": int(capacity.gpus)}]}
         sys.stderr.write(f"no `--cluster` was given: the jobs run on one machine with {capacity}\n")

@@ -341,9 +341,7 @@ def _model(reading: Reading) -> Model:
 
 def _must_show_speed(times: StepTime, reading: Reading) -> bool:
     """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
-    if reading.curve is None or reading.shape is None:
-        return False
-    if reading.curve.std_sps(reading.shape) < reading.curve.rate_sps(reading.shape):
+    if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
         return False
     return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
 

@@ -110,30 +110,36 @@ class NodeTable:
         job.cost_mark = CostMark(node, used_core_s, event.steps_done)
         before = job.costs.get(node, core_s / steps)
         job.costs = {**job.costs, node: before + _NEW_FRAC * (core_s / steps - before)}
-        self._note(job, node, event.steps_total)
-        return self._judged(node, event.at)
+        return self._judged(node, event.at) if self._note(job, node, event.steps_total) else None
 
-    def _note(self, job: ScheduledJob, node: NodeId, steps_total: float | None) -> None:
-        costs, cost, name = self._costs.setdefault(node, _Costs()), job.costs[node], job.spec.id
-        elsewhere = [each for other, each in job.costs.items() if other in self._alike(node)]
+    def _note(self, job: ScheduledJob, node: NodeId, steps_total: float | None) -> bool:
+        """Compare what the job costs on the node with what it costs elsewhere or was declared; False: nothing is known of that."""
+        cost, name = job.costs[node], job.spec.id
+        elsewhere = [each for other, each in job.costs.items() if self._is_like(other, node)]
         declared_core_s, n_steps = job.spec.work_core_s, steps_total or job.spec.work_steps
+        is_declared = declared_core_s is not None and bool(n_steps)
+        if not (elsewhere or is_declared):
+            return False
+        costs = self._costs.setdefault(node, _Costs())
         if elsewhere:
             _put(costs.of_elsewhere, name, log(cost / median(elsewhere)))
         if declared_core_s is not None and n_steps:
             _put(costs.of_declared, name, log(cost * n_steps / declared_core_s))
+        return True
 
-    def _alike(self, node: NodeId) -> set[NodeId]:
-        """The other nodes of its kind."""
-        return {other for other, kind in self.devices.items() if kind == self.devices[node] and other != node}
+    def _is_like(self, other: NodeId, node: NodeId) -> bool:
+        """Whether it is another node of the same kind."""
+        return other != node and self.devices.get(other) == self.devices[node]
 
     def _slowness_of(self, node: NodeId) -> tuple[float, int]:
         """How many times as much jobs cost on the node, and how many jobs say so."""
-        others = [costs for other in self._alike(node) if (costs := self._costs.get(other)) is not None]
-        usual = [each for costs in others for each in costs.of_declared.values()]
         costs = self._costs[node]
         logs = dict(costs.of_elsewhere)
-        if len(usual) >= N_JOBS_LEAST:
-            logs = {**{job: each - median(usual) for job, each in costs.of_declared.items()}, **logs}
+        if len(costs.of_declared) >= N_JOBS_LEAST:
+            others = [each.of_declared.values() for other, each in self._costs.items() if self._is_like(other, node)]
+            usual = [ratio for ratios in others for ratio in ratios]
+            if len(usual) >= N_JOBS_LEAST:
+                logs = {**{job: each - median(usual) for job, each in costs.of_declared.items()}, **logs}
         return (exp(median(logs.values())) if logs else 1.0), len(logs)
 
     def _judged(self, node: NodeId, at: float) -> NodeId | None:

@@ -343,6 +343,7 @@ class ScheduledJob:
         """It has ended and is only looked up by its name: what it took to steer it goes."""
         self.controller, self.controller_state, self.curve, self.losses, self.story = None, None, None, None, None
         self.held, self.shape, self.asked, self.mark, self.program = NOTHING, None, None, None, None
+        self.cost_mark, self.costs = None, {}
 
     @property
     def has_landed(self) -> bool:

@@ -9,11 +9,13 @@ from typing import ClassVar
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.models._base import FitStatus, Point, possible, with_seen
+from punctual.models._base import FitStatus, Point, possible, usable, with_seen
 from punctual.models._regression import Place, Prior, Regression, fit
 
 #: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
 N_POINTS_MAX = 64
+#: How far off the speed on a kind of device may be on which the job was never seen, as a share of it.
+UNSEEN_FRAC = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,16 @@ class FittedModel(ABC):
         return self._with(FittedState(Basis(by_workers=spec.worker is not None)), chosen)
 
     def update(self, state: FittedState, seen: SeenRate) -> FittedState:
-        """Fit again with one more measurement."""
-        return self._with(state, (seen,))
+        """Fit again with one more measurement; what was declared without a kind is taken to hold on the first that is seen."""
+        declared: list[SeenRate] = []
+        if seen.shape.device and usable(seen) and state.basis.kinds == ("",):
+            shapes = {point.shape: replace(point.shape, device=seen.shape.device) for point in state.points}
+            declared = [
+                SeenRate(shape=shapes[point.shape], rate_sps=point.rate_sps, over_s=point.over_s)
+                for point in state.points
+                if shapes[point.shape] != seen.shape
+            ]
+        return self._with(state, (*declared, seen))
 
     def rate_sps(self, state: FittedState, shape: Shape) -> float:
         """Expected steps per second; of several kinds of device the slowest one's; 0 where nothing was seen.
@@ -114,8 +124,8 @@ class FittedModel(ABC):
     def std_sps(self, state: FittedState, shape: Shape) -> float:
         """Standard deviation of `rate_sps`: of the coefficients, of the misfit, widened if the points fit badly.
 
-        Never more than the rate itself, since no rate is negative, and as much on a kind of device that was never seen;
-        infinite where nothing is known.
+        Never more than the rate itself, since no rate is negative, and at least `UNSEEN_FRAC` of it on a kind of device that
+        was never seen; infinite where nothing is known.
         """
         known = [(self._rate_sps(state, on_kind), on_kind) for on_kind in _known(state, shape)]
         if state.fit is None or not known:
@@ -123,10 +133,9 @@ class FittedModel(ABC):
         rate, slowest = min(known, key=lambda pair: pair[0])
         if rate <= 0:
             return inf
-        if _is_guess(state, shape.device):
-            return rate
+        least = UNSEEN_FRAC if _is_guess(state, shape.device) else 0.0
         share = state.fit.std_frac(self.terms(state.basis, slowest), self.place(slowest), self.misfit)
-        return rate * min(1.0, share) if isfinite(share) else inf
+        return rate * min(1.0, max(share, least)) if isfinite(share) else inf
 
     def _with(self, state: FittedState, seen: Iterable[SeenRate]) -> FittedState:
         """The state after some more measurements."""

@@ -1,7 +1,7 @@
 """Where the workers and servers of a job go."""
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from itertools import islice
 from math import ceil
 
@@ -11,7 +11,7 @@ from punctual.core.resources import TOLERANCE, Resources, Size, largest, resourc
 
 
 def place(
-    n_workers: int, worker: Resources, free: Mapping[NodeId, Resources], slow: Container[NodeId] = ()
+    n_workers: int, worker: Resources, free: Mapping[NodeId, Resources], slow: Collection[NodeId] = ()
 ) -> Allocation | None:
     """Put equal workers on one node if possible, otherwise on the fewest.
 

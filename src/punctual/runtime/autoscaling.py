@@ -4,8 +4,11 @@ from math import ceil
 
 from punctual.core.cluster import Snapshot
 from punctual.core.job import JobView
-from punctual.core.resources import NOTHING, TOLERANCE, Resources
+from punctual.core.resources import TOLERANCE, Resources
 from punctual.executors.cluster.channel import Bundle
+
+#: Who has just come waits for a plan, and not yet for room; seconds.
+_NEW_S = 5.0
 
 
 def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
@@ -14,7 +17,8 @@ def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
     An autoscaler compares it with all that the nodes have, so it names both. Of what waits there is no more than that many
     nodes could be added for, each with room for one of it: so there are `n_nodes_max` nodes at most, if it adds one for each.
     """
-    lacking = [_bundle(_least(view)) for view in snapshot.waiting if view.status != "stopping"]
+    waiting = [view for view in snapshot.waiting if snapshot.at >= view.submitted_at + _NEW_S]
+    lacking = [_bundle(_least(view)) for view in waiting if view.status != "stopping"]
     lacking = lacking[: max(0, n_nodes_max - len(snapshot.nodes))]
     held = [_bundle(amount) for view in snapshot.holding for amount in (view.planned or view.granted).values()]
     return sorted((*held, *lacking), key=lambda bundle: (bundle["GPU"], bundle["CPU"])) if lacking else []
@@ -26,5 +30,4 @@ def _least(view: JobView) -> Resources:
 
 
 def _bundle(amount: Resources) -> Bundle:
-    amount = amount or NOTHING
     return {"CPU": max(1, ceil(amount.cores - TOLERANCE)), "GPU": ceil(amount.gpus - TOLERANCE)}

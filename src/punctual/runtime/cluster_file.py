@@ -1,7 +1,7 @@
 """A cluster as a user describes it, for a simulation and for a live service: ``16x8:V100+4x4:T4``, or groups of equal nodes."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,17 +57,14 @@ class NodeGroup(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _count_named(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or not isinstance(given.get("nodes"), Sequence) or not given["nodes"]:
+        names = given.get("nodes") if isinstance(given, Mapping) else None
+        if not names or not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             return given
-        n_named = len(set(given["nodes"]))
-        if n_named != given.get("n_nodes", n_named) or n_named != len(given["nodes"]):
+        if given.get("n_nodes", len(names)) != len(names):
             raise InvalidSpec(
-                "`nodes` must name each node of the group once",
-                f"{given['nodes']}",
-                "`cluster`",
-                "Leave `n_nodes` out.",
+                "`nodes` must name each node of the group", f"{names}", "`cluster`", "Leave `n_nodes` out."
             )
-        return {**given, "n_nodes": n_named}
+        return {**given, "n_nodes": len(names)}
 
     @field_validator("others")
     @classmethod
@@ -127,12 +124,15 @@ def parsed_cluster(given: Any) -> Any:
 
 
 def checked_size(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
-    """`groups`; raises `InvalidSpec` if they are too many nodes together."""
+    """`groups`; raises `InvalidSpec` if they are too many nodes together, or one is named twice."""
     n_nodes = sum(group.n_nodes for group in groups)
     if n_nodes > N_NODES_MAX:
         raise InvalidSpec(
             f"a cluster must have at most {N_NODES_MAX:,} nodes", f"{n_nodes:,}", "`cluster`", "Take fewer nodes."
         )
+    names = [name for group in groups for name in group.nodes]
+    if len(set(names)) < len(names):
+        raise InvalidSpec("`nodes` must name each node once", f"{names}", "`cluster`", "Name each node in one group.")
     return groups
 
 

@@ -12,6 +12,7 @@ from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.units import parse_duration_s
+from punctual.runtime.earlier_runs import core_s_of
 from punctual.runtime.input_file import keys_in
 from punctual.runtime.job_options import JobOptions
 from punctual.runtime.submission import Submission
@@ -75,8 +76,14 @@ def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Res
 
 
 def to_simulate(tables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """The same jobs without what a simulation has no use for, such as variables of programs."""
-    return tuple({key: value for key, value in table.items() if key not in _NOT_SIMULATED} for table in _named(tables))
+    """The same jobs without what a simulation has no use for, such as variables of programs; with `work` for `like`."""
+    kept = [{key: value for key, value in table.items() if key not in _NOT_SIMULATED} for table in _named(tables)]
+    for table in kept:
+        if (
+            isinstance(table.get("like"), str) and "work" not in table
+        ):  # so that what comes out depends on the tables alone
+            table["work"] = f"{core_s_of(table.pop('like'))}s"
+    return tuple(kept)
 
 
 def _named(tables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -356,6 +356,11 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     return {**keys, **chosen}
 
 
+def has_declared_jobs(keys: Mapping[str, Any]) -> bool:
+    """Whether the jobs of a scenario with these keys are those of tables `[[job]]`, its own or those of a file."""
+    return bool(keys.get("job")) or _toml_file(keys.get("trace")) is not None
+
+
 def _toml_file(trace: Any) -> Path | None:
     """The file of jobs that a trace names; None: it is another one, or none."""
     file = trace.get("file") if _is_table(trace) else trace

@@ -154,7 +154,7 @@ class ModelConformance:
         state = model.update(model.init(spec_of()), seen)
         assert model.rate_sps(state, Shape(n_workers=2, device="V100")) > 0
         unseen = Shape(n_workers=2, device="K80")
-        assert model.std_sps(state, unseen) >= model.rate_sps(state, unseen)
+        assert model.std_sps(state, unseen) >= 0.25 * model.rate_sps(state, unseen)
 
     def test_state_survives_a_journey_to_another_process(self) -> None:
         model = self.make()
