@@ -12,7 +12,7 @@ is taken off.
 
 *nodes.* Six trainings with deadlines on three real Ray nodes of this machine, each of which has half a core, by a control group in
 which everything of the node is. They are played twice: as they are, and with a node that fails whole in the middle: Ray, the agent
-and the trainings there are killed at once. That counts after 12 s of silence here, where a service would wait for 60 s; then there
+and the trainings there are killed at once. That counts after 12 s of silence here, where a service would wait for 90 s; then there
 are two nodes for the rest.
 
 The file has not the name `ray.py`, which would hide the package of that name from everything beside it.
@@ -99,7 +99,7 @@ def _coming_row(run: ScaleRun) -> list[str]:
 def shards(report: Report, options: Namespace, _: Path) -> None:
     from _shards import added, jobs_of, played
 
-    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
+    n_jobs, n_seeds, loads = (60, 1, (1.0,)) if options.quick else (250, 3, (1.0, 2.0))
     rows, results, targets = [], [], []
     for load in loads:
         drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
@@ -123,7 +123,7 @@ def nodes(report: Report, options: Namespace, folder: Path) -> None:
     os.environ["PUNCTUAL_HOME"] = str(folder / "home")
     kinds = ("a node is lost",) if options.quick else ("fits", "a node is lost")
     with ray_nodes(N_NODES, CORES, folder) as cluster:
-        each_core_s = step_core_s()
+        each_core_s = step_core_s(folder)
         seen = [played(kind, cluster, folder, each_core_s) for kind in kinds]
     rows = [
         [run.kind, name, run.states[name], "–" if late is None else f"{late:+.2%}", ", ".join(run.warnings[name])]

@@ -99,7 +99,8 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Termin
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        # A node that is cut off for a while stays one of the cluster, on a busy machine too.
+        "RAY_health_check_failure_threshold": "40",
     }.items():
         monkeypatch.setenv(name, value)
     yield made
