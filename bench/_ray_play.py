@@ -4,6 +4,7 @@ All times are in seconds from the beginning, all work is in core-seconds.
 """
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -12,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from _contention_jobs import TOLERANCE_FRAC, Load
-from _contention_regression import Regression
 from _ray_nodes import RayNodes
 
 from punctual.core.events import NodeLost
@@ -64,14 +64,20 @@ class Seen:
         return sum(late <= TOLERANCE_FRAC for late in self.dated.values())
 
 
-def step_core_s(n_steps: int = 40) -> float:
-    """What a step costs here, alone."""
-    regression = Regression()
-    regression.step()
-    begun = time.process_time()
-    for _ in range(n_steps):
-        regression.step()
-    return (time.process_time() - begun) / n_steps
+def step_core_s(folder: Path, few: int = 20, many: int = 80) -> float:
+    """What a step costs here, from a short and a longer training: in this process it would cost a part of that."""
+    used = {n: _used_core_s([*_training(n, folder / f"{n}.weights")]) for n in (few, many)}
+    return (used[many] - used[few]) / (many - few)
+
+
+def _used_core_s(command: Sequence[str]) -> float:
+    process = subprocess.Popen(command)
+    _, _, usage = os.wait4(process.pid, 0)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _training(n_steps: int, weights: Path) -> tuple[str, ...]:
+    return sys.executable, str(Path(__file__).with_name("_ray_training.py")), str(n_steps), str(weights)
 
 
 class Play:
@@ -112,9 +118,8 @@ class Play:
 
     def _submit(self, load: Load) -> None:
         n_steps = max(2, round(load.work_core_s / self._each_core_s))
-        script = Path(__file__).with_name("_ray_training.py")
         request = JobRequest(
-            argv=(sys.executable, str(script), str(n_steps), str(self._folder / f"{load.name}.weights")),
+            argv=_training(n_steps, self._folder / f"{load.name}.weights"),
             submitted_at=time.monotonic(), name=load.name, inherited=dict(os.environ), deadline_s=load.deadline_s,
             ceiling_cores=CORES, n_retries=1,
         )  # fmt: skip

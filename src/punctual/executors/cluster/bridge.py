@@ -16,6 +16,7 @@ import json
 import logging
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from threading import Event
 from typing import Any
@@ -33,7 +34,10 @@ LINE_BYTES_MAX = 1 << 28
 _START_S_MAX, _END_S_MAX, _AGAIN_S = 90.0, 5.0, 1.0
 #: What a request may take on the way, beyond its own time.
 _WAY_S = 2.0
-_STARTS = "its process is just starting"
+_STARTS, _ENDED = (
+    "the process that talks to the cluster is just starting",
+    "the process that talks to the cluster has ended",
+)
 
 
 class BridgedMembers:
@@ -42,6 +46,7 @@ class BridgedMembers:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
         self._loop: LinkLoop | None = None
+        self._running: Future[None] = Future()
         self._process: Process | None = None
         self._number = 0
         #: Those that are not answered yet, by number.
@@ -59,10 +64,10 @@ class BridgedMembers:
     def open(self, loop: LinkLoop) -> None:
         """Begin, in `loop`; returns once the nodes are known. Raises `InvalidSpec` if the bridge does."""
         self._loop = loop
-        loop.begin(self._run())
+        self._running = loop.begin(self._run())
         self._has_told.wait(_START_S_MAX)
         if self._refusal is not None:
-            self._is_over = True
+            self.close(for_good=False)
             raise self._refusal
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
@@ -83,6 +88,7 @@ class BridgedMembers:
         self._is_over = True
         if self._loop is not None:
             self._loop.run(self._end(for_good), _END_S_MAX)
+            wait([self._running], _END_S_MAX)
 
     # In the loop.
 
@@ -116,26 +122,32 @@ class BridgedMembers:
 
     async def _run(self) -> None:
         while not self._is_over:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES_MAX, start_new_session=True
-            )
-            self._process = process
-            if self._wanted is not None:
-                self._want(self._wanted)
             try:
-                await self._listen(process)
-            except (OSError, ValueError, KeyError, TimeoutError):
-                _LOG.exception("the process that talks to the cluster has said something else")
-            finally:
-                self._process = None
-                with suppress(ProcessLookupError):
-                    process.kill()
-            await process.wait()
-            self._away = (
-                self._away or "the process that talks to the cluster has ended, and is started again; jobs go on"
-            )
-            self._lose_all("the process that talks to the cluster has ended")
-            await asyncio.sleep(_AGAIN_S)
+                await self._have_one()
+            except Exception:  # noqa: BLE001 -- another one is started: without it the cluster is lost to this host
+                _LOG.exception("the process that talks to the cluster cannot be used")
+            self._away = self._away or f"{_ENDED}, and is started again; jobs go on"
+            for answer in self._asked.values():
+                if not answer.done():
+                    answer.set_exception(ChannelLost(_ENDED))
+            if not self._is_over:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _have_one(self) -> None:
+        """Start a bridge, and listen to it until it has ended."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES_MAX, start_new_session=True
+        )
+        self._process = process
+        if self._wanted is not None:
+            self._want(self._wanted)
+        try:
+            await self._listen(process)
+        finally:
+            self._process = None
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
 
     async def _listen(self, process: Process) -> None:
         """Take what the bridge says, until it has ended."""
@@ -164,11 +176,6 @@ class BridgedMembers:
             refusal = InvalidSpec.from_fields(told["refused"])
             self._refusal, self._away = refusal, str(refusal)
         self._has_told.set()
-
-    def _lose_all(self, why: str) -> None:
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(ChannelLost(why))
 
     async def _end(self, for_good: bool) -> None:
         process = self._process

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge import LINE_BYTES_MAX
-from punctual.executors.cluster.channel import Bundle, ChannelLost, NodeChannel
+from punctual.executors.cluster.channel import Bundle, NodeChannel
 from punctual.executors.cluster.link_loop import in_thread
 
 _LOG = logging.getLogger(__name__)
@@ -118,8 +118,8 @@ class BridgeEnd:
         else:
             try:
                 told = {"answer": await channel.ask(asked["request"], asked["limit_s"])}
-            except ChannelLost as error:
-                told = {"lost": str(error)}
+            except Exception as error:  # noqa: BLE001 -- the host is to hear of it, whatever it is
+                told = {"lost": str(error) or type(error).__name__}
         self._say({"id": asked["id"], **told})
 
     def _say(self, words: Mapping[str, Any]) -> None:

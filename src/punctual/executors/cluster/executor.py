@@ -36,8 +36,9 @@ from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
-#: A node that has said nothing for so long is lost, in seconds.
-LOST_AFTER_S = 60.0
+#: A node that has said nothing for so long is lost, in seconds: a connection that was cut for half a minute, and takes ten seconds
+#: more until everything has noticed that it is back, ends no job.
+LOST_AFTER_S = 90.0
 #: How old the progress of a job may be that is looked at often, in seconds; and the longest time between two reports of a node, as
 #: a share of that after which it is lost.
 REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
