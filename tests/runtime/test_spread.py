@@ -132,6 +132,10 @@ def cluster(tmp_path: Path, closing: ExitStack) -> Cluster:
 def test_a_job_grows_to_a_second_node_and_back_and_its_weights_are_those_of_one_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "fast").touch()
+    reference = subprocess.Popen([sys.executable, str(TRAINING), str(alone), str(N_STEPS)], stdout=subprocess.DEVNULL)
     cluster.launch(TRAINING, str(N_STEPS), a=ONE)
     assert cluster.answer(JobStarted).granted == {A: ONE}
     wait_until(lambda: cluster.steps() > 3)
@@ -149,10 +153,7 @@ def test_a_job_grows_to_a_second_node_and_back_and_its_weights_are_those_of_one_
     status = cluster.executor.worker_status(JOB)
     assert status is not None
     assert (status.n_workers_lost, status.n_steps_redone) == (0, 0)
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "fast").touch()
-    subprocess.run([sys.executable, str(TRAINING), str(alone), str(N_STEPS)], check=True, capture_output=True)
+    assert reference.wait() == 0
     expected, found = torch.load(alone / "weights"), torch.load(tmp_path / "weights")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
