@@ -381,6 +381,7 @@ class Agent:
         """Compare what there is with what is wanted."""
         self._allow_for_pause(now_ns)
         self._end_hung(now_ns)
+        self._look_at_others(now_ns)
         if self._exit_code is not None:
             self._release_workers(now_ns)
             return
@@ -390,7 +391,6 @@ class Agent:
             target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
         if target != self._here.target:
             self._here.target, self._n_deaths = target, 0
-        self._look_at_others(now_ns)
         if self._state_lost_ns and now_ns - self._state_lost_ns > _EXIT_S_MAX * 1e9:
             self._restart()
         for node in self._nodes:
