@@ -48,7 +48,7 @@ JOB = JobId("job")
 WHY = Reason("test", "a test wants it")
 ONE = Resources(0.5)
 BOTH = {A: ONE, B: ONE}
-N_STEPS = 400
+N_STEPS = 300
 TRAINING, COUNTING = (Path(__file__).with_name(f"spread_{name}.py") for name in ("training", "counting"))
 #: After so long a node is lost, where one is.
 SHORT_S = 8.0
@@ -288,6 +288,9 @@ def test_what_a_job_has_beside_a_first_node_that_is_lost_ends_before_the_job_cou
     failed = cluster.end()
     assert (failed.is_lost, failed.retryable) == (True, True)
     assert not is_alive(there)
+    cluster.wires[A].mend()  # what is left there ends when the host is heard again
+    (first,) = cluster.pids(A)
+    wait_until(lambda: not is_alive(first))
 
 
 def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster, closing: ExitStack) -> None:
