@@ -44,7 +44,7 @@ class Node:
         self._request = 0
         self.send_target(1)
         variables |= {PAGE_VARIABLE: str(path), "OMP_NUM_THREADS": "1", NODE_ADDRESS_VARIABLE: ADDRESS}
-        script = Path(__file__).with_name("_nodes_training.py")
+        script = Path(__file__).with_name("_two_nodes_training.py")
         self._process = subprocess.Popen([sys.executable, str(script), way], env={**os.environ, **variables})
         self.await_answer()
 

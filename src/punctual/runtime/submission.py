@@ -174,10 +174,10 @@ def checked_submission(request: JobRequest, capacity: Resources, together: Resou
     checks = OptionChecks()
     with checks.of("name"):
         check_name(job)
-    spec = checks.made(lambda: _spec(request, job, capacity, together))
+    spec = checks.made(lambda: spec_of(request, job, capacity, together))
     if spec is None:  # what else is wrong, where it asks for too much
         with checks.of(None):
-            _spec(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
+            spec_of(replace(request, floor_cores=None, ceiling_cores=None, gpu_frac=0.0, workers=None), job, capacity)
     checks.read("controller", partial(registry.load, "controllers"), request.controller, None)
     checks.read("progress_regex", partial(_check_pattern, request), request.progress_pattern, None)
     checks.read("secret_env", partial(_check_secrets, request.inherited), request.secret_env, None)
@@ -313,7 +313,8 @@ def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | N
     return worker
 
 
-def _spec(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
+def spec_of(request: JobRequest, job: JobId, capacity: Resources, together: Resources | None = None) -> JobSpec:
+    """What is declared of the job; raises `InvalidSpec` if it can never run on hardware with `capacity`."""
     workers = request.workers
     own = _share_of(request, capacity) if workers is None else _workers_of(request, workers, capacity, together)
     default = DEFAULT_CONTROLLER if workers is None else DEFAULT_WORKER_CONTROLLER

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,9 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.cluster.channel import Members
+from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
+from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.look_times import LookTimes
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import WorkerStatus
@@ -35,14 +38,15 @@ _LOG = logging.getLogger(__name__)
 
 #: A node that has said nothing for so long is lost, in seconds.
 LOST_AFTER_S = 60.0
-#: How old the progress of a job may be when it is looked at, in seconds.
-REPORT_S = 0.1
+#: How old the progress of a job may be that is looked at often, in seconds; and the longest time between two reports of a node, as
+#: a share of that after which it is lost.
+REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
 _LOOK_S = 1.0
 #: How long the first node may take to answer before jobs are accepted: its agent is to be started.
 _FIRST_S_MAX = 20.0
 #: How long jobs that are to end at once may take.
 _END_S_MAX = 20.0
-#: How long a thread that waits for an answer is waited for.
+#: How long what is under way is waited for.
 _LEAVE_S_MAX = 2.0
 #: Of how many jobs that have ended it is known when that was told, and what they did not do.
 _N_ENDED_MAX = 1000
@@ -68,7 +72,15 @@ class ClusterExecutor:
     lost_after_s
         After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
     report_s
-        How often each agent reports progress.
+        How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
+        at once when something happens.
+    version
+        Of Punctual; agents of another one are replaced. Empty: they are not.
+
+    Raises
+    ------
+    InvalidSpec
+        The cluster cannot be reached.
     """
 
     #: What enforces grants, and why it is that.
@@ -86,12 +98,22 @@ class ClusterExecutor:
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
+        version: str = "",
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
-        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s)
+        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
+        self._loop = LinkLoop()
+        try:
+            members.open(self._loop)
+        except BaseException:
+            self._loop.close(_LEAVE_S_MAX)
+            raise
+        self._looks = LookTimes(report_s, _REPORT_FRAC_MAX * lost_after_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
+        #: How often each node was lost that is not there now.
+        self._n_losses: dict[NodeId, int] = {}
         #: Where each job that has not ended lies, and who gets the events about it; others get those of no job.
         self._node_of: dict[JobId, NodeId] = {}
         self._sinks: dict[JobId, Sink] = {}
@@ -118,6 +140,9 @@ class ClusterExecutor:
         self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Where a job was last, and how far, that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
+        #: What the cluster is to have room for, and what it was asked for; None: nobody says, and it was not.
+        self._wanted: list[Bundle] | None = None
+        self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
         self._watcher.start()
@@ -169,6 +194,8 @@ class ClusterExecutor:
         """Report what the job's agent last said of its progress, at the instant of which that is."""
         with self._lock:
             report = self._latest.get(job)
+            if (node := self._node_of.get(job)) is not None:
+                self._looks.looked(node, job, at)
         if report is not None:
             sink(report)
 
@@ -255,6 +282,10 @@ class ClusterExecutor:
         """What a job that ended with success declared and did not do."""
         return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
 
+    def want(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster asked for room for all of these; returns at once. Empty: it is asked for nothing any more."""
+        self._wanted = list(bundles)
+
     def release(self) -> None:
         """Leave what runs to the host that comes next; nothing is answered any more."""
         self._leave(for_good=False)
@@ -266,44 +297,66 @@ class ClusterExecutor:
         for link in links:
             link.close()
         self._watcher.join(_LEAVE_S_MAX)
-        for link in links:
-            link.join(_LEAVE_S_MAX)
+        if self._wanted is not None:
+            self.want([])
+            self._request()
         self._members.close(for_good=for_good)
+        self._loop.close(_LEAVE_S_MAX)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it on the nodes that answer."""
         with self._lock:
             links = [link for link in self._links.values() if link.is_joined]
-        endings = [threading.Thread(target=link.end, args=(_END_S_MAX,), daemon=True) for link in links]
-        for ending in endings:
-            ending.start()
-        for ending in endings:
-            ending.join()
+        wait([self._loop.begin(link.end(_END_S_MAX)) for link in links])
         self._leave(for_good=True)
 
     # Which nodes there are; in a thread of its own.
 
     def _watch(self) -> None:
+        is_told = False
         while not self._ends.is_set():
             try:
-                channels = self._members.channels()
+                self._link_to(self._members.channels())
+                if is_told:
+                    _LOG.warning("the cluster answers again")
+                is_told = False
+            except ChannelLost as error:  # it says itself what to do
+                if not is_told:
+                    _LOG.warning("%s", error)
+                is_told = True
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
-                self._ends.wait(_LOOK_S)
-                continue
-            with self._lock:
-                for node, channel in channels.items():
-                    if node not in self._links and not self._ends.is_set():
-                        resets = node not in self._known
-                        link = NodeLink(node, channel, self._options, self, resets=resets)
-                        self._links[node] = link
-                        link.start()
-                for node in self._links.keys() - channels.keys():
-                    if not self._links[node].is_joined:
-                        self._links.pop(node).close()
-                for spread in list(self._spread.values()):
-                    spread.look()
+            self._request()
             self._ends.wait(_LOOK_S)
+
+    def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
+        """Talk to the nodes that are new, and no more to those that are lost and not there."""
+        with self._lock:
+            for node, channel in channels.items():
+                if node not in self._links and not self._ends.is_set():
+                    n_losses = self._n_losses.pop(node, 0)
+                    resets = node not in self._known or n_losses > 0
+                    link = NodeLink(node, channel, self._options, self, self._loop, resets=resets, n_losses=n_losses)
+                    self._links[node] = link
+                    link.start()
+            for node in self._links.keys() - channels.keys():
+                link = self._links[node]
+                if not link.is_joined:
+                    self._n_losses[node] = link.n_losses
+                    self._links.pop(node).close()
+            for spread in list(self._spread.values()):
+                spread.look()
+
+    def _request(self) -> None:
+        """Ask for what is wanted, if that is not what was asked for."""
+        wanted = self._wanted
+        if wanted is None or wanted == self._requested:
+            return
+        try:
+            self._members.request(wanted)
+            self._requested = wanted
+        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
+            _LOG.exception("the cluster cannot be asked for more nodes")
 
     def _node_is_there(self) -> bool:
         with self._lock:
@@ -442,6 +495,10 @@ class ClusterExecutor:
     def paused_on(self, node: NodeId) -> list[JobId]:
         return [job for job in self._paused if self._node_of.get(job) == node]
 
+    def wait_s_of(self, node: NodeId) -> float:
+        with self._lock:
+            return self._looks.wait_s(node)
+
     def _ended(self, event: JobFinished | JobFailed) -> Event:
         job, move = event.job, self._moving.get(event.job)
         self._forget(job)
@@ -468,6 +525,7 @@ class ClusterExecutor:
         for logged in self._logged.values():
             logged.pop(job, None)
         self._starting.discard(job)
+        self._looks.forget(node, job)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done
 
