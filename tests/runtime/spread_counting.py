@@ -30,6 +30,8 @@ def train(link: SocketAgentClient) -> None:
                 link.finish()
                 return
             if membership.rank == 0 and page.directives().stop:
+                (folder / "stopped").touch()
+            if (folder / "stopped").exists():
                 link.leave(143)
                 return
             time.sleep(0.01)
@@ -47,6 +49,7 @@ if __name__ == "__main__":
     first = other_node.first_node()
     if first is not None:
         sys.exit(other_node.serve(first, train, own, ()))
+    Path(sys.argv[1], "stopped").unlink(missing_ok=True)
     with Agent(train, own, preloaded=()) as agent:
         code = agent.run()
     sys.exit(code)

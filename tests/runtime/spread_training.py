@@ -14,9 +14,9 @@ import punctual
 if TYPE_CHECKING:
     from punctual.client.elastic.context import Context
 
-SLOW_S = 0.1
+SLOW_S = 0.4
 #: Of the hidden layer: larger than what is sent at once to other workers.
-WIDTH = int(os.environ.get("WIDTH", "900"))
+WIDTH = int(os.environ.get("WIDTH", "800"))
 
 
 def train(context: "Context") -> None:

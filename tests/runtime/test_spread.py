@@ -48,7 +48,7 @@ JOB = JobId("job")
 WHY = Reason("test", "a test wants it")
 ONE = Resources(0.5)
 BOTH = {A: ONE, B: ONE}
-N_STEPS = 400
+N_STEPS = 300
 TRAINING, COUNTING = (Path(__file__).with_name(f"spread_{name}.py") for name in ("training", "counting"))
 #: After so long a node is lost, where one is.
 SHORT_S = 8.0
@@ -132,6 +132,10 @@ def cluster(tmp_path: Path, closing: ExitStack) -> Cluster:
 def test_a_job_grows_to_a_second_node_and_back_and_its_weights_are_those_of_one_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    (alone / "fast").touch()
+    reference = subprocess.Popen([sys.executable, str(TRAINING), str(alone), str(N_STEPS)], stdout=subprocess.DEVNULL)
     cluster.launch(TRAINING, str(N_STEPS), a=ONE)
     assert cluster.answer(JobStarted).granted == {A: ONE}
     wait_until(lambda: cluster.steps() > 3)
@@ -149,10 +153,7 @@ def test_a_job_grows_to_a_second_node_and_back_and_its_weights_are_those_of_one_
     status = cluster.executor.worker_status(JOB)
     assert status is not None
     assert (status.n_workers_lost, status.n_steps_redone) == (0, 0)
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    (alone / "fast").touch()
-    subprocess.run([sys.executable, str(TRAINING), str(alone), str(N_STEPS)], check=True, capture_output=True)
+    assert reference.wait() == 0
     expected, found = torch.load(alone / "weights"), torch.load(tmp_path / "weights")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
@@ -287,6 +288,9 @@ def test_what_a_job_has_beside_a_first_node_that_is_lost_ends_before_the_job_cou
     failed = cluster.end()
     assert (failed.is_lost, failed.retryable) == (True, True)
     assert not is_alive(there)
+    cluster.wires[A].mend()  # what is left there ends when the host is heard again
+    (first,) = cluster.pids(A)
+    wait_until(lambda: not is_alive(first))
 
 
 def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster, closing: ExitStack) -> None:

@@ -86,6 +86,7 @@ class LandingState:
 
 
 _State = TypeVar("_State", bound=LandingState)
+_Learned = TypeVar("_Learned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

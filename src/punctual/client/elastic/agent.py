@@ -182,8 +182,8 @@ class Agent:
         self._after_fault = False
         #: When a worker told that the state went with the servers, and none is known to have ended; 0: none has.
         self._state_lost_ns = 0
-        #: Deaths of workers that had done nothing, since the last first step of one.
-        self._n_deaths = 0
+        #: Deaths of workers that had done nothing, and generations that were broken before a step, since the last first step.
+        self._n_deaths = self._n_stillborn = 0
         self._exit_code: int | None = None
         self._ends_ns = 0
         #: When it was last looked for workers that hang.
@@ -227,7 +227,7 @@ class Agent:
             case "join":
                 self._join(worker, words)
             case "stepped":
-                worker.has_stepped, self._n_deaths = True, 0
+                worker.has_stepped, self._n_deaths, self._n_stillborn = True, 0, 0
                 self._stats.resume(words["n_steps"], words["stepped_ns"])
             case "finished":
                 self._on_train_returned(worker, 0)
@@ -321,6 +321,8 @@ class Agent:
     def _break_generation(self) -> None:
         """The generation has lost a member, or one of them its group: have the others leave it."""
         self._after_fault = True
+        if self._here.board.generation_broken < self._generation:
+            self._n_stillborn += 1
         for node in self._nodes:
             node.tell_broken(self._generation)
         self._announce()
@@ -379,6 +381,7 @@ class Agent:
         """Compare what there is with what is wanted."""
         self._allow_for_pause(now_ns)
         self._end_hung(now_ns)
+        self._look_at_others(now_ns)
         if self._exit_code is not None:
             self._release_workers(now_ns)
             return
@@ -388,9 +391,6 @@ class Agent:
             target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
         if target != self._here.target:
             self._here.target, self._n_deaths = target, 0
-        self._others.look(now_ns)
-        for lost, why in self._others.lost(now_ns):
-            self._lose_node(lost, why)
         if self._state_lost_ns and now_ns - self._state_lost_ns > _EXIT_S_MAX * 1e9:
             self._restart()
         for node in self._nodes:
@@ -401,6 +401,15 @@ class Agent:
         if self._is_announced() and all(member.state == "ready" for member in self._pool.members):
             self._form()
         self._answer()
+
+    def _look_at_others(self, now_ns: int) -> None:
+        """Take in nodes that have come, and do without those that are gone or cannot be connected."""
+        self._others.look(now_ns)
+        for lost, why in self._others.lost(now_ns):
+            self._lose_node(lost, why)
+        if self._n_stillborn >= _N_DEATHS_MAX and self._others.nodes:
+            self._n_stillborn = 0  # it may reach the first node and not the others
+            self._lose_node(self._others.nodes[-1], "workers that could not be connected")
 
     def _adjust_workers(self, node: NodeWorkers) -> None:
         """Start the workers of a node that are missing; let go of newcomers that are too many."""

@@ -93,7 +93,12 @@ class Group:
         assert links is not None, "a worker that is alone does not connect"
         nodes = None
         if links.listening is not None:
-            nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
+            try:
+                nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
+            except OSError:
+                links.close()  # those who wait for this worker see it
+                os.close(links.memory_fd)
+                raise
         self._collectives = Collectives(
             membership.rank,
             membership.n_workers,

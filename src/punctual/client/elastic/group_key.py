@@ -35,6 +35,7 @@ def certificate_of(key: bytes) -> str:
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+        from cryptography.x509.oid import NameOID
     except ImportError as error:
         raise invalid(
             "workers on several nodes need the package `cryptography`",
@@ -43,7 +44,7 @@ def certificate_of(key: bytes) -> str:
             "Install it on each node: pip install 'punctual[ray]'.",
         ) from None
     private = Ed25519PrivateKey.from_private_bytes(sha256(b"punctual group" + key).digest())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "punctual")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "punctual")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)

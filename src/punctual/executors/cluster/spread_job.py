@@ -95,6 +95,8 @@ class SpreadJob:
         self._group: tuple[str, int, str] | None = None
         self._asked_at = clock.now()
         self._refused: dict[NodeId, tuple[float, str]] = {}
+        #: Workers on the first node.
+        self._n_first = 1
         #: CPU seconds of the parts that have ended.
         self._used_before_core_s = 0.0
         #: The end of the job, which is told when no part is left.
@@ -221,12 +223,13 @@ class SpreadJob:
         self._advance()
 
     def hear_facts(self, facts: Mapping[str, Any], steps_done: float) -> None:
-        """Where the first process listens; or that it will not."""
+        """Where the first process listens, or that it will not; and how many workers it has."""
+        self._n_first = max(1, (facts.get("workers") or {}).get("n_workers", 1))
         if "group" in facts:
             address, port, key = facts["group"]
             self._group = str(address), int(port), str(key)
             self._advance()
-        elif steps_done > 0 and facts.get("workers", {}).get("agent_pid") == 0:
+        elif steps_done > 0 and (facts.get("workers") or {}).get("agent_pid") == 0:
             self._stay()
 
     def _stay(self) -> None:
@@ -346,8 +349,11 @@ class SpreadJob:
             self.parts[node].workers = WorkerStatus(**facts["workers"])
 
     def with_usage(self, report: ProgressReported) -> ProgressReported:
-        """What the first node reports, with the CPU time of the parts."""
-        return replace(report, used_core_s=report.used_core_s + self.used_core_s)
+        """What the first node reports, with the CPU time of the parts; of a step in flight each worker has done as much."""
+        n_others = sum(part.workers.n_workers for part in self.parts.values() if part.workers is not None)
+        in_flight_core_s = report.in_flight_core_s * (1.0 + n_others / self._n_first)
+        used_core_s = report.used_core_s + self.used_core_s
+        return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s)
 
     def with_parts(self, status: WorkerStatus) -> WorkerStatus:
         """The workers of the first node and of all others."""
