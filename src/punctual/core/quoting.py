@@ -165,7 +165,7 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
     plan, earliest_at = (policy.allocate(asked), None) if quoted is None else quoted(asked, view.id)
     promises = quoted is not None and plan.promises is not None
     deadline_at = view.deadline_at
-    can_be_promised = None if deadline_at is None else promises and view.id in (plan.promises or {})
+    can_be_promised = None if deadline_at is None else promises and _is_promised(plan, view, earliest_at)
     fastest = _finish(snapshot, view, view.spec.ceiling)
     if promises and can_be_promised is False and deadline_at is not None and earliest_at is not None:
         # Where all there is would not be enough, nobody's promise stands in the way.
@@ -186,6 +186,13 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
         hurt=hurt,
         reason=_reason(view, promises, can_be_promised, earliest_at, hurt),
     )
+
+
+def _is_promised(plan: Plan, view: JobView, earliest_at: float | None) -> bool:
+    """Whether the plan promises the deadline, or will once it has been seen what else comes."""
+    if view.id in (plan.promises or {}):
+        return True
+    return earliest_at is not None and view.deadline_at is not None and earliest_at <= view.deadline_at
 
 
 def _reason(

@@ -260,7 +260,9 @@ class CorePromises:
         jobs = self._with_margins(others, {view.id})
 
         def due_in(left_s: float) -> SharingJob:
-            return SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+            member = SharingJob.of(self._due_in(view, left_s), base, view.demand, self.at)
+            member.shares = any(other.id != view.id for other in self.members)
+            return member
 
         def fits(left_s: float) -> bool:
             member = due_in(left_s)
@@ -268,12 +270,11 @@ class CorePromises:
                 return False
             return all_fit([*jobs, member.job(self.risk_sigmas)], self._offered([*others, member]))
 
-        known = self._due_in(view, 1.0)
-        left_core_s = known.core_s_left(self.at)
-        if known.work is None or left_core_s is None:
+        soon = due_in(1.0)
+        if soon.view.work is None or soon.due_s == inf or soon.unmeasured:
             return None
-        work_core_s = left_core_s + self.risk_sigmas * known.work.std_core_s
-        offered, usable_cores = self._offered(others), max(known.work.usable_cores, 1e-9)
+        work_core_s = soon.left_core_s + soon.margin_core_s(self.risk_sigmas)
+        offered, usable_cores = self._offered(others), max(soon.view.work.usable_cores, 1e-9)
         alone_s = work_core_s / usable_cores
         # Often it is about the first that the work of all leaves room for, and then all is known by one look.
         first_s = left_s = max(alone_s, due_at_least_s(work_core_s, jobs, offered.plus(base.cores)))

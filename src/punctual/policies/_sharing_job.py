@@ -117,8 +117,7 @@ class SharingJob:
     def job(self, sigmas: float = 0.0, late_s: float = 0.0) -> CoreJob:
         """What is left of it beside what it does with its base, so many standard deviations above what is expected."""
         due_s = max(self.due_s + late_s, SOON_S)
-        std_core_s = max(self.std_core_s, self._doubt_core_s()) if sigmas > 0 else self.std_core_s
-        left_core_s = self.left_core_s + sigmas * std_core_s - self.base.cores * due_s
+        left_core_s = self.left_core_s + self.margin_core_s(sigmas) - self.base.cores * due_s
         return CoreJob(
             work_core_s=max(0.0, left_core_s), most_cores=self.most_cores, due_s=due_s, weight=self.view.spec.weight
         )
@@ -131,8 +130,11 @@ class SharingJob:
         hope_core_s = _HOPE_FRAC * self._left_frac() * self.left_core_s
         return replace(job, work_core_s=max(0.0, job.work_core_s - hope_core_s))
 
-    def _doubt_core_s(self) -> float:
-        return _DOUBT_FRAC * self.left_core_s * self._left_frac() if self.shares else 0.0
+    def margin_core_s(self, sigmas: float) -> float:
+        """So many standard deviations of what is left; where it shares its node at least what that may cost more."""
+        is_cautious = self.shares and sigmas > 0
+        doubt_core_s = _DOUBT_FRAC * self._left_frac() * self.left_core_s if is_cautious else 0.0
+        return sigmas * max(self.std_core_s, doubt_core_s)
 
     def _left_frac(self) -> float:
         """What is left of all its work."""
