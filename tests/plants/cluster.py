@@ -3,15 +3,25 @@
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, DirectChannel, Request
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    Bundle,
+    ChannelLost,
+    DirectChannel,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
@@ -20,10 +30,19 @@ class FixedMembers:
     """The nodes that a test puts in and takes out."""
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
-        self.nodes = dict(channels)
+        self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
+        self.requests: list[list[Bundle]] = []
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        return dict(self.nodes)
+    def open(self, loop: LinkLoop) -> None: ...
+
+    def add(self, node: NodeId, channel: AgentChannel) -> None:
+        self._nodes = {**self._nodes, node: ThreadedChannel(channel)}
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        return self._nodes
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        self.requests.append(list(bundles))
 
     def close(self, *, for_good: bool) -> None: ...
 

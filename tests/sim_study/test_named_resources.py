@@ -15,9 +15,9 @@ from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.metrics.cluster import ClusterRecord
+from punctual.runtime.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of
-from punctual.sim.hardware import nodes_of
 from punctual.sim.job import SimJob
 from punctual.sim.scenario import Scenario
 from punctual.sim.simulation import Simulation

@@ -69,6 +69,8 @@ def _budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_jobs} job{'s' * (n_jobs != 1)}, "
             f"{budget['host_free_cores']:.2f} free"
         )
+        for node, slowness in budget.get("slow_nodes", {}).items():  # a host of an earlier version does not tell
+            yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
 
 
 def _ended(job: KnownJob) -> dict[str, Any]:

@@ -52,11 +52,11 @@ def list_tokens(
 
 
 @token.command()
-def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")]) -> None:
+def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], as_json: _AsJson = False) -> None:
     """Refuse a token from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
-    typer.echo(f"token '{name}' is revoked")
+    typer.echo(json.dumps({"name": name, "revoked": True}) if as_json else f"token '{name}' is revoked")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def why(
         _tell_study(study, job, last, as_json=as_json)
         return
     target = job_to_tell_of(job)
-    messages, name = messages_of(target.run), target.job
+    messages, name = messages_of(target.run, [target.job]), target.job
     if job is None:
         typer.echo(f"job {name}:", err=True)
     if target.run.log(name).exists():

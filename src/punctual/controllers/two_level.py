@@ -150,6 +150,8 @@ class TwoLevel(LandingController):
         """The demand after `reading`, and the state for the next one."""
         counts, held = counts_within(spec, reading), count_held(spec, reading)
         model = _model(reading)
+        times, moved = self.learned(state, reading, state.times, _step_time.elsewhere)
+        state = replace(state, times=times, **moved)
         state = _learn(self.seen(state, reading), reading, held, model, awaits=self._awaits(state, reading))
         if reading.deadline_s != state.deadline_s:
             state = replace(state, n_changes=0)
@@ -339,7 +341,9 @@ def _model(reading: Reading) -> Model:
 
 def _must_show_speed(times: StepTime, reading: Reading) -> bool:
     """Whether the job's model knows nothing of what it holds yet; it learns only from steps that are not paced."""
-    if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
+    if reading.curve is None or reading.shape is None:
+        return False
+    if reading.curve.std_sps(reading.shape) < reading.curve.rate_sps(reading.shape):
         return False
     return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
 

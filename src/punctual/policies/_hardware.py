@@ -78,6 +78,8 @@ class Hardware:
         #: Of the kinds of hardware that the nodes have, as `Resources.vector` takes them.
         self.resource_names = resource_names([self.total])
         self.kind_of = {node.id: node.device for node in self.nodes}
+        #: Of nodes that are slow for their kind.
+        self.slowness = {node.id: node.slowness for node in self.nodes if node.slowness > 1.0}
         self.kinds: dict[str, list[NodeId]] = {}
         for node in self.nodes:
             self.kinds.setdefault(node.device, []).append(node.id)

@@ -24,7 +24,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
@@ -124,7 +124,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self._own_capacity = site.capacity
+        self._own_capacity, self._scale = site.capacity, site.scale
         self._timers = state.time
         state.time.pulse(self._beat)
         self._suspended_s = suspended_s()
@@ -155,6 +155,13 @@ class LocalHost(Host):
                 "a job needs a node", "a cluster none of whose nodes has answered yet", "the service", "Try again soon."
             )
         return reduce(Resources.at_least, (node.capacity for node in nodes))
+
+    @property
+    def capacity_together(self) -> Resources | None:
+        """What the workers of one job can have on all nodes; None: there is one node only, this machine."""
+        if self._own_capacity is not None:
+            return None
+        return total(node.capacity for node in self._board.nodes())
 
     def submit(self, submission: Submission) -> JobId:
         """Have a job run.
@@ -250,13 +257,15 @@ class LocalHost(Host):
 
     def budget(self) -> dict[str, Any]:
         """What this host shares out, and what of it nobody holds."""
-        cores = sum(node.capacity.cores for node in self._board.nodes())
+        nodes = self._board.nodes()
+        cores = sum(node.capacity.cores for node in nodes)
         held_cores = sum(status.held.cores for status in self.jobs())
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
             "host_free_cores": cores - held_cores,
             "policy": self.policy,
+            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -354,6 +363,8 @@ class LocalHost(Host):
         self._journal.check_claim()
         self._record_written()
         self.executor.renew(self._is_paused_by_user)
+        if self._scale is not None:
+            self._scale(self._scheduler.snapshot(self.now()))
         self._bring_deadlines_forward()
 
     def _bring_deadlines_forward(self) -> None:
