@@ -27,7 +27,9 @@ AnyJob = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line on standard output.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 75 if the deadline is missed.")]
-ReportFile = Annotated[Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Draw the run.")]
+ReportFile = Annotated[
+    Path | None, typer.Option(metavar="FILE.html|FILE.png", help="Write the page or a picture of the run.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but warnings and errors.")]
 
 Options = TypeVar("Options")

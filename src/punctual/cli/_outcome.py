@@ -59,11 +59,11 @@ class Outcome:
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> str:
-    """What is said to people of a job at its end."""
+    """What is said to people of a job at its end: what it came to and, in a line below, where to look further."""
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal_place}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
-    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)} {where}{report}."
+    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)}\n{where}{report}."
 
 
 def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> str:

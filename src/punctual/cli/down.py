@@ -51,7 +51,7 @@ def down(
     ] = JobsThen.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
 ) -> None:
-    """End the service; returns when it has ended."""
+    """End the service. Returns when it has ended."""
     run = service_run()
     if run is None:
         raise InvalidSpec("a service must run", "none", "`punctual down`", "See `punctual ps` for what runs.")

@@ -36,16 +36,22 @@ ACTUATORS = ("auto", "cgroup-v2", "cgroup-v1", "pacing")
 
 Deadline = Annotated[
     str | None,
-    typer.Option(help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."),
+    typer.Option(
+        metavar="WHEN", help="90s, 1h30m, 1:30:00 from the start of this command; or 18:00, '2026-12-01 18:00'."
+    ),
 ]
 Cores = Annotated[
-    str | None, typer.Option(help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]")
+    str | None,
+    typer.Option(metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"),
 ]
-CoresPerWorker = Annotated[str | None, typer.Option(help="Cores of one worker. [default: an equal part of all usable]")]
+CoresPerWorker = Annotated[
+    str | None, typer.Option(metavar="N", help="Cores of one worker. [default: an equal part of all usable]")
+]
 ControllerName = Annotated[
     str | None,
     typer.Option(
-        help=f"See `punctual controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
+        metavar="NAME",
+        help=f"What steers the job, see `punctual controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
         show_default=False,
         autocompletion=controller_names,
     ),
@@ -75,6 +81,7 @@ CheckpointDir = Annotated[
 Retries = Annotated[
     int | None,
     typer.Option(
+        metavar="N",
         min=0,
         help="How often in a row to start it again, from its checkpoint, after a failure. "
         "[default: 3 with --checkpoint-dir, else 0]",
@@ -83,7 +90,9 @@ Retries = Annotated[
 ]
 SecretEnv = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Record nothing of the value of this variable, which the program gets."),
+    typer.Option(
+        metavar="NAME", help="Record nothing of the value of this variable; the program gets it. Once for each."
+    ),
 ]
 JobsFile = Annotated[
     Path | None, typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once.")
@@ -91,7 +100,10 @@ JobsFile = Annotated[
 Alone = Annotated[
     bool, typer.Option("--alone", help="Share nothing: count with the whole machine, whatever else runs on it.")
 ]
-Weight = Annotated[float, typer.Option(help="How much the job counts against others that share the machine, above 0.")]
+Weight = Annotated[
+    float,
+    typer.Option(metavar="NUMBER", help="How much the job counts against others that share the machine, above 0."),
+]
 Preemptible = Annotated[
     bool | None,
     typer.Option(
@@ -100,9 +112,14 @@ Preemptible = Annotated[
         show_default=False,
     ),
 ]
-JobName = Annotated[str | None, typer.Option(help="Name of the job. [default: the script's, and four characters]")]
+JobName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the job. [default: the script's, and four characters]")
+]
 Margin = Annotated[
-    str | None, typer.Option(help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]")
+    str | None,
+    typer.Option(
+        metavar="SHARE", help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"
+    ),
 ]
 Guarantee = Annotated[
     bool, typer.Option("--guarantee", help="Run only if the deadline is promised; else say which could be, and leave.")
@@ -121,13 +138,14 @@ After = Annotated[
     typer.Option(
         autocompletion=open_job_names,
         metavar="NAME",
-        help="Start it when this job of the same host has finished; may be said again.",
+        help="Start it when this job of the same host has finished; once for each.",
     ),
 ]
 PolicyName = Annotated[
     str,
     typer.Option(
-        help="How jobs share the machine, see `punctual policies`; for the first of them to choose.",
+        metavar="NAME",
+        help="How jobs share the machine, see `punctual policies`; the first command chooses for all.",
         autocompletion=policy_names,
     ),
 ]
@@ -141,39 +159,43 @@ class StartOptions:
         list[str] | None, typer.Argument(metavar="-- PROGRAM [ARGS]...", help="What to run.", show_default=False)
     ] = None
     deadline: Deadline = None
+    margin: Margin = None
+    guarantee: Guarantee = False
+    strict: Strict = False
     cores: Cores = None
     workers: Workers = None
     gpus: Gpus = None
     cores_per_worker: CoresPerWorker = None
     servers: Servers = None
-    controller: ControllerName = None
-    margin: Margin = None
-    actuator: Annotated[str, typer.Option(help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = "auto"
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", help="Steps of the whole job, if the program does not say.")
+    ] = None
     progress_regex: Annotated[
         str | None,
         typer.Option(metavar="REGEX|auto", help="Read progress from the program's output: groups step and total."),
     ] = None
     until: Until = None
-    steps: Annotated[int | None, typer.Option(help="Steps of the whole job, if the program does not say.")] = None
-    checkpoint_dir: CheckpointDir = None
-    retries: Retries = None
-    secret_env: SecretEnv = None
-    name: JobName = None
-    as_json: AsJson = False
-    jobs: JobsFile = None
-    weight: Weight = 1.0
-    preemptible: Preemptible = None
-    after: After = None
-    policy: PolicyName = SHARING_POLICY
-    strict: Strict = False
-    report: ReportFile = None
-    quiet: Quiet = False
-    guarantee: Guarantee = False
     work: Work = None
     like: Like = None
+    controller: ControllerName = None
+    actuator: Annotated[str, typer.Option(metavar="NAME", help=f"How grants are enforced: {', '.join(ACTUATORS)}.")] = (
+        "auto"
+    )
+    checkpoint_dir: CheckpointDir = None
+    retries: Retries = None
+    after: After = None
+    weight: Weight = 1.0
+    preemptible: Preemptible = None
+    name: JobName = None
+    secret_env: SecretEnv = None
+    jobs: JobsFile = None
+    policy: PolicyName = SHARING_POLICY
     page: Annotated[
-        bool, typer.Option("--page", help="Show it in a browser meanwhile, at an address that is told at the start.")
+        bool, typer.Option("--page", help="Show the run in a browser while it lasts; the address is told at the start.")
     ] = False
+    report: ReportFile = None
+    as_json: AsJson = False
+    quiet: Quiet = False
 
     def submissions(self) -> list[Submission]:
         """The jobs that are asked for, by these options or by the file that they name."""
@@ -211,7 +233,7 @@ class RunOptions(StartOptions):
 
 @taking(RunOptions)
 def run(given: RunOptions) -> None:
-    """Run a program so that it ends at its deadline, on the fewest cores that do it."""
+    """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions()
     warn_of_end(submissions, allocation())
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))

@@ -38,7 +38,7 @@ class QueueOptions(running.StartOptions):
 
 @taking(QueueOptions)
 def submit(given: QueueOptions) -> None:
-    """Give the service jobs, and return; a service is started if none runs."""
+    """Give the service jobs, and return. A service is started if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
     if told and not given.wait:
         name = min(told)

@@ -133,7 +133,7 @@ def up(
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
 ) -> None:
-    """Train whatever `punctual submit` and `punctual run` bring, and stay when that has ended."""
+    """Run a service. It trains what `punctual submit` and `punctual run` bring, and stays when that has ended."""
     options = HostOptions(
         actuator=actuator,
         policy=policy,
