@@ -212,8 +212,8 @@ class RayMembers:
         limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
         for ray_node, limit in limits.items():
             if ray_node not in self._channels:
-                node = NodeId(f"{alive[ray_node]['NodeManagerHostname']}-{ray_node[:8]}")
-                name = f"{self._name}-{ray_node[:8]}"
+                node = NodeId(f"{alive[ray_node]['NodeManagerHostname']}-{ray_node[-8:]}")
+                name = f"{self._name}-{ray_node[-8:]}"
                 self._channels[ray_node] = node, RayChannel(node, ray_node, self._start_of(node), name)
             self._channels[ray_node][1].limit = limit
         return dict(self._channels[ray_node] for ray_node in limits)
