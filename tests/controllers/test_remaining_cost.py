@@ -152,6 +152,17 @@ def test_the_unit_in_flight_is_credited() -> None:
     assert demand.resources.cores == pytest.approx((0.02 * 940 - 0.01) / (100.0 * 0.99 - 5.0))
 
 
+def test_reports_that_are_sometimes_older_are_not_taken_for_cores_that_others_take() -> None:
+    controller = RemainingCost()
+    state = controller.init(SPEC)
+    for i in range(20):
+        at_s, age_s = 4.0 + 2.0 * i, 0.4 if i % 2 else 0.0
+        core_s = 0.5 * (at_s - age_s)
+        changes = {"granted": Resources(cores=0.5), "granted_core_s": 0.5 * at_s, "report_age_s": age_s}
+        _, state = controller.step(SPEC, state, reading(at_s, 10 * core_s, core_s, unit_at_s=at_s - age_s, **changes))
+    assert state.delivery == pytest.approx(1.0)
+
+
 def test_declared_phases_are_work() -> None:
     controller = RemainingCost(margin_unpaced_frac=0.01, exit_frac=0.0)
     phase = PhaseProgress(name="evaluate", units_planned=10, units_done=0, cost_steps=20.0)

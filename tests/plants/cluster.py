@@ -10,8 +10,18 @@ from tests.waiting import wait_until
 
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, DirectChannel, Request
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    Bundle,
+    ChannelLost,
+    DirectChannel,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.node_agent import AgentOptions, NodeAgent
 
@@ -20,11 +30,16 @@ class FixedMembers:
     """The nodes that a test puts in and takes out."""
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
-        self.nodes = dict(channels)
+        self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
         self.requests: list[list[Bundle]] = []
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        return dict(self.nodes)
+    def open(self, loop: LinkLoop) -> None: ...
+
+    def add(self, node: NodeId, channel: AgentChannel) -> None:
+        self._nodes = {**self._nodes, node: ThreadedChannel(channel)}
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        return self._nodes
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         self.requests.append(list(bundles))
@@ -53,8 +68,6 @@ class Wire:
         if not self.tells:
             raise ChannelLost("cut after")
         return answer
-
-    def renew(self) -> None: ...
 
     def close(self) -> None: ...
 

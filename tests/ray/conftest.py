@@ -44,9 +44,11 @@ def ray_cluster(
         head = {"num_cpus": 1, "include_dashboard": False, "gcs_server_port": _free_port()}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1)
-        yield cluster
         import ray
 
+        # Tests look at the cluster too; the hosts that they make talk to it by processes of their own.
+        ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+        yield cluster
         ray.shutdown()
         cluster.shutdown()
 

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from tests.executors.conftest import is_alive
 from tests.runtime.live_jobs import pid_of_waiting, submission
 from tests.runtime.test_cluster import until_all
+from tests.runtime.test_spread import COUNTING
 from tests.waiting import wait_until
 
 from punctual.core.events import JobStarted
@@ -23,6 +26,7 @@ from punctual.runtime.local_host import LocalHost, local_host
 from punctual.runtime.restore import resumed_host
 from punctual.runtime.run_folder import run_named
 from punctual.runtime.runs import messages_of
+from punctual.runtime.submission import JobRequest, WorkerRange, checked_submission
 
 
 def until_there_are(host: LocalHost, n_nodes: int) -> None:
@@ -161,3 +165,26 @@ def test_nodes_tell_their_kind(options: HostOptions) -> None:
     with local_host("host", options) as host:
         until_there_are(host, 2)
         assert {node.device for node in host._board.nodes()} == {device_kind()}
+
+
+def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
+    with local_host("host", options) as host:
+        until_there_are(host, 2)
+        request = JobRequest(
+            argv=(sys.executable, str(COUNTING), str(tmp_path)),
+            submitted_at=time.monotonic(),
+            name="job",
+            inherited=os.environ,
+            workers=WorkerRange(n_least=1, n_most=2, cores_each=1.0),
+        )
+        host.submit(checked_submission(request, host.capacity, host.capacity_together))
+
+        def n_workers() -> int:
+            status = host.executor.worker_status(JobId("job"))
+            return 0 if status is None else status.n_workers
+
+        until_all(host, lambda: n_workers() == 2)
+        assert len(host.status(JobId("job")).granted) == 2
+        (tmp_path / "end").touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("job")).state == "finished"

@@ -61,8 +61,9 @@ start = int(checkpoint.read_text()) if checkpoint.exists() else 0
 for i in punctual.track(range(start, 1000000), total_steps=1000000, start_step=start):
     time.sleep(0.01)
     if checkpoint.parent.exists():
-        checkpoint.with_suffix(".new").write_text(str(i + 1))
-        checkpoint.with_suffix(".new").replace(checkpoint)
+        written = checkpoint.with_suffix(f".{os.getpid()}")
+        written.write_text(str(i + 1))
+        written.replace(checkpoint)
 """
 
 
@@ -479,7 +480,7 @@ def test_a_host_asks_for_room_while_a_job_waits_for_it_and_uses_the_node_that_co
             host.submit(submission(name, floor_cores=cores, awaited=go))
         needed = [{"CPU": int(cores), "GPU": 0}] * 2
         until_all(host, lambda: members.requests[-1:] == [needed])
-        members.nodes[B] = nodes[B]
+        members.add(B, nodes[B])
         until_all(host, lambda: members.requests[-1] == [])
         until_all(host, lambda: {node for status in host.jobs() for node in status.granted} == {A, B})
         go.touch()

@@ -57,12 +57,12 @@ def n_bytes(path: Path) -> int:
 
 
 def test_a_job_that_just_runs_writes_less_than_5_mb_a_day(tmp_path: Path) -> None:
-    """Half an hour and an hour of a job that ticks; what the second half hour adds is what all others add, or less."""
+    """An hour of a job that ticks, and half an hour more: what that adds is what each of the others adds, or less."""
     n_ticks_half_hour = int(1800 / TICK_S)
-    play(tmp_path / "half.db", n_ticks_half_hour)
-    play(tmp_path / "whole.db", 2 * n_ticks_half_hour)
-    half, whole = n_bytes(tmp_path / "half.db"), n_bytes(tmp_path / "whole.db")
-    assert whole + 47 * max(0, whole - half) < 5_000_000
+    play(tmp_path / "hour.db", 2 * n_ticks_half_hour)
+    play(tmp_path / "longer.db", 3 * n_ticks_half_hour)
+    hour, longer = n_bytes(tmp_path / "hour.db"), n_bytes(tmp_path / "longer.db")
+    assert longer + 45 * max(0, longer - hour) < 5_000_000
 
 
 def test_the_write_ahead_file_is_folded_into_the_database(path: Path) -> None:
@@ -252,3 +252,11 @@ def test_a_full_disk_loses_nothing_that_was_written(path: Path) -> None:
         assert journal.append(ticks(1)) == n_written + 1
         journal.save_snapshot(n_written, STATE)
         assert journal.latest_snapshot() == (n_written, STATE)
+
+
+def test_a_snapshot_that_takes_long_is_not_made_every_few_seconds() -> None:
+    limits = UpkeepLimits(snapshot_messages_most=100, snapshot_s=60.0, snapshot_frac=0.02)
+    assert limits.snapshot_is_due(100, 5.0, took_s=0.1)
+    assert not limits.snapshot_is_due(100, 5.0, took_s=0.5)
+    assert limits.snapshot_is_due(5000, 25.0, took_s=0.5)
+    assert limits.snapshot_is_due(2000, 60.0, took_s=10.0)

@@ -36,7 +36,7 @@ def ps(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also list the jobs that have ended.")] = False,
 ) -> None:
-    """List the jobs that have not ended, what each holds and wants, and what is free."""
+    """List the jobs that have not ended. Tells what each holds and wants, and what is free."""
     sweep()
     rows = [standing for run in known_runs() for standing in standings(run)]
     ended = [_ended(job) for job in known_jobs() if job.steering == "ended"] if everything else []

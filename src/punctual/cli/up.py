@@ -72,6 +72,9 @@ NodeLostAfter = Annotated[
     str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
 ]
 
+Otel = Annotated[
+    bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
+]
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -125,6 +128,7 @@ def up(
             show_envvar=True,
         ),
     ] = None,
+    otel: Otel = False,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and leave.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
@@ -141,7 +145,7 @@ def up(
         autoscale=autoscale,
     )
     options.check()
-    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain)
+    http = HttpOptions(address=listen, tls_cert=tls_cert, tls_key=tls_key, allow_plain=allow_plain, otel=otel)
     http.check()
     os.environ.pop(STORE_VARIABLE, None)  # jobs have no use for it
     if store is not None:

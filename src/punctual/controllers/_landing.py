@@ -86,6 +86,7 @@ class LandingState:
 
 
 _State = TypeVar("_State", bound=LandingState)
+_Learned = TypeVar("_Learned")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +136,8 @@ class LandingController:
         return replace(state, margin=self._learned(state.margin, state.line, reading))
 
     def learned(
-        self, state: LandingState, reading: Reading, known: Any, elsewhere: Callable[[Any], Any]
-    ) -> tuple[Any, dict[str, Any]]:
+        self, state: LandingState, reading: Reading, known: _Learned | None, elsewhere: Callable[[Any], _Learned]
+    ) -> tuple[_Learned | None, dict[str, Any]]:
         """What is known of the speed on the kind of machines that the job holds, and the fields that change with the kind.
 
         Parameters

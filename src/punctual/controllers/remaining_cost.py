@@ -466,8 +466,8 @@ def _unit_wait_s(reading: Reading, state: State, core_s: float, wall_s: float) -
 
 def _learn_delivery(state: State, reading: Reading, mark: Reading) -> State:
     """What the job uses of its grant: where the grant does not hold it back, that is what it can use at all."""
-    wall_s = reading.elapsed_s - mark.elapsed_s
-    granted_core_s = reading.granted_core_s - mark.granted_core_s
+    wall_s = reading.reported_s - mark.reported_s
+    granted_core_s = reading.reported_granted_core_s - mark.reported_granted_core_s
     if wall_s <= 0.0 or granted_core_s <= 0.0 or state.line is not None:
         return state
     used_cores, granted_cores = (reading.used_core_s - mark.used_core_s) / wall_s, granted_core_s / wall_s

@@ -21,7 +21,7 @@ from punctual.controllers._landing import (
     line_to,
 )
 from punctual.controllers._step_time import Model, StepTime
-from punctual.controllers._two_levels import Outlook, Plan
+from punctual.controllers._two_levels import CountPlan, Outlook
 from punctual.controllers._work import blend, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
@@ -251,7 +251,7 @@ class TwoLevel(LandingController):
             return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
         return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
 
-    def _plan(self, state: State, outlook: Outlook) -> Plan | None:
+    def _plan(self, state: State, outlook: Outlook) -> CountPlan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
             return None
         if outlook.time_s < _LAST_STOPS * outlook.stop_s:
@@ -261,7 +261,7 @@ class TwoLevel(LandingController):
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
-    def _number(self, state: State, outlook: Outlook, plan: Plan | None) -> tuple[int, Reason]:
+    def _number(self, state: State, outlook: Outlook, plan: CountPlan | None) -> tuple[int, Reason]:
         """The number to demand now, and why."""
         if plan is None:
             return self._number_without_plan(state, outlook)
@@ -279,7 +279,7 @@ class TwoLevel(LandingController):
             return fastest, _reason("catch-up", f"no plan has room for doubt: {_named(fastest)}", outlook)
         return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
 
-    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: Plan | None) -> PacingLine | None:
+    def _line(self, state: State, reading: Reading, outlook: Outlook, plan: CountPlan | None) -> PacingLine | None:
         """The line to pace on; the one in force as long as it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
             return state.line
@@ -308,7 +308,7 @@ class TwoLevel(LandingController):
             std_s = max(std_s, hypot(speed.std_frac, mean_frac) * (earliest_s - reading.elapsed_s))
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _period_s(self, state: State, outlook: Outlook, plan: Plan | None) -> float:
+    def _period_s(self, state: State, outlook: Outlook, plan: CountPlan | None) -> float:
         longest_s = self.longest_tick_s(outlook.time_s)
         if state.is_changing() or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s

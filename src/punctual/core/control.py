@@ -57,7 +57,7 @@ class Reading:
     granted_core_s
         Integral of the granted cores since the job started.
     used_core_s
-        CPU seconds used by the whole job up to now.
+        CPU seconds used by the whole job, up to `report_age_s` ago.
     in_flight_core_s
         The part of `used_core_s` spent since the last unit was completed.
     unit_at_s
@@ -80,6 +80,8 @@ class Reading:
         What of the grant the job's speed depends on, its number of workers among it; None: the job holds nothing.
     curve
         What is known of its speed in other shapes; None: it has no performance model.
+    report_age_s
+        How old the counts are: those of another machine come from time to time.
     """
 
     elapsed_s: float
@@ -100,6 +102,17 @@ class Reading:
     can_cap: bool = True
     shape: Shape | None = None
     curve: RateCurve | None = None
+    report_age_s: float = 0.0
+
+    @property
+    def reported_s(self) -> float:
+        """The instant of which the counts are."""
+        return self.elapsed_s - self.report_age_s
+
+    @property
+    def reported_granted_core_s(self) -> float:
+        """`granted_core_s` at that instant, if it has held the same since."""
+        return self.granted_core_s - self.granted.cores * self.report_age_s
 
     def to_remember(self) -> "Reading":
         """The reading as a controller may keep it in its state, which holds no plug-in and so no curve."""

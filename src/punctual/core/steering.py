@@ -93,6 +93,7 @@ def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources
         can_cap=job.can_cap,
         shape=job.shape,
         curve=job.curve,
+        report_age_s=max(0.0, at - progress.at) if progress and job.held else 0.0,
     )
 
 

@@ -6,7 +6,7 @@ applications do not count on it; and it offers no more than they leave.
 """
 
 import logging
-import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, Request
+from punctual.executors.cluster.channel import (
+    AgentChannel,
+    Answer,
+    Bundle,
+    ChannelLost,
+    NodeChannel,
+    Request,
+    ThreadedChannel,
+)
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeLimit, unlimited
 
 _LOG = logging.getLogger(__name__)
@@ -37,9 +45,10 @@ _ANSWER_S = 1.0
 #: Between two tries to have a relay where none can be had.
 _AGAIN_S = 2.0
 _N_CALLS_MAX = 8
+_CONNECT_S_MAX = 2.0
 
-#: Makes the channel to the agent on the node on which it is called; given the node's name.
-StartOf = Callable[[NodeId], Callable[[], AgentChannel]]
+#: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
+StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
@@ -113,8 +122,8 @@ class RayChannel:
         How much of the node is used.
     """
 
-    def __init__(self, node: NodeId, ray_node: str, start: Callable[[], AgentChannel], name: str) -> None:
-        self._node, self._ray_node, self._start, self._name = node, ray_node, start, name
+    def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
+        self._start, self._name, self._ray_node = start, name, ray_node
         self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
@@ -126,23 +135,31 @@ class RayChannel:
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
         except (RayError, ConnectionError, ValueError) as error:
             self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
-            raise ChannelLost(str(error)) from error
+            raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
+        if request["verb"] == "leave":  # the version that leaves is loaded in the relay, too
+            self._relay = None
+            self.remove()
         return self.limit.applied(answer)
+
+    def move_to(self, ray_node: str) -> None:
+        """The machine is another node of Ray's now, which was started again there."""
+        if ray_node != self._ray_node:
+            self._ray_node, self._relay, self._again_at = ray_node, None, 0.0
 
     def close(self) -> None:
         """Let go of the agent, which goes on."""
 
-    def renew(self) -> None:
-        """Have the relay end, in which an earlier version is loaded; the next call makes another one."""
-        self._relay = None
-        self.remove()
-
     def remove(self) -> None:
         """Have the relay end; the agent ends by itself when it has no job."""
         with suppress(RayError, ValueError):
-            ray.kill(ray.get_actor(self._name, NAMESPACE))
+            ray.kill(ray.get_actor(self._relay_name, NAMESPACE))
+
+    @property
+    def _relay_name(self) -> str:
+        """One that a relay on an earlier node of Ray's does not have, which may take a while to be given up."""
+        return f"{self._name}-{self._ray_node[-8:]}"
 
     def _actor(self) -> Any:
         with self._lock:
@@ -150,7 +167,7 @@ class RayChannel:
                 if time.monotonic() < self._again_at:
                     raise ChannelLost("it has just not answered")
                 options: dict[str, Any] = {
-                    "name": self._name,
+                    "name": self._relay_name,
                     "namespace": NAMESPACE,
                     "get_if_exists": True,
                     "lifetime": "detached",
@@ -165,6 +182,9 @@ class RayChannel:
 
 class RayMembers:
     """The nodes of a Ray cluster that have CPUs.
+
+    A node is called after its machine, so that it is the same one, with the same agent and the same jobs, when Ray is started again
+    there. A second node of Ray's on one machine has a part of its id in Ray as well.
 
     Parameters
     ----------
@@ -183,8 +203,13 @@ class RayMembers:
 
     def __init__(self, address: str, name: str, start_of: StartOf, limits: Limits = unlimited) -> None:
         self._name, self._start_of, self._limits = name, start_of, limits
-        self._channels: dict[str, tuple[NodeId, RayChannel]] = {}
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._relayed: dict[NodeId, RayChannel] = {}
+        self._channels: dict[NodeId, NodeChannel] = {}
+        #: By id in Ray; and on which machine each node of that name is.
+        self._nodes: dict[str, NodeId] = {}
+        self._machines: dict[NodeId, tuple[str, str]] = {}
+        #: Ids of nodes that are gone whatever Ray says.
+        self._gone: set[str] = set()
         try:
             ray.init(
                 address=address or "auto",
@@ -201,22 +226,39 @@ class RayMembers:
                 "Start one (`ray start --head`), or say where it is (`--address HOST:PORT`) and use its token "
                 "(RAY_AUTH_MODE=token, the file ~/.ray/auth_token).",
             ) from error
-        finally:
-            if threading.current_thread() is threading.main_thread():  # Ray sets its own
-                for number, handler in handlers.items():
-                    signal.signal(number, handler)
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        """The channel of each node that is there now."""
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        """The channel of each node that is there now; blocks as long as Ray's head is away."""
+        told = {node["NodeID"]: node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
+        new = told.keys() - self._nodes.keys() - self._gone
+        for ray_node, node in told.items():
+            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
+            has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
+            if ray_node in self._nodes and has_successor and not _listens(node):
+                self._gone.add(ray_node)
+        alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
         limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
-        for ray_node, limit in limits.items():
-            if ray_node not in self._channels:
-                node = NodeId(f"{alive[ray_node]['NodeManagerHostname']}-{ray_node[-8:]}")
-                name = f"{self._name}-{ray_node[-8:]}"
-                self._channels[ray_node] = node, RayChannel(node, ray_node, self._start_of(node), name)
-            self._channels[ray_node][1].limit = limit
-        return dict(self._channels[ray_node] for ray_node in limits)
+        alive = {ray_node: node for ray_node, node in alive.items() if ray_node in limits}
+        self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
+        for ray_node in sorted(alive):
+            if ray_node not in self._nodes:
+                self._nodes[ray_node] = self._name_of(alive[ray_node])
+            node = self._nodes[ray_node]
+            if node in self._channels:
+                self._relayed[node].move_to(ray_node)
+            else:
+                start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
+                self._relayed[node] = RayChannel(start, f"{self._name}-{node}", ray_node)
+                self._channels[node] = ThreadedChannel(self._relayed[node])
+            self._relayed[node].limit = limits[ray_node]
+        return {node: self._channels[node] for node in self._nodes.values()}
+
+    def _name_of(self, told: Mapping[str, Any]) -> NodeId:
+        """What a node that is new is called."""
+        node = NodeId(str(told["NodeManagerHostname"]))
+        if node in self._nodes.values() or self._machines.setdefault(node, _machine(told)) != _machine(told):
+            node = NodeId(f"{node}-{told['NodeID'][-8:]}")
+        return node
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: take that back."""
@@ -225,16 +267,32 @@ class RayMembers:
     def close(self, *, for_good: bool) -> None:
         """Let go of the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
-            for _, channel in self._channels.values():
+            for channel in self._relayed.values():
                 channel.remove()
 
 
-def _facts(node: Mapping[str, Any]) -> NodeFacts:
+def _facts(told: Mapping[str, Any]) -> NodeFacts:
     """What Ray says of a node."""
-    resources = node["Resources"]
+    resources = told["Resources"]
     return NodeFacts(
-        names=(node["NodeManagerHostname"], node["NodeManagerAddress"]),
+        names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
         cores=float(resources.get("CPU", 0.0)),
         gpus=float(resources.get("GPU", 0.0)),
-        device=node.get("Labels", {}).get("ray.io/accelerator-type", ""),
+        device=told.get("Labels", {}).get("ray.io/accelerator-type", ""),
     )
+
+
+def _machine(told: Mapping[str, Any]) -> tuple[str, str]:
+    """On which machine a node is."""
+    return told["NodeManagerHostname"], told["NodeManagerAddress"]
+
+
+def _listens(told: Mapping[str, Any]) -> bool:
+    """Whether Ray is there on a node."""
+    try:
+        socket.create_connection((told["NodeManagerAddress"], told["NodeManagerPort"]), _CONNECT_S_MAX).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True  # it is cut off, say
+    return True

@@ -46,7 +46,7 @@ def place(
     >>> place(4, Resources(gpus=1), free)
     {'b': Resources(cores=0.0, gpus=4, memory_bytes=0)}
     """
-    if slow:
+    if any(node in slow for node in free):
         fast = place(n_workers, worker, {node: amount for node, amount in free.items() if node not in slow})
         if fast is not None:
             return fast

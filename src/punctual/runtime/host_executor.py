@@ -1,11 +1,13 @@
 """Who runs the jobs of a host: this machine, which is the case of one node, or the agents of a cluster's nodes."""
 
+import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import Protocol
@@ -16,20 +18,19 @@ from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Executor, Sink
 from punctual.core.resources import Resources
+from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Members
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.keeper_link import LEASE_S
-from punctual.runtime.agent_process import AgentProcess
 from punctual.runtime.autoscaling import requested
 from punctual.runtime.capacity import usable_cores, usable_gpus
 from punctual.runtime.extras import check_extra
 from punctual.runtime.host_options import HostOptions
 from punctual.runtime.mailbox import MonotonicClock
-from punctual.runtime.node_agent import AgentOptions
+from punctual.runtime.ray_process import RayOptions
 from punctual.runtime.run_folder import Run
 from punctual.store.stored import StoredJournal
 from punctual.wire import WorkerStatus
@@ -166,21 +167,13 @@ def new_site(run: Run, journal: StoredJournal, options: HostOptions, output_of: 
 
 
 def members_of(run: Run, options: HostOptions) -> Members:
-    """The nodes of the cluster; raises `InvalidSpec` if it cannot be reached."""
+    """The nodes of the Ray cluster, by way of a process of its own."""
     check_extra("ray", "a Ray cluster", "ray")
-    from punctual.executors.ray import RayMembers
-
-    name = run.facts()["agents"]
-
-    def start_of(node: NodeId) -> Callable[[], AgentProcess]:
-        return partial(
-            AgentProcess,
-            AgentOptions(
-                name=f"{name}-{file_name(JobId(node))}",
-                node=node,
-                actuator=options.actuator,
-                lost_after_s=options.lost_after_s,
-            ),
-        )
-
-    return RayMembers(options.address, name, start_of, options.limits())
+    told = RayOptions(
+        name=run.facts()["agents"],
+        address=options.address,
+        actuator=options.actuator,
+        lost_after_s=options.lost_after_s,
+        cluster=options.cluster,
+    )
+    return BridgedMembers([sys.executable, "-P", "-m", "punctual.runtime.ray_process", json.dumps(asdict(told))])

@@ -57,15 +57,6 @@ class HostOptions:
         """Those of the run of which these are the facts."""
         return cls(**facts.get("options", {}))
 
-    def limits(self) -> Limits:
-        """Which nodes of a cluster are used, as its file describes them; raises `InvalidSpec` if that cannot be read."""
-        if not self.cluster:
-            return unlimited
-        from punctual.runtime.cluster_file import read_cluster  # needs pydantic, which is slow to load
-        from punctual.runtime.described_nodes import DescribedNodes
-
-        return DescribedNodes(read_cluster(Path(self.cluster)))
-
     def check(self) -> None:
         """Raise `InvalidSpec` if something cannot be."""
         if self.engine not in ENGINES:
@@ -83,7 +74,7 @@ class HostOptions:
                     "`punctual up`",
                     "Add `--engine ray`, or leave it out.",
                 )
-        self.limits()
+        limits(self.cluster)
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
@@ -91,3 +82,19 @@ class HostOptions:
                 "`punctual up`",
                 "What runs there must have ended before it may be started elsewhere.",
             )
+
+
+def limits(cluster: str) -> Limits:
+    """Which nodes of a cluster are used, as its file describes them; raises `InvalidSpec` if that cannot be read.
+
+    Parameters
+    ----------
+    cluster
+        The file; empty: all nodes are.
+    """
+    if not cluster:
+        return unlimited
+    from punctual.runtime.cluster_file import read_cluster  # needs pydantic, which is slow to load
+    from punctual.runtime.described_nodes import DescribedNodes
+
+    return DescribedNodes(read_cluster(Path(cluster)))

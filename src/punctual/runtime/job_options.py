@@ -65,8 +65,10 @@ class JobOptions:
     work: str | None = None
     like: str | None = None
 
-    def submission(self, started_at: float, capacity: Resources) -> Submission:
+    def submission(self, started_at: float, capacity: Resources, together: Resources | None = None) -> Submission:
         """The job that is meant; its deadline counts from `started_at`, monotonic seconds.
+
+        `capacity`, `together`: what one node has at most, and all of them; see `checked_submission`.
 
         Raises
         ------
@@ -78,7 +80,7 @@ class JobOptions:
         request = self.request(started_at, checks, read_deadline)
         submission = None
         with checks.of(None):
-            submission = checked_submission(request, capacity)
+            submission = checked_submission(request, capacity, together)
         checks.done()
         assert submission is not None
         return submission

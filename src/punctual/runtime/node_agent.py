@@ -28,6 +28,7 @@ from punctual.runtime.adoption import FENCED, actuator_of, adopted, claimed, rec
 from punctual.runtime.capacity import device_kind, usable_cores, usable_gpus
 from punctual.runtime.mailbox import MonotonicClock
 from punctual.runtime.run_folder import Run, agent_run
+from punctual.wire import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,12 +52,15 @@ class AgentOptions:
         The node's name in grants.
     lost_after_s
         As of `punctual.executors.cluster.executor.ClusterExecutor`.
+    address
+        At which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` in its environment goes before. Empty: they do not.
     """
 
     name: str
     node: NodeId
     actuator: str = "auto"
     lost_after_s: float = LOST_AFTER_S
+    address: str = ""
 
 
 class NodeAgent:
@@ -73,6 +77,7 @@ class NodeAgent:
 
     def __init__(self, options: AgentOptions) -> None:
         self._options, self._clock = options, MonotonicClock()
+        self._address = os.environ.get(NODE_ADDRESS_VARIABLE) or options.address
         self._run = agent_run(options.name)
         self._folder_lock = _locked(self._run)
         self._device, self._version = device_kind(), version("punctual")
@@ -158,7 +163,7 @@ class NodeAgent:
                 lease_s=LEASE_S,
                 fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),
                 on_kept=run.record_keeper,
-                environment_of=run.inherited,
+                environment_of=lambda job: {**run.inherited(job), NODE_ADDRESS_VARIABLE: self._address},
                 argv_of=run.argv,
                 end_file_of=run.end_file,
                 log_of=run.log,
@@ -203,8 +208,12 @@ class NodeAgent:
             **self._offer(),
             "is_empty": is_empty,
             "version": self._version,
-            "held": {job: _plain(held.get(job, NOTHING)) for job in list(self._open)},
+            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in list(self._open)},
         }
+
+    def _launched(self, job: JobId) -> list[str] | None:
+        """How a job was launched; None: it is a part of one that has its first process on another node."""
+        return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
 
     def _do(self, request: Request) -> Answer:
         if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
@@ -292,11 +301,15 @@ class NodeAgent:
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
             workers, faults = self._executor.worker_status(job), self._executor.faults(job)
+            group = self._executor.group(job)
             if workers is not None or faults:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
                     "faults": [fault.as_fields() for fault in faults],
                 }
+            if group is not None:
+                port, key = group
+                facts[job]["group"] = [self._address, port, key.hex()]
         return facts
 
     # Events.

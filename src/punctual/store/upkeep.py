@@ -3,6 +3,7 @@
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ class UpkeepLimits:
     snapshot_messages, snapshot_s, snapshot_messages_most
         A snapshot is due after so many messages, and not before so many seconds unless there are as many messages as the
         last: a start has to read what came after it, and of many jobs a minute's messages are tens of thousands.
+    snapshot_frac
+        The part of the time that is spent on snapshots at most where they are due before those seconds: that of a thousand jobs takes
+        half a second, in which nothing is steered.
     thin_messages
         Messages looked through at a time.
     wal_bytes
@@ -40,16 +44,17 @@ class UpkeepLimits:
     snapshot_messages: int = 2000
     snapshot_s: float = 60.0
     snapshot_messages_most: int = 5000
+    snapshot_frac: float = 0.02
     thin_messages: int = 250
     wal_bytes: int = 2 * WAL_BYTES_MAX
     fold_s: float = 1.0
     free_pages: int = 512
     vacuum_pages: int = 64
 
-    def snapshot_is_due(self, n_messages: int, passed_s: float) -> bool:
-        """Whether it is, so many messages and seconds after the last."""
+    def snapshot_is_due(self, n_messages: int, passed_s: float, took_s: float = 0.0) -> bool:
+        """Whether it is, so many messages and seconds after the last, which took `took_s` seconds."""
         if passed_s < self.snapshot_s:
-            return n_messages >= self.snapshot_messages_most
+            return n_messages >= self.snapshot_messages_most and took_s <= self.snapshot_frac * passed_s
         return n_messages >= self.snapshot_messages
 
 
@@ -78,6 +83,8 @@ class Upkeep:
         self._snapshots = journal.snapshot_sequences()
         self._n_messages = 0
         self._saved_at = -inf
+        #: How long the last snapshot held up everything else.
+        self._took_s = 0.0
         self._is_vacuuming = False
         self._folding: threading.Thread | None = None
         self._fold_at = -inf
@@ -90,7 +97,9 @@ class Upkeep:
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
+        begun_at = time.perf_counter()
         sequence, state = self._journal.last_written, self._dump()
+        self._took_s = time.perf_counter() - begun_at
 
         def save() -> None:
             self._journal.save_snapshot(sequence, state)
@@ -106,7 +115,7 @@ class Upkeep:
     def _snapshot(self, at: float) -> bool:
         if self._saved_at == -inf:  # the first message: time is counted from here
             self._saved_at = at
-        if not self._limits.snapshot_is_due(self._n_messages, at - self._saved_at):
+        if not self._limits.snapshot_is_due(self._n_messages, at - self._saved_at, self._took_s):
             return False
         # Noted before, so that what fails is tried again a while later and not with the next message.
         self._n_messages, self._saved_at = 0, at

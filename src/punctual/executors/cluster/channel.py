@@ -8,10 +8,12 @@ has heard of, and answers others with ``{"superseded": newest}``. Every other an
 the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
 
 greet
-    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, what is `held` by job, what all
-    of it `holds` together, and `is_empty`: whether no job is left; `version`, of Punctual.
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, and how it
+    was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and `is_empty`: whether
+    no job is left; `version`, of Punctual.
 leave
-    The agent ends and leaves its jobs to another one, of the version that is installed now.
+    The agent ends and leaves its jobs to another one, of the version that is installed now. What an earlier version has put
+    between here and the agent ends as well.
 do
     `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
     `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it
@@ -31,6 +33,7 @@ from typing import Any, Protocol
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 
 Request = dict[str, Any]
 #: So many CPUs and GPUs on one node.
@@ -48,14 +51,22 @@ class ChannelLost(Exception):
 
 
 class AgentChannel(Protocol):
-    """The connection to one agent; may be used by several threads."""
+    """The connection to an agent from its own machine; may be used by several threads."""
 
     def call(self, request: Request, limit_s: float) -> Answer:
         """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         ...
 
-    def renew(self) -> None:
-        """Forget what there is of an earlier version between here and the agent, which goes on."""
+    def close(self) -> None:
+        """Let go of the agent, which goes on."""
+        ...
+
+
+class NodeChannel(Protocol):
+    """The connection to the agent of a node, for the loop of a host, in which nothing may block."""
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        """The agent's answer; raises `ChannelLost` if there is none in `limit_s` seconds or so."""
         ...
 
     def close(self) -> None:
@@ -66,8 +77,12 @@ class AgentChannel(Protocol):
 class Members(Protocol):
     """Which nodes there are."""
 
-    def channels(self) -> Mapping[NodeId, AgentChannel]:
-        """The channel of each node that is there now, always the same one."""
+    def open(self, loop: LinkLoop) -> None:
+        """Begin; to be called once, before the rest. `loop` is where the channels will be used. May raise `InvalidSpec`."""
+        ...
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        """The channel of each node that is there now, always the same one; raises `ChannelLost` if that cannot be told now."""
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None:
@@ -88,9 +103,20 @@ class DirectChannel:
     def call(self, request: Request, limit_s: float) -> Answer:
         return self._answer(request)
 
-    def renew(self) -> None: ...
-
     def close(self) -> None: ...
+
+
+class ThreadedChannel:
+    """To the agent of a node by a channel that blocks: each request has a thread. Not for many nodes."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        return await in_thread(self._channel.call, request, limit_s)
+
+    def close(self) -> None:
+        self._channel.close()
 
 
 def told(message: Message) -> list[str]:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
+    GrantApplied,
     GrantFailed,
     JobFailed,
     JobFinished,
@@ -25,22 +27,26 @@ from punctual.core.job import Allocation
 from punctual.core.protocols import Clock, Sink
 from punctual.core.resources import Resources
 from punctual.core.story import Reason
-from punctual.executors.cluster.channel import Bundle, Members
-from punctual.executors.cluster.node_link import LinkOptions, NodeLink
+from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
+from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.look_times import LookTimes
+from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
+from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 from punctual.wire import WorkerStatus
 
 _LOG = logging.getLogger(__name__)
 
 #: A node that has said nothing for so long is lost, in seconds.
 LOST_AFTER_S = 60.0
-#: How old the progress of a job may be when it is looked at, in seconds.
-REPORT_S = 0.1
+#: How old the progress of a job may be that is looked at often, in seconds; and the longest time between two reports of a node, as
+#: a share of that after which it is lost.
+REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
 _LOOK_S = 1.0
 #: How long the first node may take to answer before jobs are accepted: its agent is to be started.
 _FIRST_S_MAX = 20.0
 #: How long jobs that are to end at once may take.
 _END_S_MAX = 20.0
-#: How long a thread that waits for an answer is waited for.
+#: How long what is under way is waited for.
 _LEAVE_S_MAX = 2.0
 #: Of how many jobs that have ended it is known when that was told, and what they did not do.
 _N_ENDED_MAX = 1000
@@ -49,8 +55,9 @@ _N_ENDED_MAX = 1000
 class ClusterExecutor:
     """Performs commands on the nodes of a cluster; tells by `NodeJoined` and `NodeLost` which there are.
 
-    A job lies on one node. Of a grant on several it gets the largest part, and says so. One that is to hold something on another
-    node than its own is ended there, after a checkpoint if it can make one, and its process counts as lost.
+    A job lies on its first node, which is where it is granted most when it is launched. An elastic one without parameter servers
+    has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
+    nothing on its first node any more is ended, after a checkpoint if it can make one, and its process counts as lost.
 
     Parameters
     ----------
@@ -65,9 +72,15 @@ class ClusterExecutor:
     lost_after_s
         After so many seconds without an answer a node is lost, and its jobs may be started elsewhere. Its agent must know it too.
     report_s
-        How often each agent reports progress.
+        How often each agent reports progress while a job of it is looked at often. Otherwise it does so less often, but always
+        at once when something happens.
     version
         Of Punctual; agents of another one are replaced. Empty: they are not.
+
+    Raises
+    ------
+    InvalidSpec
+        The cluster cannot be reached.
     """
 
     #: What enforces grants, and why it is that.
@@ -89,17 +102,26 @@ class ClusterExecutor:
     ) -> None:
         self._members, self._clock, self._known = members, clock, frozenset(known)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
-        self._options = LinkOptions(
-            generation=generation, clock=clock, lost_after_s=lost_after_s, report_s=report_s, version=version
-        )
+        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
+        self._loop = LinkLoop()
+        try:
+            members.open(self._loop)
+        except BaseException:
+            self._loop.close(_LEAVE_S_MAX)
+            raise
+        self._looks = LookTimes(report_s, _REPORT_FRAC_MAX * lost_after_s)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
+        #: How often each node was lost that is not there now.
+        self._n_losses: dict[NodeId, int] = {}
         #: Where each job that has not ended lies, and who gets the events about it; others get those of no job.
         self._node_of: dict[JobId, NodeId] = {}
         self._sinks: dict[JobId, Sink] = {}
         #: What the jobs of an earlier host were found to hold.
         self._held_before: dict[JobId, Allocation] = {}
         self._early: list[Event] = []
+        #: Whether what an earlier host has left is known.
+        self._has_resumed = False
         self._sink: Sink = self._early.append
         #: Those whose launch was not answered yet.
         self._starting: set[JobId] = set()
@@ -112,6 +134,10 @@ class ClusterExecutor:
         self._told_end_at: dict[JobId, float] = {}
         #: Jobs that leave their nodes for others: the request that asked for it.
         self._moving: dict[JobId, ResizeJob] = {}
+        #: Those that may have parts on other nodes than their first.
+        self._spread: dict[JobId, SpreadJob] = {}
+        #: What of jobs that run was found on nodes beside their first.
+        self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Where a job was last, and how far, that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
         #: What the cluster is to have room for, and what it was asked for; None: nobody says, and it was not.
@@ -134,11 +160,14 @@ class ClusterExecutor:
         with self._lock:
             lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
             events, self._early[:] = [*self._early, *lost], []
+            self._adopt_parts()
             held = {job: self._held_before[job] for job in self._node_of}
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
         """Tell what happens from now on, and what has happened already; returns once there is a node, or after a while."""
+        with self._lock:
+            self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
         while not self._node_is_there() and self._clock.now() < give_up_at:
             self._ends.wait(_LOOK_S / 20)
@@ -165,6 +194,8 @@ class ClusterExecutor:
         """Report what the job's agent last said of its progress, at the instant of which that is."""
         with self._lock:
             report = self._latest.get(job)
+            if (node := self._node_of.get(job)) is not None:
+                self._looks.looked(node, job, at)
         if report is not None:
             sink(report)
 
@@ -181,9 +212,12 @@ class ClusterExecutor:
         if job not in self._node_of:
             self._starting.add(job)
         self._node_of[job], self._sinks[job] = node, sink
-        grant = {node: command.grant[node]} if node in command.grant else {}
-        more = {"environment": dict(self._environment_of(job)), "argv": _list_of(self._argv_of(job))}
-        link.send(replace(command, grant=grant), more)
+        if can_spread(command.spec):
+            spread = self._spread.get(job) or SpreadJob(command, node, self._clock, self._send_to, self._tell_of)
+            self._spread[job] = spread
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
 
     def _resize(self, command: ResizeJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -196,8 +230,25 @@ class ClusterExecutor:
             to = next(iter(command.grant))
             self._links[node].send(StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"))
             return
-        grant = {node: command.grant[node]} if command.grant else {}
-        self._links[node].send(replace(command, grant=grant))
+        spread = self._spread.get(command.job)
+        if spread is not None and spread.concerns(command):
+            spread.ask(command)
+            return
+        self._send_to(node, command, {})
+
+    def _send_to(self, node: NodeId, command: JobCommand, variables: Mapping[str, str]) -> bool:
+        """Have a node's agent perform a command, with more variables for a process that it starts; whether the node is there."""
+        link = self._links.get(node)
+        if link is None or not link.is_joined:
+            return False
+        job, more = command.job, {}
+        if isinstance(command, LaunchJob):
+            environment = {**self._environment_of(job), **variables}
+            more = {"environment": environment, "argv": _list_of(self._argv_of(job))}
+        if not (isinstance(command, StopJob) or job in self._spread):
+            command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})
+        link.send(command, more)
+        return True
 
     def _stop(self, command: StopJob, sink: Sink) -> None:
         node = self._node_of.get(command.job)
@@ -222,7 +273,10 @@ class ClusterExecutor:
     def worker_status(self, job: JobId) -> WorkerStatus | None:
         """The workers of the job as last counted, and what their changes have cost; None: it has none."""
         workers = self._facts.get(job, {}).get("workers")
-        return None if workers is None else WorkerStatus(**workers)
+        if workers is None:
+            return None
+        spread = self._spread.get(job)
+        return WorkerStatus(**workers) if spread is None else spread.with_parts(WorkerStatus(**workers))
 
     def faults(self, job: JobId) -> list[InvalidSpec]:
         """What a job that ended with success declared and did not do."""
@@ -246,43 +300,52 @@ class ClusterExecutor:
         if self._wanted is not None:
             self.want([])
             self._request()
-        for link in links:
-            link.join(_LEAVE_S_MAX)
         self._members.close(for_good=for_good)
+        self._loop.close(_LEAVE_S_MAX)
 
     def close(self) -> None:
         """End what still runs; returns when nothing is left of it on the nodes that answer."""
         with self._lock:
             links = [link for link in self._links.values() if link.is_joined]
-        endings = [threading.Thread(target=link.end, args=(_END_S_MAX,), daemon=True) for link in links]
-        for ending in endings:
-            ending.start()
-        for ending in endings:
-            ending.join()
+        wait([self._loop.begin(link.end(_END_S_MAX)) for link in links])
         self._leave(for_good=True)
 
     # Which nodes there are; in a thread of its own.
 
     def _watch(self) -> None:
+        is_told = False
         while not self._ends.is_set():
             try:
-                channels = self._members.channels()
+                self._link_to(self._members.channels())
+                if is_told:
+                    _LOG.warning("the cluster answers again")
+                is_told = False
+            except ChannelLost as error:  # it says itself what to do
+                if not is_told:
+                    _LOG.warning("%s", error)
+                is_told = True
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
-                self._ends.wait(_LOOK_S)
-                continue
-            with self._lock:
-                for node, channel in channels.items():
-                    if node not in self._links and not self._ends.is_set():
-                        resets = node not in self._known
-                        link = NodeLink(node, channel, self._options, self, resets=resets)
-                        self._links[node] = link
-                        link.start()
-                for node in self._links.keys() - channels.keys():
-                    if not self._links[node].is_joined:
-                        self._links.pop(node).close()
             self._request()
             self._ends.wait(_LOOK_S)
+
+    def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
+        """Talk to the nodes that are new, and no more to those that are lost and not there."""
+        with self._lock:
+            for node, channel in channels.items():
+                if node not in self._links and not self._ends.is_set():
+                    n_losses = self._n_losses.pop(node, 0)
+                    resets = node not in self._known or n_losses > 0
+                    link = NodeLink(node, channel, self._options, self, self._loop, resets=resets, n_losses=n_losses)
+                    self._links[node] = link
+                    link.start()
+            for node in self._links.keys() - channels.keys():
+                link = self._links[node]
+                if not link.is_joined:
+                    self._n_losses[node] = link.n_losses
+                    self._links.pop(node).close()
+            for spread in list(self._spread.values()):
+                spread.look()
 
     def _request(self) -> None:
         """Ask for what is wanted, if that is not what was asked for."""
@@ -307,40 +370,94 @@ class ClusterExecutor:
 
     # What the links tell.
 
-    def joined(self, link: NodeLink, capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None:
+    def joined(self, link: NodeLink, capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None:
         with self._lock:
-            for job, amount in held.items():
-                self._node_of.setdefault(job, link.node)
+            for job, amount, launch in jobs:
+                if launch is None:
+                    self._find_part(link, job, amount)
+                    continue
+                if self._node_of.setdefault(job, link.node) == link.node and can_spread(launch.spec):
+                    spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
+                    self._spread.setdefault(job, spread)
                 self._held_before[job] = {link.node: amount} if amount else {}
             self._tell(NodeJoined(at=self._clock.now(), node=link.node, capacity=capacity, device=device))
+            if self._has_resumed:
+                self._adopt_parts()
+
+    def _find_part(self, link: NodeLink, job: JobId, amount: Resources) -> None:
+        """A job is there on a node that need not be its first: the first may not have answered yet."""
+        spread = self._spread.get(job)
+        if spread is None or link.node not in spread.parts:
+            self._found_parts.setdefault(job, {})[link.node] = amount
+
+    def _adopt_parts(self) -> None:
+        """Go on with the parts that were found of jobs that run; others are of no use."""
+        self._has_resumed = True
+        for job, parts in self._found_parts.items():
+            spread = self._spread.get(job)
+            if spread is not None and job in self._node_of:
+                spread.adopt(self._held_before[job], parts)
+                self._held_before[job] = {**self._held_before[job], **parts}
+                continue
+            for node in parts:
+                stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")
+                self._send_to(node, stop, {})
+        self._found_parts.clear()
 
     def lost(self, link: NodeLink) -> None:
         with self._lock:
             for job in [job for job, node in self._node_of.items() if node == link.node]:
-                self._forget(job)
+                at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
+                end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
+                if job not in self._spread or not self._spread[job].end(end):
+                    self._forget(job)
             self._tell(NodeLost(at=self._clock.now(), node=link.node))
+            for spread in list(self._spread.values()):
+                if link.node in spread.parts:
+                    spread.lose(link.node)
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
             job: JobId | None = getattr(event, "job", None)
+            spread = None if job is None else self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, event)
+                return
             if job is not None and self._node_of.get(job) != link.node:
                 return  # it lies elsewhere now
-            if isinstance(event, JobFinished | JobFailed):
-                event = self._ended(event)
-            elif isinstance(event, JobStarted):
+            is_start_failed = isinstance(event, GrantFailed) and event.job in self._starting and not event.granted
+            if isinstance(event, JobStarted):
                 self._starting.discard(event.job)
-            elif isinstance(event, GrantFailed) and event.job in self._starting and not event.granted:
+            elif isinstance(event, GrantFailed) and is_start_failed:
                 self._forget(event.job)  # there is no process; the next launch may be elsewhere
-            self._tell(event)
-            if job is not None and job not in self._node_of:
-                self._told_end_at[job] = self._clock.now()
-                self._sinks.pop(job, None)
+            if spread is not None and not is_start_failed:
+                if isinstance(event, JobFinished | JobFailed) and spread.end(event):
+                    return  # its parts are to end first
+                if isinstance(event, JobStarted | GrantApplied | GrantFailed) and spread.is_asked(event):
+                    spread.hear_first(event)
+                    return
+            self._tell_of(event)
+
+    def _tell_of(self, event: Event) -> None:
+        """Tell what is so of a job, or of none, on all nodes."""
+        job: JobId | None = getattr(event, "job", None)
+        if isinstance(event, JobFinished | JobFailed):
+            event = self._ended(event)
+        self._tell(event)
+        if job is not None and job not in self._node_of:
+            self._told_end_at[job] = self._clock.now()
+            self._sinks.pop(job, None)
 
     def reported(self, link: NodeLink, report: ProgressReported) -> None:
         job = report.job
         with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.hear(link.node, report)
             if self._node_of.get(job) != link.node:
                 return
+            if spread is not None:
+                report = spread.with_usage(report)
             self._latest[job] = report
             was_at = self._was_at.get(job)
             if was_at is None or was_at[0] == link.node or report.steps_done <= 0:
@@ -353,12 +470,20 @@ class ClusterExecutor:
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None:
-        self._facts[job] = facts
+    def told_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            spread = self._spread.get(job)
+            if spread is not None and link.node in spread.parts:
+                spread.told_workers(link.node, facts)
+                return
+            self._facts[job] = facts
+            if spread is not None and self._node_of.get(job) == link.node:
+                spread.hear_facts(facts, self._latest[job].steps_done if job in self._latest else 0.0)
 
     def wrote(self, link: NodeLink, job: JobId, end: int, output: bytes) -> None:
         with self._lock:
-            if self._node_of.get(job) != link.node:
+            spread = self._spread.get(job)
+            if self._node_of.get(job) != link.node and (spread is None or link.node not in spread.parts):
                 return
             self._logged.setdefault(link.node, {})[job] = end
         self._on_output(job, output)
@@ -369,6 +494,10 @@ class ClusterExecutor:
 
     def paused_on(self, node: NodeId) -> list[JobId]:
         return [job for job in self._paused if self._node_of.get(job) == node]
+
+    def wait_s_of(self, node: NodeId) -> float:
+        with self._lock:
+            return self._looks.wait_s(node)
 
     def _ended(self, event: JobFinished | JobFailed) -> Event:
         job, move = event.job, self._moving.get(event.job)
@@ -392,8 +521,11 @@ class ClusterExecutor:
         """The job lies nowhere any more."""
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
         self._moving.pop(job, None)
+        self._spread.pop(job, None)
+        for logged in self._logged.values():
+            logged.pop(job, None)
         self._starting.discard(job)
-        self._logged.get(node, {}).pop(job, None)
+        self._looks.forget(node, job)
         if latest is not None:
             self._was_at[job] = node, latest.steps_done
 

@@ -1,22 +1,22 @@
-"""One node, seen from the host: it is greeted, told commands and asked for events, in threads of its own."""
+"""One node, seen from the host: it is greeted, told commands and asked for events."""
 
+import asyncio
 import logging
-import threading
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from punctual.core.commands import JobCommand
+from punctual.core.commands import JobCommand, LaunchJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
 from punctual.core.protocols import Clock
 from punctual.core.resources import Resources
-from punctual.executors.cluster.channel import AgentChannel, Answer, ChannelLost, heard, told
+from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, heard, told
 from punctual.executors.cluster.clock_offset import ClockOffset
+from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
@@ -34,14 +34,21 @@ class LinkOptions:
     generation: int
     clock: Clock
     lost_after_s: float
-    report_s: float
     version: str = ""
 
 
-class LinkListener(Protocol):
-    """Who is told what a node says; from the node's threads."""
+class FoundJob(NamedTuple):
+    """A job that a node has when it is greeted: what it holds there, and how it was launched; None: it is a part of one."""
 
-    def joined(self, link: "NodeLink", capacity: Resources, device: str, held: Mapping[JobId, Resources]) -> None: ...
+    job: JobId
+    amount: Resources
+    launch: LaunchJob | None
+
+
+class LinkListener(Protocol):
+    """Who is told what a node says, from the thread of the loop, and asked what the node is to know."""
+
+    def joined(self, link: "NodeLink", capacity: Resources, device: str, jobs: Sequence[FoundJob]) -> None: ...
 
     def lost(self, link: "NodeLink") -> None: ...
 
@@ -49,22 +56,28 @@ class LinkListener(Protocol):
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
-    def told_facts(self, job: JobId, facts: Mapping[str, Any]) -> None: ...
+    def told_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
 
     def wrote(self, link: "NodeLink", job: JobId, end: int, output: bytes) -> None: ...
 
     def paused_on(self, node: NodeId) -> list[JobId]: ...
 
+    def wait_s_of(self, node: NodeId) -> float:
+        """How long the node may wait with its next answer while nothing happens there, in seconds."""
+        ...
+
     def logged_of(self, node: NodeId) -> dict[JobId, int]: ...
 
 
 class NodeLink:
-    """Talks to the agent of one node.
+    """Talks to the agent of one node, in the loop that all nodes share.
 
     Parameters
     ----------
     resets
         Whether nothing may be left of what the agent did before it is greeted for the first time.
+    n_losses
+        How often the node was lost before.
 
     Attributes
     ----------
@@ -75,77 +88,84 @@ class NodeLink:
     """
 
     def __init__(
-        self, node: NodeId, channel: AgentChannel, options: LinkOptions, listener: LinkListener, *, resets: bool
+        self,
+        node: NodeId,
+        channel: NodeChannel,
+        options: LinkOptions,
+        listener: LinkListener,
+        loop: LinkLoop,
+        *,
+        resets: bool,
+        n_losses: int = 0,
     ) -> None:
-        self.node = node
+        self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
         self.is_joined = self.has_answered = self._is_told = self._is_warned = False
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: Of the host, and how often it has lost the node since: what was said before that must not be obeyed any more.
-        self._generation = [options.generation, 0]
+        self._generation = [options.generation, n_losses]
         self._incarnation = ""
         #: The incarnation that was asked to leave, because it is of another version, and when.
         self._leaving: tuple[str, float] | None = None
         self._last_number = 0
         self._stamp: float | None = None
         self._answered_at = options.clock.now()
-        self._outbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._ends = threading.Event()
-        names = (self._listen, "listen"), (self._send, "send")
-        self._threads = [
-            threading.Thread(target=run, name=f"punctual-{what}-{node}", daemon=True) for run, what in names
-        ]
+        self._outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._is_over = False
+
+    @property
+    def n_losses(self) -> int:
+        """How often this host has lost the node."""
+        return self._generation[1]
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for talk in (self._listen(), self._send()):
+            self._loop.begin(talk)
 
     def send(self, command: JobCommand, more: Mapping[str, Any] | None = None) -> None:
         """Have the agent perform a command; returns at once. It is said again until it is answered or the node is lost."""
         sent = told(moved(command, self._offset.offset_s))
         known = {"generation": self._generation, "incarnation": self._incarnation, "seen": self._last_number}
-        self._outbox.put({"verb": "do", "command": sent, **known, **(more or {})})
+        self._loop.call(self._outbox.put_nowait, {"verb": "do", "command": sent, **known, **(more or {})})
 
-    def end(self, limit_s: float) -> None:
+    async def end(self, limit_s: float) -> None:
         """End all jobs of the node; returns when nothing is left of them and the listener knows, or after `limit_s` seconds."""
         give_up_at = self._now() + limit_s
         is_empty, last = False, 0
         while not (is_empty and self._last_number >= last) and self._now() < give_up_at and self.is_joined:
             try:
-                answer = self._ask({"verb": "end"})
+                answer = await self._ask({"verb": "end"})
             except ChannelLost:
                 return
             is_empty, last = answer["is_empty"], answer["last"]
-            self._ends.wait(_AGAIN_S / 4)
+            await asyncio.sleep(_AGAIN_S / 4)
 
     def close(self) -> None:
-        """Say nothing more to the agent, which goes on."""
-        self._ends.set()
-        self._outbox.put(None)
+        """Say nothing more to the agent, which goes on; what is under way ends with the loop, or when it is answered."""
+        self._is_over = True
+        self._loop.call(self._outbox.put_nowait, {})
         self._channel.close()
 
-    def join(self, limit_s: float) -> None:
-        """Wait for what is under way after `close`."""
-        for thread in self._threads:
-            thread.join(limit_s)
+    def _goes_on(self) -> bool:
+        return not self._is_over
 
     def _now(self) -> float:
         return self._options.clock.now()
 
-    # The two threads.
+    # What runs in the loop.
 
-    def _listen(self) -> None:
+    async def _listen(self) -> None:
         is_greeted = False
-        while not self._ends.is_set():
+        while self._goes_on():
             try:
-                is_greeted = is_greeted or self._greet()
+                is_greeted = is_greeted or await self._greet()
                 if is_greeted:
-                    self._poll()
+                    await self._poll()
                     continue
             except ChannelLost as error:
-                if not (is_greeted or self._is_told):
+                if not self._is_told and not is_greeted:
                     self._is_told = True
                     _LOG.warning("node '%s' does not answer: %s", self.node, error)
                 is_greeted = False
@@ -156,54 +176,58 @@ class NodeLink:
                 is_greeted = False
             if self.is_joined and self._now() - self._answered_at > self._options.lost_after_s:
                 self._lose()
-            self._ends.wait(_AGAIN_S)
+            await asyncio.sleep(_AGAIN_S)
 
-    def _send(self) -> None:
-        while (request := self._outbox.get()) is not None:
-            while not self._ends.is_set() and self.is_joined:
+    async def _send(self) -> None:
+        while self._goes_on():
+            request = await self._outbox.get()
+            while self._goes_on() and self.is_joined:
                 try:
-                    if not self._ask(request).get("fenced"):
+                    if not (await self._ask(request)).get("fenced"):
                         break
-                    self._ends.wait(_AGAIN_S)
+                    await asyncio.sleep(_AGAIN_S)
                 except ChannelLost:
-                    self._ends.wait(_AGAIN_S)
+                    await asyncio.sleep(_AGAIN_S)
                 except InvalidSpec as error:
                     _LOG.error("node '%s' has refused a command: %s", self.node, error)
                     break
 
-    def _greet(self) -> bool:
+    async def _greet(self) -> bool:
         """Whether the agent knows this host, and nothing is left that it is not to have."""
-        answer = self._ask({"verb": "greet", "reset": self._resets})
+        answer = await self._ask({"verb": "greet", "reset": self._resets})
         if self._resets and not answer["is_empty"]:
             return False
-        self._have_replaced(answer)
+        await self._have_replaced(answer)
         if answer["incarnation"] != self._incarnation:
             self._incarnation, self._last_number, self._stamp = answer["incarnation"], 0, answer["sent"]
         self._resets = False
-        held = {JobId(job): Resources(**amount) for job, amount in answer["held"].items()}
-        self._take_capacity(answer, held)
+        self._take_capacity(answer, [_job_of(JobId(job), *facts) for job, facts in answer["held"].items()])
         return True
 
-    def _have_replaced(self, answer: Answer) -> None:
+    async def _have_replaced(self, answer: Answer) -> None:
         """Have an agent of another version leave, once; raises `ChannelLost` as long as it is there."""
-        theirs, ours = answer.get("version", ""), self._options.version
-        if theirs == ours or not (theirs and ours):
+        version = answer.get("version", "")
+        if not version or self._options.version in ("", version):
             return
         if self._leaving is None:
             self._leaving = answer["incarnation"], self._now()
-            self._ask({"verb": "leave"})
-            self._channel.renew()
-            raise ChannelLost(f"its agent is of version {theirs} and makes way for one of {ours}")
+            await self._ask({"verb": "leave"})
+            raise ChannelLost(f"its agent is of version {version} and makes way for one of {self._options.version}")
         incarnation, asked_at = self._leaving
         if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
-            raise ChannelLost(f"its agent is of version {theirs} and makes way")
+            raise ChannelLost(f"its agent is of version {version} and makes way")
         if not self._is_warned:
             self._is_warned = True
-            _LOG.warning("node '%s' has Punctual %s, and the service is %s: update it there", self.node, theirs, ours)
+            _LOG.warning(
+                "node '%s' has Punctual %s, and the service is %s: update it there",
+                self.node,
+                version,
+                self._options.version,
+            )
 
-    def _poll(self) -> None:
-        wait_s = self._options.report_s
-        answer = self._ask(
+    async def _poll(self) -> None:
+        wait_s = self._listener.wait_s_of(self.node)
+        answer = await self._ask(
             {
                 "verb": "poll",
                 "after": self._last_number,
@@ -216,7 +240,7 @@ class NodeLink:
         )
         if answer["incarnation"] != self._incarnation:
             raise ChannelLost
-        self._take_capacity(answer, None)
+        self._take_capacity(answer, ())
         for sent in answer["reports"]:
             report = self._here(heard(sent))
             assert isinstance(report, ProgressReported)
@@ -225,7 +249,7 @@ class NodeLink:
             output = b64decode(text)
             self._listener.wrote(self, JobId(job), begin + len(output), output)
         for job, facts in answer["facts"].items():
-            self._listener.told_facts(JobId(job), facts)
+            self._listener.told_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
                 event = self._here(heard(sent))
@@ -234,24 +258,24 @@ class NodeLink:
                 self._last_number = number
         self.has_answered = True
 
-    def _take_capacity(self, answer: Answer, held: Mapping[JobId, Resources] | None) -> None:
+    def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
         capacity = Resources(**answer["capacity"])
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
-            self._listener.joined(self, capacity, answer["device"], held or {})
+            self._listener.joined(self, capacity, answer["device"], jobs)
 
     def _lose(self) -> None:
         self.is_joined = False
         self._generation, self._resets = [self._generation[0], self._generation[1] + 1], True
         self._listener.lost(self)
 
-    def _ask(self, request: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
+    async def _ask(self, request: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
         sent_at = self._now()
-        answer = self._channel.call({"generation": self._generation, **request}, wait_s + _ANSWER_S_MAX)
+        answer = await self._channel.ask({"generation": self._generation, **request}, wait_s + _ANSWER_S_MAX)
         if "superseded" in answer:
             if answer["superseded"][0] > self._options.generation:
                 _LOG.warning("another host has taken node '%s' over", self.node)
-                self._ends.set()
+                self._is_over = True
             raise ChannelLost
         self._answered_at = self._now()
         self._stamp = max(self._stamp or answer["sent"], answer["sent"])
@@ -263,3 +287,10 @@ class NodeLink:
         here, now = moved(message, -self._offset.offset_s), self._now()
         late = [name for name in ("at", "unit_at", "landed_at") if getattr(here, name, now) > now]
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
+
+
+def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
+    """What an agent says of a job."""
+    heard_launch = None if launch is None else heard(launch)
+    assert heard_launch is None or isinstance(heard_launch, LaunchJob)
+    return FoundJob(job, Resources(**amount), heard_launch)

@@ -1,0 +1,67 @@
+"""The agents of many nodes in one process, with jobs that only pretend to run: `python _scale_agents.py N_AGENTS`.
+
+Each is a whole agent, with its folder, but for the executor below it. The process takes the place of the one that talks to Ray.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))  # the pretended jobs are those of the tests
+
+from tests.plants.dry_run import DryRun
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId, NodeId
+from punctual.core.resources import Resources, total
+from punctual.executors.cluster.bridge_end import BridgeEnd
+from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, ThreadedChannel
+from punctual.runtime.node_agent import AgentOptions, NodeAgent
+
+#: Of a job of four hours that needs a tenth of a core.
+STEPS_PER_CORE_S, N_STEPS = 100.0, 144_000
+
+
+class PretendedJobs(DryRun):
+    """Jobs without processes, as an agent needs them."""
+
+    def held(self) -> dict[JobId, Resources]:
+        return {job: total(pretence.granted.values()) for job, pretence in list(self._jobs.items())}
+
+    def renew(self, _: object) -> None: ...
+
+    def worker_status(self, _: JobId) -> None: ...
+
+    def faults(self, _: JobId) -> list[InvalidSpec]:
+        return []
+
+    def release(self) -> None: ...
+
+    def close(self) -> None:
+        self._jobs.clear()
+
+
+class PretendingAgent(NodeAgent):
+    def _adopting(self) -> PretendedJobs:  # type: ignore[override]
+        return PretendedJobs(steps_per_core_s=STEPS_PER_CORE_S, n_steps=N_STEPS)
+
+
+class PretendingAgents:
+    """The agents, as the process that talks to Ray has them."""
+
+    def __init__(self, n_agents: int) -> None:
+        nodes = [NodeId(f"node-{i:03d}") for i in range(n_agents)]
+        agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
+        self._channels = {node: ThreadedChannel(DirectChannel(agent.answer)) for node, agent in agents.items()}
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        return self._channels
+
+    def request(self, bundles: Sequence[Bundle]) -> None: ...
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+if __name__ == "__main__":
+    sys.exit(BridgeEnd(partial(PretendingAgents, int(sys.argv[1])), "the agents are away").run())

@@ -1,0 +1,191 @@
+"""The rows of `bench/ray_cluster.py` about many nodes: one service, so many agents without training, and their jobs."""
+
+import http.client
+import json
+import math
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from _host_live_runs import rss_mb
+
+from punctual.executors.local.keeper import descendants
+from punctual.executors.local.process_tree import cpu_clock_ns
+from punctual.runtime.paths import HOME_VARIABLE
+
+HERE = Path(__file__).parent
+#: A job needs a tenth of a core for its deadline.
+CORES, DEADLINE = "0.05..0.2", "4h"
+_START_S_MAX, _RUN_S_MAX = 120.0, 400.0
+
+
+@dataclass(frozen=True)
+class ScaleRun:
+    """What was measured of one service. CPU is of one core; `threads` has it by thread of the service.
+
+    `decided_s` are the decisions in the window, `submitting_s` those before it, and `planned_s` the plans before it, when jobs came.
+    """
+
+    n_agents: int
+    n_jobs: int
+    window_s: float
+    service_cores: float
+    planner_cores: float
+    agents_cores: float
+    rss_mb: float
+    planner_mb: float
+    n_threads: int
+    threads: dict[str, float]
+    decided_s: list[float] = field(repr=False)
+    submitting_s: list[float] = field(repr=False)
+    by_kind: dict[str, dict[str, float]]
+    planned_s: list[float] = field(repr=False)
+    running_s: float = 0.0
+
+    @property
+    def decision_p99_s(self) -> float:
+        return quantile(self.decided_s, 0.99)
+
+    def kept(self) -> dict[str, Any]:
+        """For the file of results: of long lists every two-hundredth part."""
+        lists = {name: value for name, value in asdict(self).items() if isinstance(value, list)}
+        return asdict(self) | {
+            name: [quantile(values, i / 200) for i in range(201)] if values else [] for name, values in lists.items()
+        }
+
+    @property
+    def cores(self) -> float:
+        """Service and planner."""
+        return self.service_cores + self.planner_cores
+
+
+def by_kind(decided: Sequence[tuple[str, float]]) -> dict[str, dict[str, float]]:
+    """Of each kind of event how many there were, and how long they took: together, at most and in the middle."""
+    kinds: dict[str, list[float]] = {}
+    for kind, taken_s in decided:
+        kinds.setdefault(kind, []).append(taken_s)
+    return {
+        kind: {"n": len(taken), "sum_s": sum(taken), "p50_s": quantile(taken, 0.5), "max_s": max(taken)}
+        for kind, taken in kinds.items()
+    }
+
+
+def quantile(values: Sequence[float], frac: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(frac * len(values)))] if values else math.nan
+
+
+class ScaledService:
+    def __init__(self, n_agents: int, folder: Path) -> None:
+        self._folder = folder
+        with (folder / "service.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, HERE / "_scale_service.py", str(n_agents), folder],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        select.select([self._process.stdout], [], [], _START_S_MAX)
+        told = json.loads(self._process.stdout.readline())
+        self.pid = self._process.pid
+        self._token = Path(told["token_file"]).read_text().strip()
+        port = int(told["addresses"][-1].rpartition(":")[2])
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        told = json.loads(answer.read())
+        if answer.status not in (200, 201, 202):
+            raise RuntimeError(f"{path} was answered with {answer.status}: {told}")
+        return told
+
+    def submit(self) -> None:
+        self.request("POST", "/v1/jobs", {"program": ["true"], "deadline": DEADLINE, "cores": CORES})
+
+    def n_running(self) -> int:
+        return int(self.request("GET", "/v1/cluster")["jobsByState"].get("running", 0))
+
+    def n_nodes(self) -> int:
+        return len(self.request("GET", "/v1/cluster")["nodes"])
+
+    def usage(self, name: str) -> dict[str, Any]:
+        """What the service says of itself."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{name}\n".encode())
+        self._process.stdin.flush()
+        file = self._folder / name
+        until(file.exists, 60.0)
+        told: dict[str, Any] = json.loads(file.read_text())
+        return told
+
+    def pids_of(self, words: str) -> list[int]:
+        """The processes below the service with `words` in their command line."""
+        return [pid for pid in descendants(self.pid) if words in Path(f"/proc/{pid}/cmdline").read_text()]
+
+    def close(self) -> None:
+        """End it by force: of jobs that pretend nothing is left."""
+        self._connection.close()
+        below = descendants(self.pid)
+        self._process.kill()
+        self._process.wait(60)
+        for pid in below:
+            until(lambda pid=pid: not Path(f"/proc/{pid}/cmdline").exists(), 20.0)
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def until(holds: Any, limit_s: float) -> None:
+    give_up_at = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > give_up_at:
+            raise RuntimeError("it has not come to it")
+        time.sleep(0.2)
+
+
+def measured(n_agents: int, n_jobs: int, folder: Path, settle_s: float, window_s: float) -> ScaleRun:
+    folder.mkdir(parents=True)
+    os.environ[HOME_VARIABLE] = str(folder / "home")
+    service = ScaledService(n_agents, folder)
+    try:
+        until(lambda: service.n_nodes() == n_agents, _RUN_S_MAX)
+        begun_at = time.monotonic()
+        for _ in range(n_jobs):
+            service.submit()
+        until(lambda: service.n_running() == n_jobs, _RUN_S_MAX)
+        running_s = time.monotonic() - begun_at
+        time.sleep(settle_s)
+        return _window(service, n_agents, n_jobs, window_s, running_s)
+    finally:
+        service.close()
+
+
+def _window(service: ScaledService, n_agents: int, n_jobs: int, window_s: float, running_s: float) -> ScaleRun:
+    planners, agents = service.pids_of("policy_worker"), service.pids_of("_scale_agents")
+    first, others, begun_at = service.usage("first"), [_cpu_s(planners), _cpu_s(agents)], time.monotonic()
+    time.sleep(window_s)
+    last, later, ended_at = service.usage("last"), [_cpu_s(planners), _cpu_s(agents)], time.monotonic()
+    window_s = ended_at - begun_at
+    planner, agents_used = ((b - a) / window_s for a, b in zip(others, later, strict=True))
+    threads = {
+        name: (used - first["cpu_s"].get(name, 0.0)) / window_s
+        for name, used in last["cpu_s"].items()
+    }  # fmt: skip
+    return ScaleRun(
+        n_agents=n_agents, n_jobs=n_jobs, window_s=window_s, service_cores=threads.pop("all"), planner_cores=planner,
+        agents_cores=agents_used, rss_mb=last["rss_bytes"] / 1e6, planner_mb=sum(map(rss_mb, planners)),
+        n_threads=last["n_threads"], threads=threads, decided_s=[taken for _, taken in last["decided_s"]],
+        by_kind=by_kind(last["decided_s"]), planned_s=first["planned_s"],
+        submitting_s=[taken for _, taken in first["decided_s"]],
+        running_s=running_s,
+    )  # fmt: skip
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    return sum(cpu_clock_ns(pid) or 0 for pid in pids) / 1e9

@@ -1,0 +1,78 @@
+"""`punctual up` with the agents of `_scale_agents.py`, as with those of Ray: `python _scale_service.py N_AGENTS FOLDER`.
+
+For each line of standard input, what it has used until then is written to a file of FOLDER with that line as its name: CPU
+seconds by thread, and by kind of event how long each decision since the last line took and each plan was asked for.
+"""
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from punctual.cli import main
+from punctual.core.commands import RequestPlan
+from punctual.core.events import Event, PlanProposed
+from punctual.executors.cluster.bridge import BridgedMembers
+from punctual.runtime import host_executor
+from punctual.runtime.engine import Engine
+
+_decided: list[tuple[str, float]] = []
+_planned: list[float] = []
+_asked_at: list[float] = []
+_deliver, _request = Engine._deliver, Engine._request_plan  # noqa: SLF001 -- they are timed, whatever calls them
+
+
+def _timed(engine: Engine, event: Event) -> None:
+    begun_at = time.perf_counter()
+    _deliver(engine, event)
+    _decided.append((type(event).__name__, time.perf_counter() - begun_at))
+    if isinstance(event, PlanProposed) and _asked_at:
+        _planned.append(time.monotonic() - _asked_at.pop())
+
+
+def _noted(engine: Engine, command: RequestPlan) -> None:
+    _asked_at[:] = [time.monotonic()]
+    _request(engine, command)
+
+
+def cpu_by_thread() -> dict[str, float]:
+    """Of the threads that there are now; others count as `ended`, and those without Python as `native`."""
+    names = {thread.native_id: thread.name for thread in threading.enumerate()}
+    used: dict[str, float] = {}
+    for folder in Path("/proc/self/task").iterdir():
+        fields = (folder / "schedstat").read_text().split()
+        name = names.get(int(folder.name), "native")
+        used[name] = used.get(name, 0.0) + int(fields[0]) / 1e9
+    used["all"] = time.process_time()
+    return used
+
+
+def status() -> dict[str, int]:
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return {"rss_bytes": int(lines["VmRSS"].split()[0]) * 1024, "n_threads": int(lines["Threads"])}
+
+
+def tell(folder: Path) -> None:
+    for line in sys.stdin:
+        told: dict[str, Any] = {
+            "cpu_s": cpu_by_thread(),
+            **status(),
+            "decided_s": list(_decided),
+            "planned_s": list(_planned),
+        }
+        _decided.clear()
+        _planned.clear()
+        written = folder / f"{line.strip()}.new"
+        written.write_text(json.dumps(told))
+        written.rename(folder / line.strip())
+
+
+if __name__ == "__main__":
+    agents = [sys.executable, str(Path(__file__).with_name("_scale_agents.py")), sys.argv[1]]
+    host_executor.members_of = lambda *_: BridgedMembers(agents)
+    Engine._deliver, Engine._request_plan = _timed, _noted  # type: ignore[method-assign, assignment]  # noqa: SLF001 -- timed as they are
+    threading.Thread(target=tell, args=(Path(sys.argv[2]),), daemon=True).start()
+    sys.argv = ["punctual", "up", "--engine", "ray", "--listen", "127.0.0.1:0", "--json"]
+    main()

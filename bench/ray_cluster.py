@@ -1,0 +1,189 @@
+"""Punctual on many nodes: what a service with 200 agents costs, trainings on three Ray nodes, and a node that is lost.
+
+*scale.* The real service (`punctual up`, journal, planner and HTTP included) has 10 to 200 agents and five jobs for each. Each agent is
+a whole one but for the executor below it: its jobs only pretend to run. All agents share one process, which the service talks to as
+to the one that talks to Ray, by the same channel; it is counted by itself. A job has hours left and needs a tenth of a core. CPU is
+that of the service and of its planner. A *decision* is one event that is handled, written into the journal and performed; a *plan* is
+what the policy makes of all jobs, from the request to the instant at which it is handled. Growth is the exponent p of
+cost ~ agents^p, 1 is linear; of CPU and memory between the two largest sizes, after what a service with one agent and no job costs
+is taken off.
+
+*shards.* The same jobs on one cluster under one service, and divided among two and four services, simulated; see `_shards.py`.
+
+*nodes.* Six trainings with deadlines on three real Ray nodes of this machine, each of which has half a core, by a control group in
+which everything of the node is. They are played twice: as they are, and with a node that fails whole in the middle: Ray, the agent
+and the trainings there are killed at once. That counts after 12 s of silence here, where a service would wait for 60 s; then there
+are two nodes for the rest.
+
+The file has not the name `ray.py`, which would hide the package of that name from everything beside it.
+"""
+
+import math
+import os
+import signal
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from _common import RESULTS, commit, parser, write_results
+from _deadline_tables import Target
+from _scale_runs import ScaleRun, measured, quantile
+from host import PERCENT, TIMES, Report
+from simulator import got, limit, verdict
+
+JOBS_PER_AGENT = 5
+#: Exponent of what a cost grows with; seconds.
+GROWTH_LIMIT, QUOTES_LIMIT_S = 1.2, 2.0
+EXPONENT, SECONDS = "{:.2f}".format, "{:.2f} s".format
+
+
+def scale(report: Report, options: Namespace, folder: Path) -> None:
+    sizes = (5, 20) if options.quick else (10, 50, 200)
+    settle_s, window_s = (3.0, 5.0) if options.quick else (15.0, 40.0)
+    nothing = measured(1, 0, folder / "nothing", 1.0, window_s / 2)
+    runs = [measured(n, JOBS_PER_AGENT * n, folder / str(n), settle_s, window_s) for n in sizes]
+    heads = [
+        "agents", "jobs", "service, of a core", "planner", "agents together", "service, MB", "planner, MB", "threads",
+        "decisions a second", "p50, ms", "p99", "most",
+    ]  # fmt: skip
+    rows = [_scale_row(run) for run in (nothing, *runs)]
+    before, last = runs[-2], runs[-1]
+    cpu = growth([run.cores - nothing.cores for run in (before, last)], (before, last))
+    memory = growth([run.rss_mb - nothing.rss_mb for run in (before, last)], (before, last))
+    size = f"from {before.n_agents} to {last.n_agents} agents"
+    results = [run.kept() for run in (nothing, *runs)]
+    report.add("Many agents without training", heads, rows, results, [
+        Target(f"growth of CPU time {size}, exponent", GROWTH_LIMIT, cpu, EXPONENT),
+        Target(f"growth of memory {size}, exponent", GROWTH_LIMIT, memory, EXPONENT),
+        Target(
+            f"growth of the p99 of a decision from {runs[0].n_agents} to {last.n_agents} agents, exponent", GROWTH_LIMIT,
+            growth([run.decision_p99_s for run in (runs[0], last)], (runs[0], last)), EXPONENT,
+        ),
+    ])  # fmt: skip
+    rows = [_coming_row(run) for run in runs]
+    report.add("While the jobs come, one after the other", [
+        "agents", "jobs", "until all run, s", "plans", "a plan, p50, ms", "p99", "a decision, p50, ms", "p99", "most",
+    ], rows, None, [])  # fmt: skip
+    threads = [name for name, used in last.threads.items() if used >= 0.001]
+    rows = [[name, *(PERCENT(run.threads.get(name, 0.0)) for run in runs)] for name in threads]
+    report.add("CPU of the service by thread", ["thread", *(str(run.n_agents) for run in runs)], rows, None, [])
+
+
+def growth(costs: Sequence[float], runs: Sequence[ScaleRun]) -> float:
+    """p of cost ~ agents^p between two runs."""
+    return math.log(costs[1] / costs[0]) / math.log(runs[1].n_agents / runs[0].n_agents)
+
+
+def _ms(values: Sequence[float], *fracs: float) -> list[str]:
+    return [f"{1e3 * quantile(values, frac):.2f}" if values else "–" for frac in fracs]
+
+
+def _scale_row(run: ScaleRun) -> list[str]:
+    return [
+        str(run.n_agents), f"{run.n_jobs:,}", PERCENT(run.service_cores), PERCENT(run.planner_cores), PERCENT(run.agents_cores),
+        f"{run.rss_mb:.1f}", f"{run.planner_mb:.1f}", str(run.n_threads), f"{len(run.decided_s) / run.window_s:.0f}",
+        *_ms(run.decided_s, 0.5, 0.99, 1.0),
+    ]  # fmt: skip
+
+
+def _coming_row(run: ScaleRun) -> list[str]:
+    return [
+        str(run.n_agents), f"{run.n_jobs:,}", f"{run.running_s:.1f}", str(len(run.planned_s)), *_ms(run.planned_s, 0.5, 0.99),
+        *_ms(run.submitting_s, 0.5, 0.99, 1.0),
+    ]  # fmt: skip
+
+
+def shards(report: Report, options: Namespace, _: Path) -> None:
+    from _shards import added, jobs_of, played
+
+    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
+    rows, results, targets = [], [], []
+    for load in loads:
+        drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
+        found = [added([played(n, jobs, seed) for seed, jobs in enumerate(drawn)]) for n in (1, 2, 4)]
+        for run in found:
+            rows.append([
+                f"{load:.1f}", str(run.n_shards), f"{run.n_met} of {run.n_jobs}", f"{run.jct_sum_s / run.n_jobs:,.0f}",
+                str(len(run.plans_s)), *_ms(run.plans_s, 0.5, 0.99),
+            ])  # fmt: skip
+            results.append({"load": load, **asdict(run)})
+        text = f"load {load:.1f}: deadlines met with two services over those with one"
+        targets.append(Target(text, 0.97, found[1].n_met / found[0].n_met, TIMES, at_least=True))
+    heads = ["load", "services", "deadlines met", "mean time to the end, s", "plans", "a plan, CPU p50, ms", "p99"]
+    report.add("A cluster divided among services, simulated", heads, rows, results, targets)
+
+
+def nodes(report: Report, options: Namespace, folder: Path) -> None:
+    from _ray_nodes import ray_nodes
+    from _ray_play import CORES, N_NODES, played, step_core_s
+
+    os.environ["PUNCTUAL_HOME"] = str(folder / "home")
+    kinds = ("a node is lost",) if options.quick else ("fits", "a node is lost")
+    with ray_nodes(N_NODES, CORES, folder) as cluster:
+        each_core_s = step_core_s()
+        seen = [played(kind, cluster, folder, each_core_s) for kind in kinds]
+    rows = [
+        [run.kind, name, run.states[name], "–" if late is None else f"{late:+.2%}", ", ".join(run.warnings[name])]
+        for run in seen
+        for name, late in run.late_frac.items()
+    ]
+    targets = []
+    for run in seen:
+        n_ended = sum(state == "finished" for state in run.states.values())
+        targets += [
+            Target(f"{run.kind}: trainings that end", 1.0, n_ended / len(run.states), PERCENT, at_least=True),
+            Target(f"{run.kind}: on time", 1.0, run.n_on_time / len(run.dated), PERCENT, at_least=True),
+        ]
+    lost = seen[-1]
+    quotes_s = max(lost.quotes_s, default=None) if lost.lost_noticed_s else None
+    targets.append(Target("all quotes renewed after the loss of the node is told", QUOTES_LIMIT_S, quotes_s, SECONDS))
+    heads = ["play", "training", "ended", "late by, of its deadline", "told to its user"]
+    report.add("Trainings on three Ray nodes", heads, rows, [asdict(run) for run in seen], targets)
+    rows = [
+        [
+            run.kind, f"{run.lasted_s:.0f}", PERCENT(run.bridge_cores),
+            *("–" if value is None else f"{value:.2f}" for value in (run.lost_noticed_s, max(run.quotes_s, default=None))),
+        ]
+        for run in seen
+    ]  # fmt: skip
+    heads = [
+        "play",
+        "lasted, s",
+        "process that talks to Ray, of a core",
+        "node counts as lost after, s",
+        "all quotes renewed, s",
+    ]
+    report.add("The loss, and what Ray costs", heads, rows, None, [])
+
+
+PARTS: dict[str, Callable[[Report, Namespace, Path], None]] = {"scale": scale, "shards": shards, "nodes": nodes}
+
+
+def main() -> int:
+    made = parser("Punctual on many nodes.")
+    made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
+    options = made.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes and their groups are removed then too
+    short = []
+    for name in options.part or PARTS:
+        report = Report()
+        with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
+            PARTS[name](report, options, Path(folder))
+        file = f"ray_{name}" + ("-quick" if options.quick else "")
+        write_results(file, {"commit": commit(), "load": os.getloadavg(), **report.results})
+        if not options.quick:
+            (RESULTS / f"{file}.md").write_text(report.markdown(), encoding="utf-8")
+        short += [target for target in report.targets if target.reached is not True]
+        key = report.targets[0]
+        n_reached = len(report.targets) - len([target for target in report.targets if target.reached is not True])
+    for target in short:
+        print(f"{verdict(target)}: {target.text}: {got(target)} ({limit(target)})")
+    print(f"{n_reached} of {len(report.targets)} targets reached; {key.text}: {got(key)} (target: {limit(key)})")
+    return int(bool(short))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The nodes of a cluster by way of another process, so that what the cluster's library does to its process is not done to a host.
+
+Ray, for one, ends a process that has asked it something when its head was started again meanwhile. The other process, the
+*bridge*, is started again when it has ended; what was asked then counts as not answered. Host and bridge send each other JSON
+objects, a line each:
+
+host
+    ``{"id", "node", "request", "limit_s"}``; ``{"want": bundles}``; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
+bridge
+    ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": names}`` about once a second; ``{"away": why}`` where it cannot tell;
+    ``{"refused": fields}`` of an `InvalidSpec`, before it ends.
+"""
+
+import asyncio
+import json
+import logging
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from threading import Event
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.link_loop import LinkLoop
+
+_LOG = logging.getLogger(__name__)
+
+#: An answer has a part of the logs of all jobs of a node.
+LINE_BYTES_MAX = 1 << 28
+#: How long a bridge may take to its first word, how long to its end, and between two bridges.
+_START_S_MAX, _END_S_MAX, _AGAIN_S = 90.0, 5.0, 1.0
+#: What a request may take on the way, beyond its own time.
+_WAY_S = 2.0
+_STARTS = "its process is just starting"
+
+
+class BridgedMembers:
+    """Which nodes there are, as the process says that `command` starts."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = tuple(command)
+        self._loop: LinkLoop | None = None
+        self._process: Process | None = None
+        self._number = 0
+        #: Those that are not answered yet, by number.
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+        self._channels: dict[NodeId, _BridgeChannel] = {}
+        self._nodes: frozenset[NodeId] = frozenset()
+        #: Why the nodes cannot be told; empty: they can.
+        self._away = _STARTS
+        self._refusal: InvalidSpec | None = None
+        self._has_told = Event()
+        #: What the cluster is to have room for, which each bridge is told; None: nobody said.
+        self._wanted: list[Bundle] | None = None
+        self._is_over = False
+
+    def open(self, loop: LinkLoop) -> None:
+        """Begin, in `loop`; returns once the nodes are known. Raises `InvalidSpec` if the bridge does."""
+        self._loop = loop
+        loop.begin(self._run())
+        self._has_told.wait(_START_S_MAX)
+        if self._refusal is not None:
+            self._is_over = True
+            raise self._refusal
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        """The channel of each node that is there now; raises `ChannelLost` if that cannot be told."""
+        if self._away:
+            raise ChannelLost(self._away)
+        for node in self._nodes - self._channels.keys():
+            self._channels[node] = _BridgeChannel(self, node)
+        return {node: self._channels[node] for node in self._nodes}
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        """Have the cluster asked for room for all of these; returns at once."""
+        assert self._loop is not None
+        self._loop.call(self._want, list(bundles))
+
+    def close(self, *, for_good: bool) -> None:
+        """Let go of the nodes; `for_good`: nobody comes back to the agents."""
+        self._is_over = True
+        if self._loop is not None:
+            self._loop.run(self._end(for_good), _END_S_MAX)
+
+    # In the loop.
+
+    async def ask(self, node: NodeId, request: Request, limit_s: float) -> Answer:
+        """The answer of the node's agent; raises `ChannelLost` if there is none."""
+        process = self._process
+        if process is None:
+            raise ChannelLost(self._away or _STARTS)
+        self._number += 1
+        number = self._number
+        answer = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._say(process, {"id": number, "node": node, "request": request, "limit_s": limit_s})
+            async with asyncio.timeout(limit_s + _WAY_S):
+                return await answer
+        except (OSError, TimeoutError) as error:
+            raise ChannelLost(
+                f"no answer from the process that talks to the cluster: {type(error).__name__}"
+            ) from error
+        finally:
+            del self._asked[number]
+
+    def _want(self, bundles: list[Bundle]) -> None:
+        self._wanted = bundles
+        if self._process is not None:
+            self._say(self._process, {"want": bundles})
+
+    def _say(self, process: Process, words: Mapping[str, Any]) -> None:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(words).encode() + b"\n")
+
+    async def _run(self) -> None:
+        while not self._is_over:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=PIPE, stdout=PIPE, limit=LINE_BYTES_MAX, start_new_session=True
+            )
+            self._process = process
+            if self._wanted is not None:
+                self._want(self._wanted)
+            try:
+                await self._listen(process)
+            except (OSError, ValueError, KeyError, TimeoutError):
+                _LOG.exception("the process that talks to the cluster has said something else")
+            finally:
+                self._process = None
+                with suppress(ProcessLookupError):
+                    process.kill()
+            await process.wait()
+            self._away = (
+                self._away or "the process that talks to the cluster has ended, and is started again; jobs go on"
+            )
+            self._lose_all("the process that talks to the cluster has ended")
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _listen(self, process: Process) -> None:
+        """Take what the bridge says, until it has ended."""
+        assert process.stdout is not None
+        async with asyncio.timeout(_START_S_MAX):
+            line = await process.stdout.readline()
+        while line:
+            self._take(json.loads(line))
+            line = await process.stdout.readline()
+
+    def _take(self, told: Mapping[str, Any]) -> None:
+        if "id" in told:
+            answer = self._asked.get(told["id"])
+            if answer is None or answer.done():
+                return
+            if "lost" in told:
+                answer.set_exception(ChannelLost(told["lost"]))
+            else:
+                answer.set_result(told["answer"])
+            return
+        if "nodes" in told:
+            self._nodes, self._away = frozenset(map(NodeId, told["nodes"])), ""
+        elif "away" in told:
+            self._away = str(told["away"])
+        else:
+            refusal = InvalidSpec.from_fields(told["refused"])
+            self._refusal, self._away = refusal, str(refusal)
+        self._has_told.set()
+
+    def _lose_all(self, why: str) -> None:
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(ChannelLost(why))
+
+    async def _end(self, for_good: bool) -> None:
+        process = self._process
+        if process is None:
+            return
+        with suppress(OSError, TimeoutError):
+            self._say(process, {"close": for_good})
+            async with asyncio.timeout(_END_S_MAX):
+                await process.wait()
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+class _BridgeChannel:
+    """To the agent of one node."""
+
+    def __init__(self, members: BridgedMembers, node: NodeId) -> None:
+        self._members, self._node = members, node
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        return await self._members.ask(self._node, request, limit_s)
+
+    def close(self) -> None: ...

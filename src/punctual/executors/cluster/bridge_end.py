@@ -1,0 +1,129 @@
+"""The other end of `punctual.executors.cluster.bridge`: the process that talks to the cluster."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
+from punctual.executors.cluster.bridge import LINE_BYTES_MAX
+from punctual.executors.cluster.channel import Bundle, ChannelLost, NodeChannel
+from punctual.executors.cluster.link_loop import in_thread
+
+_LOG = logging.getLogger(__name__)
+
+#: Between two looks which nodes there are, and how long one may take until that is told.
+_LOOK_S, _NODES_S_MAX = 1.0, 10.0
+#: How long the end waits for what was asked for last.
+_WANT_S_MAX = 2.0
+
+
+class BridgedCluster(Protocol):
+    """What the process talks to; all of it may block. As `punctual.executors.cluster.channel.Members`, but open."""
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]: ...
+
+    def request(self, bundles: Sequence[Bundle]) -> None: ...
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+class BridgeEnd:
+    """Does what a host asks by standard input, until that ends or the host says so.
+
+    Parameters
+    ----------
+    open_cluster
+        Connects to the cluster. Raises `InvalidSpec`.
+    away
+        What a user is to know when the cluster does not say which nodes there are.
+    """
+
+    def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
+        # What libraries print must not come between the answers.
+        self._output = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        self._open_cluster, self._away = open_cluster, away
+        self._nodes: Mapping[NodeId, NodeChannel] = {}
+        self._wanted: asyncio.Queue[list[Bundle]] = asyncio.Queue()
+
+    def run(self) -> int:
+        """The exit status."""
+        try:
+            cluster = self._open_cluster()
+        except InvalidSpec as error:
+            self._say({"refused": error.as_fields()})
+            return 2
+        cluster.close(for_good=asyncio.run(self._serve(cluster)))
+        return 0
+
+    async def _serve(self, cluster: BridgedCluster) -> bool:
+        """Whether nobody comes back to the agents."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        looking = asyncio.create_task(self._look(cluster))
+        wanting = asyncio.create_task(self._want(cluster))
+        answers: set[asyncio.Task[None]] = set()
+        while line := await reader.readline():
+            asked = json.loads(line)
+            if "close" in asked:
+                looking.cancel()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wanted.join(), _WANT_S_MAX)
+                wanting.cancel()
+                return bool(asked["close"])
+            if "want" in asked:
+                self._wanted.put_nowait(asked["want"])
+                continue
+            task = asyncio.create_task(self._answer(asked))
+            answers.add(task)
+            task.add_done_callback(answers.discard)
+        return False
+
+    async def _want(self, cluster: BridgedCluster) -> None:
+        while True:
+            bundles = await self._wanted.get()
+            try:
+                await in_thread(partial(cluster.request, bundles))
+            except Exception:  # noqa: BLE001 -- whatever the cluster's library raises; it is asked again when that changes
+                _LOG.exception("the cluster cannot be asked for more nodes")
+            finally:
+                self._wanted.task_done()
+
+    async def _look(self, cluster: BridgedCluster) -> None:
+        while True:
+            looked = asyncio.ensure_future(in_thread(cluster.channels))
+            done, _ = await asyncio.wait([looked], timeout=_NODES_S_MAX)
+            if not done:
+                self._say({"away": self._away})
+            try:
+                self._nodes = await looked
+                self._say({"nodes": list(self._nodes)})
+            except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
+                self._say({"away": f"{self._away} ({type(error).__name__})"})
+            await asyncio.sleep(_LOOK_S)
+
+    async def _answer(self, asked: Mapping[str, Any]) -> None:
+        node = NodeId(asked["node"])
+        told: dict[str, Any]
+        if (channel := self._nodes.get(node)) is None:
+            told = {"lost": f"node '{node}' is not there"}
+        else:
+            try:
+                told = {"answer": await channel.ask(asked["request"], asked["limit_s"])}
+            except ChannelLost as error:
+                told = {"lost": str(error)}
+        self._say({"id": asked["id"], **told})
+
+    def _say(self, words: Mapping[str, Any]) -> None:
+        """In whole lines; blocks while the host does not read."""
+        line = memoryview(json.dumps(words).encode() + b"\n")
+        while line:
+            line = line[self._output.write(line) :]

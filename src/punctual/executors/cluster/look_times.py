@@ -1,0 +1,41 @@
+"""How often jobs are looked at, which says how fresh the reports of their nodes must be."""
+
+from punctual.core.ids import JobId, NodeId
+
+#: The share of the time between two looks at a job by which the report may be old that is found.
+_AGE_FRAC = 0.25
+
+
+class LookTimes:
+    """When a host has looked at its jobs, by node; not safe for several threads.
+
+    A controller looks at a job every two seconds where hours are left, and ten times a second just before its deadline. A
+    node that reports as often as the second needs it would mostly report to nobody.
+
+    Parameters
+    ----------
+    least_s, most_s
+        A node waits at least and at most so long with its next report.
+    """
+
+    def __init__(self, least_s: float, most_s: float) -> None:
+        self._least_s, self._most_s = least_s, max(least_s, most_s)
+        #: Of each job the last look, and how long after the one before that was.
+        self._looks: dict[NodeId, dict[JobId, tuple[float, float]]] = {}
+
+    def looked(self, node: NodeId, job: JobId, at: float) -> None:
+        """The host has looked at the job, which lies on `node`, at instant `at`."""
+        jobs = self._looks.setdefault(node, {})
+        last_at, gap_s = jobs.get(job, (at, 0.0))
+        if at > last_at:  # what changes for all jobs has each looked at once more
+            gap_s = at - last_at
+        jobs[job] = at, gap_s
+
+    def forget(self, node: NodeId, job: JobId) -> None:
+        """The job does not lie there any more."""
+        self._looks.get(node, {}).pop(job, None)
+
+    def wait_s(self, node: NodeId) -> float:
+        """How long the node may wait with its next report while nothing happens there."""
+        gaps_s = [gap_s for _, gap_s in self._looks.get(node, {}).values()]
+        return min(self._most_s, max(self._least_s, _AGE_FRAC * min(gaps_s, default=self._most_s / _AGE_FRAC)))

@@ -1,0 +1,58 @@
+"""The process that talks to a Ray cluster for a host, see `punctual.executors.cluster.bridge`."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from punctual.core.ids import JobId, NodeId
+from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
+from punctual.executors.local.cgroup_files import file_name
+from punctual.runtime.agent_process import AgentProcess
+from punctual.runtime.host_options import limits
+from punctual.runtime.node_agent import AgentOptions
+
+_AWAY = (
+    "Ray does not say which nodes there are. Jobs go on, or wait after a checkpoint if it is away for long. If its head has "
+    "ended, start it again at the same address (`ray start --head`), and then Ray on the other nodes: this service connects again by "
+    "itself"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayOptions:
+    """What the process is told, in JSON values: `name` is that of the agents, the rest as of a host's options."""
+
+    name: str
+    address: str
+    actuator: str
+    lost_after_s: float
+    cluster: str
+
+
+def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
+    """Makes, given a node and its address in the cluster, what makes the channel to its agent when it is called there."""
+
+    def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
+        told = AgentOptions(
+            name=f"{options.name}-{file_name(JobId(node))}",
+            node=node,
+            actuator=options.actuator,
+            lost_after_s=options.lost_after_s,
+            address=address,
+        )
+        return partial(AgentProcess, told)
+
+    return start_of
+
+
+def opened(options: RayOptions) -> BridgedCluster:
+    """Connected to the cluster; raises `InvalidSpec` if it cannot be reached."""
+    from punctual.executors.ray import RayMembers
+
+    return RayMembers(options.address, options.name, agents_of(options), limits(options.cluster))
+
+
+if __name__ == "__main__":
+    sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())

@@ -1,0 +1,116 @@
+"""The process by which a host talks to a cluster: it answers, it may end, and the host goes on."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.waiting import wait_until
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
+from punctual.executors.cluster import bridge
+from punctual.executors.cluster.bridge import BridgedMembers
+from punctual.executors.cluster.channel import Answer, ChannelLost
+from punctual.executors.cluster.link_loop import LinkLoop
+
+SCRIPT = Path(__file__).parents[1] / "plants" / "bridge_process.py"
+ECHO, SLOW, GONE = NodeId("echo"), NodeId("slow"), NodeId("gone")
+
+
+@pytest.fixture
+def loop() -> Iterator[LinkLoop]:
+    made = LinkLoop()
+    yield made
+    made.close(60.0)
+
+
+@pytest.fixture
+def members(loop: LinkLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgedMembers]:
+    monkeypatch.setattr(bridge, "_AGAIN_S", 0.02)
+    made = BridgedMembers([sys.executable, str(SCRIPT)])
+    made.open(loop)
+    yield made
+    made.close(for_good=True)
+
+
+def asked(loop: LinkLoop, members: BridgedMembers, node: NodeId, limit_s: float = 60.0, **request: object) -> Answer:
+    return loop.begin(members.channels()[node].ask(request, limit_s)).result(200.0)
+
+
+def test_an_agent_answers_by_way_of_the_process_whatever_else_that_prints(
+    loop: LinkLoop, members: BridgedMembers
+) -> None:
+    assert members.channels().keys() == {ECHO, SLOW, GONE}
+    long = "long" * 100_000
+    assert asked(loop, members, ECHO, say=long)["said"] == long
+
+
+def test_an_agent_that_does_not_answer_is_lost_and_says_why(loop: LinkLoop, members: BridgedMembers) -> None:
+    with pytest.raises(ChannelLost, match="it is gone"):
+        asked(loop, members, GONE)
+
+
+def test_an_answer_that_comes_too_late_holds_up_no_other(
+    loop: LinkLoop, members: BridgedMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge, "_WAY_S", 0.0)
+    with pytest.raises(ChannelLost):
+        asked(loop, members, SLOW, 0.0, say="too late")
+    assert asked(loop, members, ECHO, say="now")["said"] == "now"
+    assert asked(loop, members, SLOW, say="again")["said"] == "again"
+
+
+def test_a_process_that_ends_is_started_again_and_what_was_asked_is_lost(
+    loop: LinkLoop, members: BridgedMembers
+) -> None:
+    pid = asked(loop, members, ECHO, say="")["pid"]
+    channel = members.channels()[ECHO]
+    with pytest.raises(ChannelLost):
+        loop.begin(channel.ask({"die": True}, 60.0)).result(200.0)
+
+    async def again() -> Answer:
+        while True:
+            try:
+                return await channel.ask({"say": "back"}, 60.0)
+            except ChannelLost:
+                await asyncio.sleep(0.02)
+
+    answer = loop.begin(again()).result(200.0)
+    assert answer["said"] == "back"
+    assert answer["pid"] != pid
+    wait_until(lambda: is_known(members))
+
+
+def is_known(members: BridgedMembers) -> bool:
+    try:
+        return bool(members.channels())
+    except ChannelLost:
+        return False
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_as_the_process_tells_it(loop: LinkLoop) -> None:
+    members = BridgedMembers([sys.executable, str(SCRIPT), "refuse"])
+    with pytest.raises(InvalidSpec, match="it must be there"):
+        members.open(loop)
+    members.close(for_good=True)
+
+
+def test_what_the_cluster_is_to_have_room_for_is_told_to_the_process_and_to_the_one_that_follows_it(
+    loop: LinkLoop, members: BridgedMembers
+) -> None:
+    members.request([{"CPU": 1, "GPU": 0}, {"CPU": 2, "GPU": 0}])
+    wait_until(lambda: "cpus-3" in members.channels())
+    pid = asked(loop, members, ECHO, say="")["pid"]
+    with pytest.raises(ChannelLost):
+        asked(loop, members, ECHO, die=True)
+    wait_until(lambda: _pid_of(loop, members) not in {None, pid})
+    wait_until(lambda: "cpus-3" in members.channels())
+
+
+def _pid_of(loop: LinkLoop, members: BridgedMembers) -> object:
+    try:
+        return asked(loop, members, ECHO, say="")["pid"]
+    except ChannelLost:
+        return None

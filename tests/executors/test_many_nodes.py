@@ -1,0 +1,163 @@
+"""How a host talks to many nodes: one thread for all of them, and no more requests than there is reason for."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from tests.waiting import wait_until
+
+from punctual.core.events import Event, NodeJoined, NodeLost
+from punctual.core.ids import JobId, NodeId
+from punctual.executors.cluster import executor as cluster_executor
+from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
+from punctual.executors.cluster.look_times import LookTimes
+from punctual.runtime.mailbox import MonotonicClock
+
+A = NodeId("node-a")
+JOB, OTHER = JobId("job"), JobId("other")
+
+
+class QuietNode:
+    """An agent without jobs, which notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.is_there = True
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        if not self.is_there:
+            raise ChannelLost("it is gone")
+        self.asked.append(request)
+        if request["verb"] == "poll":
+            await asyncio.sleep(min(request["wait_s"], 0.05))
+        now = MonotonicClock().now()
+        told: dict[str, Any] = {"received": now, "sent": now, "incarnation": "1", "device": "", "holds": {}, "held": {}}
+        return {
+            **told, "capacity": {"cores": 2.0, "gpus": 0, "memory_bytes": 0}, "is_empty": True, "last": 0,
+            "events": [], "reports": [], "output": [], "facts": {},
+        }  # fmt: skip
+
+    def close(self) -> None: ...
+
+
+class Nodes:
+    """Those that a test puts in and takes out."""
+
+    def __init__(self, nodes: Mapping[NodeId, NodeChannel]) -> None:
+        self.nodes = dict(nodes)
+        self.failure: Exception | None = None
+        self.n_looks = 0
+
+    def open(self, loop: LinkLoop) -> None: ...
+
+    def channels(self) -> Mapping[NodeId, NodeChannel]:
+        self.n_looks += 1
+        if self.failure is not None:
+            raise self.failure
+        return dict(self.nodes)
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+@pytest.fixture
+def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[ExitStack]:
+    monkeypatch.setattr(cluster_executor, "_LOOK_S", 0.02)
+    with ExitStack() as stack:
+        yield stack
+
+
+def joined(
+    closing: ExitStack, members: Any, n_nodes: int, lost_after_s: float = 60.0
+) -> tuple[ClusterExecutor, list[Event]]:
+    events: list[Event] = []
+    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), lost_after_s=lost_after_s)
+    closing.callback(executor.close)
+    executor.start(events.append)
+    wait_until(lambda: len([event for event in events if isinstance(event, NodeJoined)]) == n_nodes)
+    return executor, events
+
+
+def test_more_nodes_take_no_more_threads(closing: ExitStack) -> None:
+    before = threading.active_count()
+    joined(closing, Nodes({NodeId(f"node-{i}"): QuietNode() for i in range(30)}), 30)
+    assert threading.active_count() <= before + 2
+
+
+def test_a_node_without_jobs_is_asked_for_reports_rarely(closing: ExitStack) -> None:
+    node = QuietNode()
+    joined(closing, Nodes({A: node}), 1, lost_after_s=60.0)
+    polls = wait_until(lambda: [request for request in node.asked if request["verb"] == "poll"])
+    assert {request["wait_s"] for request in polls} == {2.0}
+
+
+def test_a_node_reports_as_often_as_the_job_needs_it_that_is_looked_at_most_often() -> None:
+    looks = LookTimes(0.1, 2.0)
+    assert looks.wait_s(A) == 2.0, "nothing is there"
+    looks.looked(A, JOB, 10.0)
+    assert looks.wait_s(A) == 0.1, "how often it will be looked at is not known"
+    looks.looked(A, JOB, 12.0)
+    assert looks.wait_s(A) == 0.5
+    looks.looked(A, OTHER, 20.0)
+    looks.looked(A, OTHER, 20.2)
+    assert looks.wait_s(A) == 0.1
+    looks.forget(A, OTHER)
+    assert looks.wait_s(A) == 0.5
+
+
+def test_a_node_that_is_lost_and_leaves_and_comes_back_is_to_have_nothing_left(closing: ExitStack) -> None:
+    node = QuietNode()
+    members = Nodes({A: node})
+    _, events = joined(closing, members, 1, lost_after_s=0.3)
+    node.is_there = False
+    wait_until(lambda: any(isinstance(event, NodeLost) for event in events))
+    members.nodes.clear()
+    n_looks = members.n_looks
+    wait_until(lambda: members.n_looks > n_looks + 2)
+    node.asked.clear()
+    node.is_there = True
+    members.nodes[A] = node
+    greeting = wait_until(lambda: node.asked)[0]
+    assert (greeting["verb"], greeting["reset"], greeting["generation"]) == ("greet", True, [1, 1])
+
+
+def test_a_cluster_that_is_away_is_told_once_in_words_and_the_nodes_go_on(
+    closing: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = QuietNode()
+    members = Nodes({A: node})
+    _, events = joined(closing, members, 1)
+    members.failure = ChannelLost("start it again")
+    n_looks, n_asked = members.n_looks, len(node.asked)
+    wait_until(lambda: members.n_looks > n_looks + 3 and len(node.asked) > n_asked + 1)
+    members.failure = None
+    n_looks = members.n_looks
+    wait_until(lambda: members.n_looks > n_looks + 2)
+    told = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert told == ["start it again", "the cluster answers again"]
+    assert not any(isinstance(event, NodeLost) for event in events)
+
+
+def test_a_loop_that_is_closed_does_nothing_any_more() -> None:
+    loop = LinkLoop()
+    seen: list[int] = []
+    began = loop.begin(asyncio.sleep(100.0))
+    loop.close(10.0)
+    loop.close(10.0)
+    loop.call(seen.append, 1)
+    assert began.cancelled()
+    assert loop.begin(asyncio.sleep(0.0)).done()
+    assert not seen
+
+
+def test_what_a_thread_raises_is_raised_where_it_is_awaited() -> None:
+    loop = LinkLoop()
+    with pytest.raises(ZeroDivisionError):
+        loop.begin(in_thread(divmod, 1, 0)).result(60.0)
+    assert loop.begin(in_thread(divmod, 7, 2)).result(60.0) == (3, 1)
+    loop.close(10.0)

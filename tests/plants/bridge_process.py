@@ -1,0 +1,60 @@
+"""The other end of a bridge, with nodes that tests need: ``echo`` answers, ``slow`` takes its time at first, ``gone`` does not answer.
+
+A request with ``{"die": true}`` ends the process. With an argument it refuses to begin.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
+from punctual.executors.cluster.bridge_end import BridgeEnd
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, DirectChannel, Request, ThreadedChannel
+
+_slow_until_at = time.monotonic() + 1.0
+
+
+def echo(request: Request) -> Answer:
+    if request.get("die"):
+        os._exit(3)
+    sys.stdout.write("a library prints what it likes\n")
+    sys.stdout.flush()
+    return {"said": request["say"], "pid": os.getpid()}
+
+
+def slow(request: Request) -> Answer:
+    time.sleep(max(0.0, _slow_until_at - time.monotonic()))
+    return echo(request)
+
+
+def gone(_: Request) -> Answer:
+    raise ChannelLost("it is gone")
+
+
+class Agents:
+    """Three; and where the cluster is asked for room another one, whose name is what was asked for."""
+
+    def __init__(self) -> None:
+        agents = {"echo": echo, "slow": slow, "gone": gone}
+        self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
+
+    def channels(self) -> dict[NodeId, ThreadedChannel]:
+        return dict(self._channels)
+
+    def request(self, bundles: Sequence[Bundle]) -> None:
+        name = NodeId(f"cpus-{sum(bundle['CPU'] for bundle in bundles)}")
+        self._channels = {**self._channels, name: ThreadedChannel(DirectChannel(echo))}
+
+    def close(self, *, for_good: bool) -> None: ...
+
+
+def opened() -> Agents:
+    if sys.argv[1:]:
+        raise InvalidSpec("it must be there", "nothing", "a test", "Start it.")
+    return Agents()
+
+
+if __name__ == "__main__":
+    sys.exit(BridgeEnd(opened, "nobody knows").run())

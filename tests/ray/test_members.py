@@ -1,0 +1,75 @@
+"""How the nodes of a Ray cluster are called: after their machines, also when Ray was started again there."""
+
+from typing import Any
+
+import pytest
+from tests.plants.ray_machines import free_port
+
+from punctual.core.ids import NodeId
+
+
+def told(ray_node: str, host: str, address: str, port: int = 1, *, alive: bool = True) -> dict[str, Any]:
+    """A node as Ray tells it."""
+    return {
+        "NodeID": ray_node, "NodeManagerHostname": host, "NodeManagerAddress": address, "NodeManagerPort": port,
+        "Alive": alive, "Resources": {"CPU": 2.0},
+    }  # fmt: skip
+
+
+class Cluster:
+    """What Ray says, and the nodes that are made of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from punctual.executors import ray as ours
+
+        self.nodes: list[dict[str, Any]] = []
+        monkeypatch.setattr(ours.ray, "init", lambda **_: None)
+        monkeypatch.setattr(ours.ray, "nodes", lambda: self.nodes)
+        monkeypatch.setattr(ours, "_CONNECT_S_MAX", 0.2)
+        self._members = ours.RayMembers("", "service", lambda node, _: lambda: node)  # type: ignore[arg-type, return-value]
+
+    def names(self) -> set[str]:
+        return set(self._members.channels())
+
+    def channel(self, name: str) -> object:
+        return self._members.channels()[NodeId(name)]
+
+
+@pytest.fixture
+def cluster(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
+
+
+def test_a_node_is_called_after_its_machine_and_a_second_one_there_has_its_own_name(cluster: Cluster) -> None:
+    cluster.nodes = [
+        told("a" * 16, "one", "10.0.0.1"),
+        told("b" * 16, "two", "10.0.0.2"),
+        told("c" * 16, "two", "10.0.0.2"),
+    ]
+    assert cluster.names() == {"one", "two", "two-cccccccc"}
+
+
+def test_machines_of_one_hostname_are_told_apart_by_their_addresses(cluster: Cluster) -> None:
+    cluster.nodes = [told("a" * 16, "localhost", "10.0.0.1")]
+    assert cluster.names() == {"localhost"}
+    cluster.nodes = [told("b" * 16, "localhost", "10.0.0.2")]
+    assert cluster.names() == {"localhost-bbbbbbbb"}, "it has none of the jobs of the other"
+
+
+def test_a_machine_on_which_ray_was_started_again_is_the_same_node(cluster: Cluster) -> None:
+    cluster.nodes = [told("a" * 16, "one", "127.0.0.1")]
+    before = cluster.channel("one")
+    cluster.nodes = [told("a" * 16, "one", "127.0.0.1", alive=False), told("b" * 16, "one", "127.0.0.1")]
+    assert cluster.names() == {"one"}
+    assert cluster.channel("one") is before
+
+
+def test_ray_that_was_killed_counts_as_gone_once_it_was_started_again_though_ray_says_that_it_is_there(
+    cluster: Cluster,
+) -> None:
+    gone = told("a" * 16, "one", "127.0.0.1", free_port())
+    cluster.nodes = [gone]
+    assert cluster.names() == {"one"}
+    cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", free_port())]
+    assert cluster.names() == {"one"}
+    assert cluster.names() == {"one"}
