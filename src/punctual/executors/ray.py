@@ -159,7 +159,7 @@ class RayChannel:
     @property
     def _relay_name(self) -> str:
         """One that a relay on an earlier node of Ray's does not have, which may take a while to be given up."""
-        return f"{self._name}-{self._ray_node[:8]}"
+        return f"{self._name}-{self._ray_node[-8:]}"
 
     def _actor(self) -> Any:
         with self._lock:
@@ -257,7 +257,7 @@ class RayMembers:
         """What a node that is new is called."""
         node = NodeId(str(told["NodeManagerHostname"]))
         if node in self._nodes.values() or self._machines.setdefault(node, _machine(told)) != _machine(told):
-            node = NodeId(f"{node}-{told['NodeID'][:8]}")
+            node = NodeId(f"{node}-{told['NodeID'][-8:]}")
         return node
 
     def request(self, bundles: Sequence[Bundle]) -> None:
